@@ -1,0 +1,27 @@
+"""Names of the columns that GRPO carries. Shapes: N rows, S tokens (padded or jagged)."""
+
+from __future__ import annotations
+
+INPUT_IDS = "input_ids"  # (N, S) int64, prompt and response
+INPUT_LENGTHS = "input_lengths"  # (N,) int32, valid tokens of each row
+GENERATION_LOGPROBS = "generation_logprobs"  # (N, S), from the rollout engine
+PREV_LOGPROBS = "prev_logprobs"  # (N, S), from the policy before the step
+REFERENCE_POLICY_LOGPROBS = "reference_policy_logprobs"  # (N, S)
+ADVANTAGES = "advantages"  # (N, S)
+TOKEN_MASK = "token_mask"  # (N, S), 1 on the tokens that are trained
+SAMPLE_MASK = "sample_mask"  # (N,), 0 drops a row from the loss
+
+#: Columns that the training stage reads.
+DP_TRAIN_FIELDS: tuple[str, ...] = (
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    GENERATION_LOGPROBS,
+    PREV_LOGPROBS,
+    REFERENCE_POLICY_LOGPROBS,
+    ADVANTAGES,
+    TOKEN_MASK,
+    SAMPLE_MASK,
+)
+
+#: Columns that a logprob stage reads.
+LP_SEED_FIELDS: tuple[str, ...] = (INPUT_IDS, INPUT_LENGTHS, TOKEN_MASK, SAMPLE_MASK)

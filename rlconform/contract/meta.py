@@ -1,0 +1,154 @@
+"""``KVBatchMeta``: the names of a batch's rows and what a consumer may know without fetching them.
+
+Every transform returns a fresh meta and leaves its source untouched:
+
+    claimed = client.claim_meta(...)             # a meta of N rows
+    stamped = claimed.stamp_tags({"std": stds})  # N rows, one more tag each
+    kept    = stamped.subset(keep)               # the rows that the filter keeps
+    client.clear_samples(stamped.drop(keep).sample_ids, kept.partition_id)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlconform.contract.client import Tags
+
+
+@dataclass(frozen=True)
+class KVBatchMeta:
+    """A batch of N rows by name.
+
+    Attributes:
+        partition_id: Address space of the rows.
+        task_name: Consumer task that claimed them; ``None`` on a put's receipt.
+        sample_ids: N row names, in order.
+        fields: Columns that the meta speaks of; ``None`` where it names none.
+        sequence_lengths: N valid token counts, or ``None`` where they aren't known.
+        extra_info: Batch-level values (packing plan, pad target).
+        tags: N dicts of primitives, one beside each row, or ``None``.
+
+    Raises:
+        ValueError: ``tags`` or ``sequence_lengths`` don't have N entries.
+    """
+
+    partition_id: str
+    task_name: str | None
+    sample_ids: list[str]
+    fields: list[str] | None = None
+    sequence_lengths: list[int] | None = None
+    extra_info: dict[str, Any] = field(default_factory=dict)
+    tags: list[Tags] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tags", "sequence_lengths"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.sample_ids):
+                raise ValueError(
+                    f"KVBatchMeta.{name} has {len(values)} entries for {len(self.sample_ids)} "
+                    f"sample_ids; they must align 1:1"
+                )
+
+    @property
+    def size(self) -> int:
+        """Number of rows, N."""
+        return len(self.sample_ids)
+
+    def subset(self, indices: Iterable[int]) -> KVBatchMeta:
+        """The rows at ``indices``, in that order; an index may repeat. ``IndexError`` if outside."""
+        chosen = list(indices)
+        return self._with_rows(
+            [self.sample_ids[i] for i in chosen],
+            None if self.sequence_lengths is None else [self.sequence_lengths[i] for i in chosen],
+            None if self.tags is None else [self.tags[i] for i in chosen],
+        )
+
+    def slice(self, start: int, stop: int) -> KVBatchMeta:
+        """The rows from ``start`` up to, not including, ``stop``, as Python slices count."""
+        return self.subset(range(self.size)[start:stop])
+
+    def drop(self, indices: Iterable[int]) -> KVBatchMeta:
+        """The rows that ``subset(indices)`` leaves out, in order; empty when it leaves none."""
+        rows = range(self.size)
+        dropped = {rows[i] for i in indices}  # normalises negatives; IndexError if outside
+        return self.subset(i for i in rows if i not in dropped)
+
+    def concat(self, *others: KVBatchMeta) -> KVBatchMeta:
+        """These rows, then the others'. ``extra_info`` joins, the earliest value of a key wins.
+
+        Raises:
+            ValueError: The metas differ in partition, task or fields, or only some have lengths
+                or tags: joining them would silently drop what the others carry.
+        """
+        parts = (self, *others)
+        for name, key in _CONCAT_MUST_AGREE.items():
+            if len({key(part) for part in parts}) > 1:
+                raise ValueError(
+                    f"KVBatchMeta.concat: {name} differ: {[key(part) for part in parts]}"
+                )
+        extra_info: dict[str, Any] = {}
+        for part in reversed(parts):
+            extra_info.update(part.extra_info)
+        joined = self._with_rows(
+            [sample_id for part in parts for sample_id in part.sample_ids],
+            None
+            if self.sequence_lengths is None
+            else [length for part in parts for length in part.sequence_lengths or ()],
+            None if self.tags is None else [tags for part in parts for tags in part.tags or ()],
+        )
+        return replace(joined, extra_info=deepcopy(extra_info))
+
+    def stamp_tags(self, columns: Mapping[str, Sequence[Any]]) -> KVBatchMeta:
+        """The same rows with one more tag per column; row i gets ``columns[name][i]``.
+
+        Zero-dimensional tensors and numpy scalars become Python numbers, as tags are primitives.
+
+        Raises:
+            ValueError: A column doesn't have N values.
+        """
+        tags: list[Tags] = [dict(row) for row in self.tags or [{} for _ in self.sample_ids]]
+        for name, values in columns.items():
+            if len(values) != self.size:
+                raise ValueError(
+                    f"KVBatchMeta.stamp_tags: {name!r} has {len(values)} values for "
+                    f"{self.size} rows"
+                )
+            for row, value in zip(tags, values, strict=True):
+                row[name] = value.item() if hasattr(value, "item") else value
+        return self._with_rows(self.sample_ids, self.sequence_lengths, tags)
+
+    def with_fields(self, names: Iterable[str]) -> KVBatchMeta:
+        """The same rows with ``names`` added to ``fields``, each once, in order."""
+        merged = list(dict.fromkeys([*(self.fields or ()), *names]))
+        return replace(
+            self._with_rows(self.sample_ids, self.sequence_lengths, self.tags), fields=merged
+        )
+
+    def _with_rows(
+        self,
+        sample_ids: list[str],
+        sequence_lengths: list[int] | None,
+        tags: list[Tags] | None,
+    ) -> KVBatchMeta:
+        """These rows under the same batch-level values; nothing mutable is shared with self."""
+        return KVBatchMeta(
+            partition_id=self.partition_id,
+            task_name=self.task_name,
+            sample_ids=list(sample_ids),
+            fields=None if self.fields is None else list(self.fields),
+            sequence_lengths=None if sequence_lengths is None else list(sequence_lengths),
+            extra_info=deepcopy(self.extra_info),
+            tags=None if tags is None else [dict(row) for row in tags],
+        )
+
+
+_CONCAT_MUST_AGREE: dict[str, Any] = {
+    "partition_id": lambda meta: meta.partition_id,
+    "task_name": lambda meta: meta.task_name,
+    "fields": lambda meta: None if meta.fields is None else frozenset(meta.fields),
+    "sequence_lengths (present or not)": lambda meta: meta.sequence_lengths is not None,
+    "tags (present or not)": lambda meta: meta.tags is not None,
+}

@@ -1,0 +1,125 @@
+"""``Target``: what a vendor says of a plane, so that the kit can open it and judge it.
+
+    TARGET = Target(
+        name="acme/shm",
+        open=lambda cfg, bootstrap: AcmeClient(cfg, attach=not bootstrap),
+        capabilities={"objects": True, "dtype_fp8": "the wire format has no fp8 code"},
+        level="functional",
+    )
+
+The object is named on the command line (``module:TARGET``) or by an entry point of the group
+``rlconform.targets``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from rlconform.contract.client import DataPlaneClient
+
+Level = Literal["unit", "functional", "e2e"]
+Isolation = Literal["test", "session", "process"]
+
+#: Levels from the smallest to the largest; each includes the ones before it.
+LEVELS: tuple[Level, ...] = ("unit", "functional", "e2e")
+ISOLATIONS: tuple[Isolation, ...] = ("test", "session", "process")
+
+#: Capabilities that a requirement can ask for.
+CAPABILITIES: tuple[str, ...] = (
+    "objects",
+    "dtype_fp8",
+    "dtype_complex",
+    "cuda",
+    "group_claims",
+    "restart",
+    "control",
+)
+
+
+class PlaneControl(Protocol):
+    """Power over the plane's processes, for checks of how it fails."""
+
+    def kill_storage(self) -> None: ...
+    def kill_controller(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Deadlines in seconds; a slow network's plane may ask for longer ones.
+
+    Attributes:
+        start: Opening the plane, its processes included.
+        operation: One client call that has nothing to wait for.
+        settle: From an event (a put returns) to its effect elsewhere (a blocked claim wakes).
+        quiet: How long a check watches that something does not happen.
+        check: One check as a whole; beyond it the plane counts as hung.
+    """
+
+    start: float = 60.0
+    operation: float = 10.0
+    settle: float = 2.0
+    quiet: float = 0.3
+    check: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in vars(self).items():
+            if not seconds > 0:
+                raise ValueError(f"Timeouts.{name} must be positive seconds, got {seconds!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A plane under test.
+
+    Attributes:
+        name: Short name for reports, ``vendor/engine`` by custom.
+        open: Called as ``open(cfg, bootstrap)`` with the configuration mapping (empty where none
+            was given): with True in the owner, which starts the plane, with False in every other
+            process, which attaches to it.
+        vendor, version: For the report's header.
+        level: How far a plain ``rlconform certify`` goes. ``unit`` fits a plane of one process.
+        capabilities: Name to ``True``, or to a sentence that says why not. A name left out is
+            probed and what comes is reported, but not judged.
+        isolation: How often checks get a fresh plane: one for all (``session``), one each
+            (``test``), or one each in a process of its own (``process``).
+        timeouts: Deadlines in seconds.
+        config: Configuration used where the user gives none.
+        control: Called with the owner's client; returns the power to kill parts of the plane.
+
+    Raises:
+        ValueError: An unknown level, isolation or capability.
+    """
+
+    name: str
+    open: Callable[[Mapping[str, Any], bool], DataPlaneClient]
+    vendor: str = ""
+    version: str = ""
+    level: Level = "unit"
+    capabilities: Mapping[str, bool | str] = field(default_factory=dict)
+    isolation: Isolation = "session"
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    control: Callable[[DataPlaneClient], PlaneControl] | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("level", self.level, LEVELS)
+        _one_of("isolation", self.isolation, ISOLATIONS)
+        for name, declared in self.capabilities.items():
+            _one_of("capability", name, CAPABILITIES)
+            if declared is False:
+                raise ValueError(
+                    f"capability {name!r} is False: say why in a sentence instead, "
+                    f"it stands in the report beside each row that does not apply"
+                )
+
+    def declares(self, capability: str) -> bool | None:
+        """True: declared. False: declared absent. None: not declared, so it is probed."""
+        declared = self.capabilities.get(capability)
+        return None if declared is None else declared is True
+
+
+def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"unknown {what} {value!r}: one of {', '.join(allowed)}")
