@@ -1,3 +1,3 @@
-"""Conformance kit for RL data planes: a reference plane, a contract, and the checks that hold a plane to it."""
+"""Conformance kit for RL data planes: contract, reference planes, checks, certificate."""
 
 __version__ = "0.1.0"

@@ -58,7 +58,7 @@ class KVBatchMeta:
         return len(self.sample_ids)
 
     def subset(self, indices: Iterable[int]) -> KVBatchMeta:
-        """The rows at ``indices``, in that order; an index may repeat. ``IndexError`` if outside."""
+        """The rows at ``indices``, in that order; one may repeat. ``IndexError`` outside."""
         chosen = list(indices)
         return self._with_rows(
             [self.sample_ids[i] for i in chosen],

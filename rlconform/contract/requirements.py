@@ -1,4 +1,4 @@
-"""Requirements as data: ``requirements.toml`` loaded into frozen records, in the contract's order."""
+"""Requirements as data: ``requirements.toml`` as frozen records, in the contract's order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Requirement:
     Attributes:
         id: Stable name, ``SECTION-NN``.
         level: MUST decides the verdict, SHOULD warns.
-        scope: ``plane``, or ``kit`` for rows that rlconform's own tests hold and no plane can break.
+        scope: ``plane``, or ``kit`` for rows that no plane can break: rlconform's own tests hold
+            them.
         title, sentence, why: What is asked, shortly and wholly, and what breaks without it.
         capability: Capabilities any of which makes the row apply; empty for every plane.
         profile: Smallest level of certification whose verdict counts the row.
@@ -110,7 +111,7 @@ def _parse(row: dict[str, Any]) -> Requirement:
         raise ConfigError(f"requirements.toml: {name} lacks {', '.join(sorted(missing))}")
     if unknown := row.keys() - _REQUIRED - _OPTIONAL.keys():
         raise ConfigError(f"requirements.toml: {name} has unknown {', '.join(sorted(unknown))}")
-    filled = {
+    filled: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in (_OPTIONAL | row).items()
     }

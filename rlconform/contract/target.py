@@ -41,8 +41,11 @@ CAPABILITIES: tuple[str, ...] = (
 class PlaneControl(Protocol):
     """Power over the plane's processes, for checks of how it fails."""
 
-    def kill_storage(self) -> None: ...
-    def kill_controller(self) -> None: ...
+    def kill_storage(self) -> None:
+        """End one process that holds rows, as a crash would (SIGKILL)."""
+
+    def kill_controller(self) -> None:
+        """End the process that holds the index, as a crash would (SIGKILL)."""
 
 
 @dataclass(frozen=True, kw_only=True)
