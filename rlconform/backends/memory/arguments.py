@@ -1,0 +1,99 @@
+"""Argument checks: a malformed call raises here, before anything of the plane is touched.
+
+Each function returns the value in the type that the plane works with. ``TypeError`` for a value of
+the wrong type, ``ValueError`` for one out of range; both name the argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from rlconform.contract import Tags
+
+_PRIMITIVES = (str, bool, int, float, type(None), np.generic)
+
+
+def text(name: str, value: object) -> str:
+    """A string that isn't empty."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, got {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{name} must not be empty")
+    return value
+
+
+def texts(name: str, values: object, *, least: int = 0, unique: bool = False) -> list[str]:
+    """A list of at least ``least`` strings, all different where ``unique``."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} must be a list of str, got {type(values).__name__}")
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must hold str only, got {value!r}")
+    if len(values) < least:
+        raise ValueError(f"{name} must name at least {least}")
+    if unique and len(set(values)) != len(values):
+        twice = next(value for value in values if list(values).count(value) > 1)
+        raise ValueError(f"{name} names {twice!r} more than once")
+    return list(values)
+
+
+def whole(name: str, value: object, *, least: int) -> int:
+    """An integer, never a bool, of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def seconds(name: str, value: object) -> float:
+    """A duration of zero or more; infinity waits for ever."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be seconds, got {value!r}")
+    duration = float(value)
+    if math.isnan(duration) or duration < 0:
+        raise ValueError(f"{name} must be zero or more seconds, got {value!r}")
+    return duration
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {value!r}")
+    return value
+
+
+def enumerations(value: object) -> None:
+    """``enums`` of a registration: names to lists of names, or None."""
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        raise TypeError(f"enums must be a mapping or None, got {type(value).__name__}")
+    for name, members in value.items():
+        texts(f"enums[{text('an enum name', name)!r}]", members, unique=True)
+
+
+def tag_rows(tags: object, n_rows: int) -> list[Tags] | None:
+    """One dict of primitives per row, copied; None where no tags were given."""
+    if tags is None:
+        return None
+    if isinstance(tags, str | bytes | Mapping) or not isinstance(tags, Sequence):
+        raise TypeError(f"tags must be a list of dicts, got {type(tags).__name__}")
+    if len(tags) != n_rows:
+        raise ValueError(f"tags has {len(tags)} entries for {n_rows} sample_ids")
+    return [_tag_row(row) for row in tags]
+
+
+def _tag_row(row: Any) -> Tags:
+    if not isinstance(row, Mapping):
+        raise TypeError(f"a row's tags must be a dict, got {type(row).__name__}")
+    for key, value in row.items():
+        text("a tag's key", key)
+        if not isinstance(value, _PRIMITIVES):
+            raise TypeError(f"tag {key!r} must be a primitive, got {type(value).__name__}")
+    return dict(row)

@@ -1,0 +1,1 @@
+"""Certification: resolve a target, run the checks in a child process, judge, report."""

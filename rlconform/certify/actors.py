@@ -1,0 +1,147 @@
+"""Clients in other processes: Ray actors that attach to the plane, driven from the check.
+
+    check ── RemoteClient.get_samples ──▶ actor ── client.get_samples ──▶ plane
+          ◀── result or the same error ──       ◀──
+
+An actor resolves the target by itself, exactly as a training worker would.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlconform.certify.expect import ContractViolation
+from rlconform.certify.recorder import shorten
+from rlconform.contract import CLIENT_METHODS, Timeouts
+
+
+class ProcessDied(ContractViolation):
+    """The process that used the plane ended."""
+
+
+class Worker:
+    """Runs in a Ray actor: one attached client and the calls made on it."""
+
+    def __init__(self, spec: str, config: Mapping[str, Any]) -> None:
+        from rlconform.certify.resolve import open_target  # noqa: PLC0415 - in the actor only
+
+        self._client = open_target(spec, config, bootstrap=False)
+
+    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The method's result, or what kind of error it raised.
+
+        Errors of a vendor's own class may not unpickle elsewhere, so they travel as text.
+        """
+        try:
+            return True, getattr(self._client, method)(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
+            bases = [base.__name__ for base in type(error).__mro__]
+            return False, (type(error).__name__, bases, str(error))
+
+    def ready(self) -> bool:
+        """True once the client is attached."""
+        return True
+
+
+class RemoteClient:
+    """The eight methods, each run in the actor."""
+
+    def __init__(self, actor: Any, name: str, timeouts: Timeouts) -> None:
+        self._actor = actor
+        self._timeouts = timeouts
+        self.name = name
+        for method in CLIENT_METHODS:
+            setattr(self, method, self._remote(method))
+
+    def _remote(self, method: str) -> Callable[..., Any]:
+        def remote(*args: Any, **kwargs: Any) -> Any:
+            # a blocking claim may wait its timeout_s out before it owes an answer
+            waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
+            deadline = waits + self._timeouts.operation
+            ok, came = fetch(
+                self._actor.call.remote(method, args, kwargs), deadline, f"{self.name}.{method}"
+            )
+            if ok:
+                return came
+            raise rebuilt_error(*came)
+
+        return remote
+
+
+def fetch(reference: Any, timeout_s: float, what: str) -> Any:
+    """``ray.get`` that tells a dead process from a late answer."""
+    import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+    try:
+        return ray.get(reference, timeout=timeout_s)
+    except ray.exceptions.GetTimeoutError as error:
+        raise ContractViolation(f"{what} to come back within {timeout_s:g} s", "nothing") from error
+    except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
+        raise ProcessDied(f"{what} to come back", f"its process died: {error}") from error
+
+
+def rebuilt_error(name: str, bases: list[str], message: str) -> Exception:
+    """An error of the same name on the nearest builtin base, so that its kind can be judged."""
+    base = next(
+        known
+        for known in (getattr(builtins, base, None) for base in bases)
+        if isinstance(known, type) and issubclass(known, Exception)
+    )
+    if base is KeyError:  # its str() quotes the message
+        base = LookupError
+    rebuilt: Exception = type(name, (base,), {})(message)
+    return rebuilt
+
+
+class ActorPool:
+    """Actors with attached clients, started as checks ask for them and kept for the session."""
+
+    def __init__(self, spec: str, config: Mapping[str, Any], timeouts: Timeouts) -> None:
+        self._spec, self._config, self._timeouts = spec, config, timeouts
+        self._pool: list[RemoteClient] = []
+        self._started = 0
+
+    def take(self, count: int) -> list[RemoteClient]:
+        """``count`` clients in as many processes; the same ones for every check."""
+        missing = count - len(self._pool)
+        self._pool += self.start(max(0, missing))
+        return self._pool[:count]
+
+    def start(self, count: int) -> list[RemoteClient]:
+        """``count`` new actors, which attach now.
+
+        Raises:
+            ContractViolation: One did not attach within the target's start timeout.
+        """
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+        actors = [
+            ray.remote(Worker).options(num_cpus=0).remote(self._spec, dict(self._config))
+            for _ in range(count)
+        ]
+        clients = []
+        for actor in actors:
+            self._started += 1
+            client = RemoteClient(actor, f"actor{self._started}", self._timeouts)
+            try:
+                fetch(actor.ready.remote(), self._timeouts.start, f"{client.name}: attaching")
+            except ray.exceptions.RayTaskError as error:
+                raise ContractViolation(
+                    f"{client.name} to attach with bootstrap=False", shorten(str(error), 400)
+                ) from error
+            clients.append(client)
+        return clients
+
+    def forget(self, dead: RemoteClient) -> None:
+        """Take a client whose process died out of the pool."""
+        self._pool = [client for client in self._pool if client is not dead]
+
+    def close(self) -> None:
+        """End every actor of the pool."""
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+        for client in self._pool:
+            ray.kill(client._actor)
+        self._pool = []

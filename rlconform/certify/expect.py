@@ -1,0 +1,156 @@
+"""What checks assert with. Every violation says what was expected, what came, and where from.
+
+Rows are compared bit by bit and layout-blind: a column may come back dense or nested, but each of
+its rows must have the dtype, the shape and the bytes that were put.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from rlconform.certify.recorder import shorten
+from rlconform.wire import classify_leaf, object_rows, rows_of
+
+
+class ContractViolation(AssertionError):
+    """The plane did not do what the contract asks."""
+
+    def __init__(self, expected: str, came: str) -> None:
+        super().__init__(f"expected {expected}; came {came}")
+        self.expected = expected
+        self.came = came
+
+
+class Blemish(UserWarning):
+    """The plane did what a MUST asks, but not as a SHOULD would have it."""
+
+
+def expect(condition: bool, expected: str, came: object) -> None:
+    """Raise a violation unless ``condition`` holds."""
+    if not condition:
+        raise ContractViolation(expected, came if isinstance(came, str) else shorten(repr(came)))
+
+
+def expect_equal(came: Any, expected: Any, what: str) -> None:
+    """``came == expected``, of the same type; ``what`` names the thing compared."""
+    same = type(came) is type(expected) and came == expected
+    expect(same, f"{what} {shorten(repr(expected))}", repr(came))
+
+
+def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
+    """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes."""
+    leaf = leaf_of(batch, field)
+    try:
+        kind = classify_leaf(leaf)
+    except TypeError:
+        kind = "object"
+    if kind == "object":
+        raise ContractViolation(f"{field!r} as a tensor column", f"a {type(leaf).__name__}")
+    came = rows_of(leaf)
+    expect(len(came) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(came)} rows")
+    for index, (got, want) in enumerate(zip(came, rows, strict=True)):
+        if difference := row_difference(got, want):
+            raise ContractViolation(f"row {index} of {field!r} {difference[0]}", difference[1])
+
+
+def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> None:
+    """``batch[field]`` is an object column of ``values``, equal in value and type, at any depth."""
+    leaf = leaf_of(batch, field)
+    try:
+        came = object_rows(leaf, len(values))
+    except (TypeError, ValueError) as error:
+        raise ContractViolation(
+            f"{field!r} as an object column of {len(values)} values",
+            f"a {type(leaf).__name__} ({error})",
+        ) from error
+    for index, (got, want) in enumerate(zip(came, values, strict=True)):
+        expect(
+            same_object(got, want), f"row {index} of {field!r} to be {want!r}", shorten(repr(got))
+        )
+
+
+def leaf_of(batch: TensorDictBase, field: str) -> Any:
+    """The leaf ``field`` as stored, or a violation that tells which fields came."""
+    names = list(batch.keys())
+    expect(field in names, f"field {field!r} in the result", f"fields {sorted(map(str, names))}")
+    return batch.get(field)
+
+
+def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | None:
+    """How two rows differ, as (expected, came); ``None`` when they are bitwise equal."""
+    if got.dtype != want.dtype:
+        return f"of {want.dtype}", str(got.dtype)
+    if got.shape != want.shape:
+        return f"of shape {tuple(want.shape)}", str(tuple(got.shape))
+    if not torch.equal(as_bytes(got), as_bytes(want)):
+        return f"= {show_row(want)}", show_row(got)
+    return None
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's bytes, flat uint8; NaN payloads and signed zeros included."""
+    # a flat copy first: view(uint8) needs one dense dimension
+    return tensor.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+
+
+def show_row(row: torch.Tensor) -> str:
+    """A row for people: decoded where it describes itself, else its first values."""
+    if row.dtype is torch.uint8 and row.numel():
+        text = bytes(row.reshape(-1).tolist())
+        if text.startswith(b"row:"):
+            return text.decode("utf-8", "replace").rstrip("\x00.")
+    return shorten(str(row.reshape(-1)[:8].tolist()))
+
+
+def same_object(got: Any, want: Any) -> bool:
+    """Equality that also asks for the same types, at any depth; tensors compare bitwise."""
+    if isinstance(want, torch.Tensor):
+        return isinstance(got, torch.Tensor) and row_difference(got, want) is None
+    if isinstance(want, dict):
+        return (
+            isinstance(got, dict)
+            and got.keys() == want.keys()
+            and all(same_object(got[key], want[key]) for key in want)
+        )
+    if isinstance(want, list | tuple):
+        return (
+            type(got) is type(want)
+            and len(got) == len(want)
+            and all(same_object(a, b) for a, b in zip(got, want, strict=True))
+        )
+    return type(got) is type(want) and bool(got == want)
+
+
+def expect_rejection(
+    call: Callable[[], object],
+    what: str,
+    kinds: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+) -> None:
+    """``call`` must raise. An error outside ``kinds`` is a blemish, data is a violation."""
+    try:
+        came = call()
+    except Exception as error:  # noqa: BLE001 - a plane may raise anything; the type is judged here
+        if not isinstance(error, kinds):
+            names = (
+                kinds.__name__
+                if isinstance(kinds, type)
+                else "/".join(kind.__name__ for kind in kinds)
+            )
+            warnings.warn(
+                f"{what}: {names} is due, the plane raised {type(error).__name__}: "
+                f"{shorten(str(error))}",
+                Blemish,
+                stacklevel=2,
+            )
+        return
+    raise ContractViolation(f"{what} to be rejected with an error", shorten(f"{came!r}"))
+
+
+def expect_lookup_error(call: Callable[[], object], what: str) -> None:
+    """``call`` must raise a ``LookupError``; another error is a blemish, data is a violation."""
+    expect_rejection(call, what, LookupError)

@@ -1,0 +1,57 @@
+"""Rows that say whose they are: a row's bytes spell its partition, id, field and version.
+
+A row that lands in the wrong place is then recognised wherever it turns up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rlconform.wire import stack_or_nest
+
+
+def payload_row(
+    partition_id: str, sample_id: str, field: str, version: int = 0, width: int = 0
+) -> torch.Tensor:
+    """One row as 1-D uint8: its description, padded to ``width`` bytes."""
+    text = f"row:{partition_id}|{sample_id}|{field}|v{version}".encode()
+    return torch.tensor(list(text.ljust(width, b".")), dtype=torch.uint8)
+
+
+def payload_rows(
+    partition_id: str, sample_ids: Sequence[str], field: str, version: int = 0, width: int = 0
+) -> list[torch.Tensor]:
+    """One self-describing row for each id."""
+    return [payload_row(partition_id, i, field, version, width) for i in sample_ids]
+
+
+def payload_column(
+    partition_id: str, sample_ids: Sequence[str], field: str, version: int = 0, width: int = 0
+) -> torch.Tensor:
+    """Those rows as one column: dense (N, W) where all are of one width, else jagged (N, j)."""
+    return stack_or_nest(payload_rows(partition_id, sample_ids, field, version, width))
+
+
+def random_rows(
+    dtype: torch.dtype, shapes: Sequence[Sequence[int]], seed: int = 0
+) -> list[torch.Tensor]:
+    """Rows of random bits in ``dtype``, one for each shape; bools are 0 or 1.
+
+    Floating rows hold NaNs with payloads, infinities and negative zeros as they fall.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [random_bits(dtype, shape, generator) for shape in shapes]
+
+
+def random_bits(
+    dtype: torch.dtype, shape: Sequence[int], generator: torch.Generator
+) -> torch.Tensor:
+    """A tensor of random bits in ``dtype``."""
+    if dtype is torch.bool:
+        return torch.randint(0, 2, tuple(shape), generator=generator).to(torch.bool)
+    size = torch.empty(0, dtype=dtype).element_size()
+    count = torch.Size(shape).numel()
+    raw = torch.randint(0, 256, (count * size,), generator=generator, dtype=torch.uint8)
+    return raw.view(dtype).reshape(tuple(shape))

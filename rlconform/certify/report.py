@@ -1,0 +1,185 @@
+"""The report: one JSON document that is whole or says that it isn't, and a JUnit file for CI."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import rlconform
+from rlconform.certify.outcome import CheckResult, Outcome, RequirementResult
+from rlconform.certify.run import Run, RunOptions
+from rlconform.certify.verdict import Conclusion
+from rlconform.contract import CURRENT_SET, Requirement
+from rlconform.contract.requirements import requirement_set_digest
+
+SCHEMA = 1
+
+#: Packages whose versions decide what a verdict is worth.
+PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
+
+
+def build_report(
+    options: RunOptions,
+    run: Run,
+    requirements: Mapping[str, Requirement],
+    results: list[RequirementResult],
+    conclusion: Conclusion,
+) -> dict[str, Any]:
+    """The report as plain data. ``footer`` tells whether it is whole and seals the body."""
+    body = {
+        "verdict": {
+            "verdict": conclusion.verdict,
+            "exit_code": conclusion.exit_code,
+            "reasons": conclusion.reasons,
+        },
+        "requirements": [
+            asdict(result)
+            | {"level": requirements[result.id].level, "title": requirements[result.id].title}
+            for result in results
+        ],
+        "checks": [_check(run, check.id) for check in run.plan],
+        "notes": run.notes,
+    }
+    return {
+        "schema": SCHEMA,
+        "header": _header(options, run),
+        **body,
+        "footer": {
+            "complete": run.complete,
+            "checks_planned": len(run.due),
+            "checks_run": len(run.results),
+            "body_sha256": hashlib.sha256(_canonical(body)).hexdigest(),
+        },
+    }
+
+
+def _header(options: RunOptions, run: Run) -> dict[str, Any]:
+    plane = sum(result.plane_seconds for result in run.results.values())
+    checks = sum(result.seconds for result in run.results.values())
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "target": run.target | {"spec": options.spec, "config": dict(options.config)},
+        "level": run.target.get("level"),
+        "selected": options.select,
+        "kit": rlconform.__version__,
+        "requirement_set": CURRENT_SET,
+        "requirement_set_sha256": requirement_set_digest(),
+        "versions": {"python": platform.python_version()} | _versions(),
+        "host": {
+            "system": platform.platform(),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count(),
+        },
+        "seconds": {
+            "total": round(run.seconds, 3),
+            "starting_the_plane": round(run.start_seconds, 3),
+            "in_the_planes_calls": round(plane, 3),
+            "in_checks_beside_them": round(max(0.0, checks - plane), 3),
+        },
+        "test_processes": run.children,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _check(run: Run, check_id: str) -> dict[str, Any]:
+    if check_id in run.results:
+        shown = asdict(run.results[check_id])
+        shown.pop("reproducer")
+        return shown
+    check = next(check for check in run.plan if check.id == check_id)
+    return asdict(check) | {"outcome": Outcome.NOT_TESTED}
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def write_report(directory: Path, report: Mapping[str, Any], run: Run) -> None:
+    """Write ``report.json``, ``junit.xml`` and ``reproducers/<id>.py`` below ``directory``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
+    _write(directory / "report.json", text + "\n")
+    ElementTree.ElementTree(_junit(run)).write(
+        directory / "junit.xml", encoding="utf-8", xml_declaration=True
+    )
+    scripts = directory / "reproducers"
+    for old in scripts.glob("*.py"):
+        old.unlink()
+    for result in run.results.values():
+        script = scripts / f"{result.requirement}.py"
+        if result.reproducer and not script.exists():
+            scripts.mkdir(exist_ok=True)
+            _write(script, result.reproducer)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _junit(run: Run) -> ElementTree.Element:
+    broken = {Outcome.FAIL, Outcome.CRASH, Outcome.TIMEOUT}
+    results = run.results.values()
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"rlconform {run.target.get('name', '')}",
+        tests=str(len(run.plan)),
+        failures=str(sum(result.outcome in broken for result in results)),
+        errors=str(sum(result.outcome is Outcome.SUITE_ERROR for result in results)),
+        skipped=str(len(run.plan) - len(run.results)),
+        time=f"{run.seconds:.3f}",
+    )
+    for check in run.plan:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=check.requirement, name=_xml_text(check.id)
+        )
+        result = run.results.get(check.id)
+        if result is None:
+            ElementTree.SubElement(case, "skipped", message=check.left_out or "did not run")
+        else:
+            _junit_result(case, result)
+    return suite
+
+
+def _junit_result(case: ElementTree.Element, result: CheckResult) -> None:
+    case.set("time", f"{result.seconds:.3f}")
+    if result.outcome is Outcome.PASS:
+        return
+    if result.outcome is Outcome.NOT_TESTED:
+        ElementTree.SubElement(case, "skipped", message=_xml_text(result.evidence))
+        return
+    tag = "error" if result.outcome is Outcome.SUITE_ERROR else "failure"
+    node = ElementTree.SubElement(
+        case, tag, type=result.outcome.value, message=_xml_text(result.evidence)
+    )
+    node.text = _xml_text("\n".join([*result.steps, result.stacks]))
+
+
+def _xml_text(text: str) -> str:
+    """``text`` without the characters that XML 1.0 can't hold."""
+    return "".join(
+        char
+        if char in "\t\n\r"
+        or " " <= char <= "\ud7ff"
+        or "\ue000" <= char <= "\ufffd"
+        or char > "\uffff"
+        else "\ufffd"
+        for char in text
+    )

@@ -1,0 +1,252 @@
+"""Run the checks of a certification in child processes that may crash or hang.
+
+    Runner ──starts──▶ Child (pytest) ──▶ plane
+           ◀─events──        waits for: the next event, the child's end, or the deadline
+
+A check that kills or hangs its child is recorded as CRASH or TIMEOUT, and a fresh child goes on with
+the checks that are left. The run always ends: each child either brings a result or is the last.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from rlconform.certify.child import Child, Workspace
+from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
+from rlconform.contract import DataPlaneError, Level, Timeouts
+
+#: Seconds for what the plane has no part in: starting Python, collecting the checks.
+OWN_PATIENCE = 120.0
+
+
+class PlaneDidNotStart(DataPlaneError):
+    """The target can't be opened; ``detail`` is the traceback or the process's last words."""
+
+    def __init__(self, message: str, detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to run.
+
+    Attributes:
+        spec: The target as the user named it.
+        config: Its configuration; empty for the target's own.
+        level: Level asked for; ``None`` for what the target declares.
+        select: pytest ``-k`` expression, or "".
+        check_timeout: Seconds per check in place of the target's, or ``None``.
+    """
+
+    spec: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    level: Level | None = None
+    select: str = ""
+    check_timeout: float | None = None
+
+
+@dataclass
+class Run:
+    """What a run found.
+
+    Attributes:
+        target: The target's description of itself, as the child reported it.
+        plan: Every check collected, also those left out.
+        results: Result by check id.
+        notes: What a reader of the report should know beside the results.
+        children: Test processes started.
+        start_seconds: Time spent until the planes were open, s.
+        seconds: Wall time of the run, s.
+        complete: Every planned check has a result.
+    """
+
+    target: dict[str, Any] = field(default_factory=dict)
+    plan: list[PlannedCheck] = field(default_factory=list)
+    results: dict[str, CheckResult] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    children: int = 0
+    start_seconds: float = 0.0
+    seconds: float = 0.0
+    complete: bool = False
+
+    @property
+    def due(self) -> list[PlannedCheck]:
+        """Checks that this level and target call for."""
+        return [check for check in self.plan if not check.left_out]
+
+    @property
+    def pending(self) -> list[PlannedCheck]:
+        """Due checks without a result."""
+        return [check for check in self.due if check.id not in self.results]
+
+
+Listener = Callable[[Run, dict[str, Any]], None]
+
+
+class Runner:
+    """Runs one certification; ``listener`` hears of every event as it comes."""
+
+    def __init__(self, options: RunOptions, listener: Listener | None = None) -> None:
+        self._options = options
+        self._listener = listener or (lambda _run, _event: None)
+        self._workspace = Workspace()
+        self._in_flight = ""
+        self.run = Run()
+
+    def certify(self) -> Run:
+        """Run every check.
+
+        Raises:
+            PlaneDidNotStart: The first child could not open the plane.
+        """
+        started = time.monotonic()
+        try:
+            fruitless = 0
+            while not self.run.plan or self.run.pending:
+                before = len(self.run.results)
+                self._one_child()
+                fruitless = fruitless + 1 if len(self.run.results) == before else 0
+                if fruitless and not self.run.pending:
+                    break
+                if fruitless == 2:
+                    self.run.notes.append("stopped: two test processes in a row brought no result")
+                    break
+        finally:
+            self._workspace.close()
+            self.run.seconds = time.monotonic() - started
+        self.run.complete = bool(self.run.plan) and not self.run.pending
+        return self.run
+
+    # -- one child ---------------------------------------------------------------------------
+
+    def _one_child(self) -> None:
+        self.run.children += 1
+        self._in_flight = ""  # id of the check that has begun and not ended
+        child = Child(self._workspace, self._child_options(), self.run.children)
+        event: dict[str, Any] = {"event": "started"}
+        began = time.monotonic()
+        try:
+            while event["event"] not in {"bye", "sick"}:
+                try:
+                    received = child.next_event(time.monotonic() + self._patience(event))
+                except TimeoutError:
+                    self._hung(child, event)
+                    return
+                if received is None:
+                    self._died(child, event)
+                    return
+                event = received
+                if event["event"] == "opened":
+                    self.run.start_seconds += time.monotonic() - began
+                self._take(event)
+        finally:
+            child.end(self._timeouts.operation if event["event"] in {"bye", "sick"} else 0.0)
+            left = self._workspace.end_leftovers()
+            if left and event["event"] == "bye":
+                self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")
+
+    def _child_options(self) -> list[str]:
+        options = self._options
+        arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
+        if options.level:
+            arguments += ["--level", options.level]
+        if options.select:
+            arguments += ["-k", options.select]
+        if self.run.plan:
+            pending = self.run.pending
+            if self.run.target["isolation"] == "process":
+                pending = pending[:1]
+            only = self._workspace.path / "only.txt"
+            only.write_text("\n".join(check.id for check in pending), "utf-8")
+            arguments += ["--only", str(only)]
+        return arguments
+
+    @property
+    def _timeouts(self) -> Timeouts:
+        return Timeouts(**self.run.target.get("timeouts", {}))
+
+    def _patience(self, event: dict[str, Any]) -> float:
+        """Seconds that the child may take after ``event`` until the next one."""
+        timeouts = self._timeouts
+        match event["event"]:
+            case "begin":
+                return self._options.check_timeout or timeouts.check
+            case "target":
+                return timeouts.start + timeouts.operation  # opening, then a first round trip
+            case "end":
+                return OWN_PATIENCE + 2 * timeouts.operation
+            case _:
+                return OWN_PATIENCE
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "target":
+                self.run.target = {key: value for key, value in event.items() if key != "event"}
+            case "start_failed":
+                self._start_failed(event["message"], event["detail"])
+            case "plan" if not self.run.plan:
+                self.run.plan = [PlannedCheck(**check) for check in event["checks"]]
+            case "begin":
+                self._in_flight = event["id"]
+            case "end":
+                self._in_flight = ""
+                known = {f.name for f in fields(CheckResult)}
+                result = CheckResult(**{k: v for k, v in event.items() if k in known})
+                self.run.results[result.id] = result
+            case "note":
+                self.run.notes.append(event["text"])
+            case "sick":
+                self.run.notes.append(
+                    f"the plane stopped working ({event['why']}); a fresh one was started"
+                )
+        self._listener(self.run, event)
+
+    # -- a child that does not come back -------------------------------------------------------
+
+    def _hung(self, child: Child, last: dict[str, Any]) -> None:
+        stacks = child.stacks()
+        if not self._in_flight:
+            if last["event"] in {"started", "target"}:
+                self._start_failed(f"it did not open within {self._patience(last):g} s", stacks)
+            self.run.notes.append(f"a test process hung after {last['event']}; it was ended")
+            return
+        seconds = self._patience(last)
+        self._lost(
+            Outcome.TIMEOUT, f"no answer within {seconds:g} s: the call hung", stacks, seconds
+        )
+
+    def _died(self, child: Child, last: dict[str, Any]) -> None:
+        how = child.how_it_ended()
+        tail = child.tail()
+        if not self._in_flight:
+            if last["event"] in {"started", "target", "opened"}:
+                self._start_failed(f"the process that opened it {how}", tail)
+            elif last["event"] != "start_failed":
+                self.run.notes.append(f"a test process {how} between checks")
+            return
+        self._lost(Outcome.CRASH, f"the process that used the plane {how}", tail, 0.0)
+
+    def _lost(self, outcome: Outcome, evidence: str, stacks: str, seconds: float) -> None:
+        check = next(check for check in self.run.plan if check.id == self._in_flight)
+        result = CheckResult(
+            check.id,
+            check.requirement,
+            outcome,
+            capability=check.capability,
+            evidence=evidence,
+            stacks=stacks,
+            seconds=seconds,
+            plane_seconds=seconds,
+        )
+        self.run.results[result.id] = result
+        self._listener(self.run, {"event": "end", "id": check.id, "outcome": outcome})
+
+    def _start_failed(self, message: str, detail: str) -> None:
+        if not self.run.plan:
+            raise PlaneDidNotStart(message, detail)
+        self.run.notes.append(f"a fresh plane did not start: {message}")

@@ -1,0 +1,109 @@
+"""The plane under test as one test process holds it: opened once, reopened, looked after, closed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.backends.ray_session import ensure_ray
+from rlconform.certify.actors import ActorPool
+from rlconform.certify.expect import ContractViolation
+from rlconform.certify.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.resolve import open_client
+from rlconform.certify.together import Background
+from rlconform.contract import LEVELS, DataPlaneClient, Level, Target
+
+
+class PlaneSession:
+    """One target at one level.
+
+    ``owner()`` opens the plane the first time and hands out the same client from then on; with
+    isolation ``test``, ``renew()`` closes it after each check.
+    """
+
+    def __init__(self, spec: str, target: Target, config: Mapping[str, Any], level: Level) -> None:
+        self.spec, self.target, self.config, self.level = spec, target, config, level
+        self._owner: DataPlaneClient | None = None
+        self._actors: ActorPool | None = None
+        self._ray: Any = None
+        self._was_healthy = False
+
+    @property
+    def several_processes(self) -> bool:
+        """Whether checks may use actors, so that Ray must run before the plane opens."""
+        return LEVELS.index(self.level) >= LEVELS.index("functional")
+
+    def owner(self) -> DataPlaneClient:
+        """The owner's client; opens the plane when it isn't."""
+        if self._owner is None:
+            if self.several_processes and self._ray is None:
+                self._ray = ensure_ray()
+            self._owner = open_client(self.target, self.config, True)
+        return self._owner
+
+    def recorded(self, recording: Recording) -> RecordingClient:
+        """The owner's client, written down into ``recording``."""
+        return RecordingClient(self.owner(), recording)
+
+    def actors(self) -> ActorPool:
+        """Attached clients in processes of their own."""
+        if self._actors is None:
+            self.owner()
+            self._actors = ActorPool(
+                self.spec, self.config or self.target.config, self.target.timeouts
+            )
+        return self._actors
+
+    def renew(self) -> None:
+        """Close the plane; the next ``owner()`` opens a fresh one."""
+        actors, self._actors = self._actors, None
+        owner, self._owner = self._owner, None
+        if actors is not None:
+            actors.close()
+        if owner is not None:
+            owner.close()
+
+    def close(self) -> None:
+        """Close the plane and what was started for it."""
+        self.renew()
+        session, self._ray = self._ray, None
+        if session is not None:
+            session.close()
+
+    def note_health(self) -> None:
+        """Remember whether the fresh plane can do the simplest round trip."""
+        self._was_healthy = self._round_trip() == ""
+
+    def lost_health(self) -> str:
+        """Why the plane can no longer do what it could when it was fresh; "" while it can."""
+        return self._round_trip() if self._was_healthy else ""
+
+    def _round_trip(self) -> str:
+        client = self.owner()
+        partition = f"health-{uuid.uuid4().hex[:8]}"
+        keys: dict[str, Any] = {"sample_ids": ["h"], "partition_id": partition}
+
+        def trip() -> None:
+            client.register_partition(
+                partition_id=partition, fields=["x"], num_samples=1, consumer_tasks=["t"]
+            )
+            client.put_samples(**keys, fields=TensorDict({"x": torch.ones(1)}, batch_size=[1]))
+            client.get_samples(**keys, select_fields=["x"])
+            client.clear_samples(**keys)
+
+        return failure_of(trip, self.target.timeouts.operation)
+
+
+def failure_of(call: Callable[[], Any], timeout_s: float) -> str:
+    """How ``call`` failed, in one line; "" when it came back in time."""
+    try:
+        Background(call, "a round trip").result(timeout_s)
+    except ContractViolation as late:
+        return str(late)
+    except Exception as error:  # noqa: BLE001 - a sick plane may raise anything
+        return shorten(f"{type(error).__name__}: {error}")
+    return ""

@@ -1,0 +1,151 @@
+"""What a person sees in the terminal: progress while checks run, then a table by requirement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
+from rlconform.certify.run import Run
+from rlconform.certify.verdict import Conclusion, Verdict
+from rlconform.contract import Requirement
+
+STYLE: dict[Outcome, str] = {
+    Outcome.PASS: "green",
+    Outcome.WARN: "yellow",
+    Outcome.FAIL: "bold red",
+    Outcome.CRASH: "bold red",
+    Outcome.TIMEOUT: "bold red",
+    Outcome.SUITE_ERROR: "bold magenta",
+    Outcome.DEVIATION: "yellow",
+    Outcome.NOT_TESTED: "cyan",
+    Outcome.NOT_APPLICABLE: "dim",
+}
+
+
+class LiveProgress:
+    """A bar of checks; where there is no terminal, a line for each check that is broken."""
+
+    def __init__(self, console: Console, verbose: bool) -> None:
+        self._console, self._verbose = console, verbose
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=True),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("starting the plane", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def hear(self, run: Run, event: Mapping[str, Any]) -> None:
+        """Show what an event of the run means to somebody who waits."""
+        match event["event"]:
+            case "target":
+                self._console.print(
+                    f"Certifying [bold]{escape(run.target['name'])}[/] "
+                    f"{escape(run.target['version'])} at level [bold]{run.target['level']}[/]"
+                    f"{_level_origin(run)}"
+                )
+            case "plan":
+                self._progress.update(self._task, total=len(run.due), description="checking")
+                self._console.print(f"{len(run.due)} checks planned")
+            case "begin":
+                requirement = event["id"].rpartition("::")[2]
+                self._progress.update(self._task, description=escape(requirement[:44]))
+            case "end":
+                self._progress.update(self._task, completed=len(run.results))
+                self._tell(run, event)
+
+    def _tell(self, run: Run, event: Mapping[str, Any]) -> None:
+        outcome = Outcome(event["outcome"])
+        if outcome is Outcome.PASS and not self._verbose:
+            return
+        result = run.results[event["id"]]
+        self._progress.console.print(
+            f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
+            f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
+            highlight=False,
+        )
+
+
+def _level_origin(run: Run) -> str:
+    declared = run.target["declared_level"]
+    if run.target["level"] == declared:
+        return " (what the target declares)"
+    return f" (asked for; the target declares {declared})"
+
+
+def requirement_table(
+    requirements: Mapping[str, Requirement], results: list[RequirementResult]
+) -> Table:
+    """One line per requirement: outcome, and why where it isn't a plain pass."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    table.add_column("Requirement", no_wrap=True)
+    table.add_column("Level", no_wrap=True)
+    table.add_column("Outcome", no_wrap=True)
+    table.add_column("What it asks, and what came", overflow="fold")
+    for result in results:
+        row = requirements[result.id]
+        text = escape(row.title)
+        if result.outcome is not Outcome.PASS:
+            text += f"\n[dim]{escape(result.reason)}[/]"
+        outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
+        table.add_row(result.id, row.level, outcome, text)
+    return table
+
+
+def print_summary(
+    console: Console,
+    run: Run,
+    results: list[RequirementResult],
+    conclusion: Conclusion,
+    out: Path,
+) -> None:
+    """The verdict, counts by outcome, where the time went, and where to read on."""
+    counts = Counter(result.outcome for result in results)
+    tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    plane = sum(result.plane_seconds for result in run.results.values())
+    console.print()
+    for note in run.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}")
+    console.print(f"{len(results)} requirements: {tally}", highlight=False)
+    console.print(
+        f"{len(run.results)} checks in {run.seconds:.0f} s: {run.start_seconds:.0f} s to start "
+        f"the plane, {plane:.0f} s inside its calls, {run.children} test process(es)",
+        highlight=False,
+    )
+    style = {
+        Verdict.CERTIFIED: "bold green",
+        Verdict.CONDITIONAL: "bold yellow",
+        Verdict.NOT_CERTIFIED: "bold red",
+    }[conclusion.verdict]
+    console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
+    for reason in conclusion.reasons[:20]:
+        console.print(f"  {escape(reason)}")
+    if len(conclusion.reasons) > 20:
+        console.print(f"  and {len(conclusion.reasons) - 20} more")
+    console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
+    if any(r.outcome in BROKEN | {Outcome.WARN} for r in results):
+        console.print(f"reproducers: {escape(str(out / 'reproducers'))}", soft_wrap=True)

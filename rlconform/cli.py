@@ -1,0 +1,185 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from yaml import YAMLError
+
+import rlconform
+from rlconform.certify.report import build_report, write_report
+from rlconform.certify.run import PlaneDidNotStart, Runner, RunOptions
+from rlconform.certify.show import LiveProgress, print_summary, requirement_table
+from rlconform.certify.verdict import ExitCode, conclude, judge
+from rlconform.certify.waivers import apply_waivers, load_waivers
+from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
+
+app = typer.Typer(
+    help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+console = Console()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(rlconform.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version_wanted: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Hold an RL data plane to its contract."""
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "rlconform certify\n\n"
+    "rlconform certify transfer_queue/simple --out reports/tq\n\n"
+    "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
+    "Exit codes: 0 certified, 1 not certified, 2 the target or the kit failed, 3 nothing ran."
+)
+def certify(
+    target: Annotated[
+        str, typer.Argument(help="Built-in name, entry point, or module:attribute.")
+    ] = "memory",
+    level: Annotated[
+        str | None, typer.Option(help=f"{'|'.join(LEVELS)}; default: what the target declares.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file handed to the target, e.g. a data_plane: block.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("rlconform-report"),
+    select: Annotated[
+        str, typer.Option("-k", help="Only checks that match (pytest -k); never certified.")
+    ] = "",
+    waivers: Annotated[
+        Path | None, typer.Option(help="waivers.toml: failures declared with a reason.")
+    ] = None,
+    allow_deviations: Annotated[
+        bool, typer.Option("--allow-deviations", help="Exit 0 on a conditional verdict.")
+    ] = False,
+    check_timeout: Annotated[
+        float | None, typer.Option(help="Seconds per check, in place of the target's.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
+    ] = False,
+) -> None:
+    """Run the contract against a plane and write a certificate. Default: the embedded one."""
+    requirements = load_requirements()
+    try:
+        options = RunOptions(target, _read_config(config), _level(level), select, check_timeout)
+        waived = load_waivers(waivers) if waivers else []
+        with LiveProgress(console, verbose) as progress:
+            run = Runner(options, progress.hear).certify()
+    except (ConfigError, PlaneDidNotStart) as error:
+        _fail(target, error, verbose)
+    results = judge(
+        requirements, run.plan, run.results, run.target["level"], run.target["capabilities"]
+    )
+    results, problems = apply_waivers(results, waived, datetime.now(UTC).date())
+    conclusion = conclude(
+        requirements,
+        results,
+        complete=run.complete and not select,
+        problems=problems,
+        allow_deviations=allow_deviations,
+    )
+    write_report(out, build_report(options, run, requirements, results, conclusion), run)
+    console.print(requirement_table(requirements, results))
+    print_summary(console, run, results, conclusion, out)
+    raise typer.Exit(conclusion.exit_code)
+
+
+@app.command("list")
+def list_requirements(
+    section: Annotated[str, typer.Argument(help="Only one section, e.g. CLAIM.")] = "",
+) -> None:
+    """List the requirements of the contract."""
+    rows = load_requirements().values()
+    shown = [row for row in rows if not section or row.section == section.upper()]
+    if not shown:
+        sections = ", ".join(Counter(row.section for row in rows))
+        _fail(section, ConfigError(f"no section {section!r}; there are {sections}"), False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Requirement", "Level", "Profile", "Needs", "Since", "Title"):
+        table.add_column(heading, no_wrap=heading != "Title")
+    for row in shown:
+        needs = ", ".join(row.capability) or ("kit" if row.scope == "kit" else "")
+        table.add_row(row.id, row.level, row.profile, needs, row.since, escape(row.title))
+    console.print(table)
+
+
+@app.command(epilog="Example: rlconform explain CLAIM-02")
+def explain(
+    requirement: Annotated[str, typer.Argument(help="A requirement's id, e.g. CLAIM-02.")],
+) -> None:
+    """Say what a requirement asks and why."""
+    row = load_requirements().get(requirement.upper())
+    if row is None:
+        _fail(requirement, ConfigError("no such requirement; `rlconform list` shows them"), False)
+    console.print(f"[bold]{row.id}[/] {row.level}, {row.scope}, from level {row.profile}")
+    console.print(f"[bold]{escape(row.title)}[/]\n")
+    console.print(f"{escape(row.sentence)}\n")
+    console.print(f"Why: {escape(row.why)}")
+    if row.capability:
+        console.print(f"Applies to planes that declare: {', '.join(row.capability)}")
+    if row.seen:
+        console.print(f"Seen in the field: {', '.join(row.seen)}")
+    console.print(f"Since: {row.since}")
+
+
+def _read_config(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: not a YAML configuration: {error}") from error
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path}: a mapping is due, e.g. a data_plane: block")
+    return {str(key): value for key, value in loaded.items()}
+
+
+def _level(name: str | None) -> Level | None:
+    for level in LEVELS:
+        if name == level:
+            return level
+    if name is None:
+        return None
+    raise ConfigError(f"unknown level {name!r}: one of {', '.join(LEVELS)}")
+
+
+def _fail(subject: str, error: Exception, verbose: bool) -> NoReturn:
+    """One clear message and exit code 2; the details only with ``-v``."""
+    sys.stdout.flush()
+    told = Console(stderr=True)
+    told.print(f"[bold red]rlconform:[/] {escape(subject)}: {escape(str(error))}", soft_wrap=True)
+    detail = getattr(error, "detail", "")
+    if detail and verbose:
+        told.print(escape(detail), soft_wrap=True)
+    elif detail:
+        told.print("Run again with -v to see the traceback.")
+    raise typer.Exit(ExitCode.KIT_FAILED)
+
+
+def main() -> None:
+    """Entry point of the ``rlconform`` command."""
+    app()

@@ -1,0 +1,31 @@
+"""Where ``suites/``, ``fixtures/`` and ``reference_configs/`` lie: one function for both homes.
+
+In a checkout they stand beside the package; a wheel carries them inside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from rlconform.contract.errors import ConfigError
+
+Resource = Literal["suites", "fixtures", "reference_configs"]
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def resource_dir(name: Resource) -> Path:
+    """The folder ``name``, from an installed wheel or from the checkout that holds the package.
+
+    Raises:
+        ConfigError: The installation has neither.
+    """
+    homes = (_PACKAGE / "_data", _PACKAGE.parent)
+    for home in homes:
+        if (home / name).is_dir():
+            return home / name
+    raise ConfigError(
+        f"this installation of rlconform lacks its folder {name!r} (looked in "
+        f"{' and '.join(str(home) for home in homes)}); install it again with pip"
+    )
