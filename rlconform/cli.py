@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from yaml import YAMLError
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 import rlconform
 from rlconform.certify.report import build_report, write_report
@@ -28,7 +28,7 @@ app = typer.Typer(
     help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )  # fmt: skip
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def _version(wanted: bool) -> None:

@@ -117,9 +117,9 @@ class ActorPool:
         """
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
+        worker: Any = ray.remote(Worker)
         actors = [
-            ray.remote(Worker).options(num_cpus=0).remote(self._spec, dict(self._config))
-            for _ in range(count)
+            worker.options(num_cpus=0).remote(self._spec, dict(self._config)) for _ in range(count)
         ]
         clients = []
         for actor in actors:

@@ -7,11 +7,14 @@ import pytest
 from rlconform.contract import load_requirements
 
 
-def requirement(requirement_id: str, *, capability: str = "") -> pytest.MarkDecorator:
+def requirement(
+    requirement_id: str, *, capability: str = "", ends_plane: bool = False
+) -> pytest.MarkDecorator:
     """Mark a check with the requirement that it checks.
 
     ``capability`` is needed only where the requirement names several; a check of a requirement
-    with one capability needs that one.
+    with one capability needs that one. A check that closes the owner's client says ``ends_plane``:
+    it runs after the others, and a fresh plane follows it.
 
     Raises:
         ValueError: No such requirement, or a capability that it doesn't name.
@@ -24,4 +27,4 @@ def requirement(requirement_id: str, *, capability: str = "") -> pytest.MarkDeco
     if not capability and len(row.capability) > 1:
         raise ValueError(f"{requirement_id} depends on {row.capability}: say which one is checked")
     needs = capability or next(iter(row.capability), "")
-    return pytest.mark.requirement(requirement_id, capability=needs)
+    return pytest.mark.requirement(requirement_id, capability=needs, ends_plane=ends_plane)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rlconform.contract import Level
+
 
 class Outcome(StrEnum):
     """One word for what came of a check or of a requirement."""
@@ -48,12 +50,14 @@ class PlannedCheck:
         id: Path and name below ``suites/``, parameters included.
         requirement: Id of the requirement that it checks.
         capability: Capability that the check needs, or "".
+        level: Level of certification from which on it is due.
         left_out: Why it does not run in this certification, or "".
     """
 
     id: str
     requirement: str
     capability: str = ""
+    level: Level = "unit"
     left_out: str = ""
 
 

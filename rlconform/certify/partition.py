@@ -7,6 +7,7 @@ a check relies on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,7 @@ class Partition:
     def expect_absent(self, ids: Sequence[str], field: str = "x") -> None:
         """No trace of ``ids``: not readable, not claimable by a task that never claimed."""
         for sample_id in ids:
-            expect_unreadable(lambda i=sample_id: self.get([i], field), sample_id, field)
+            expect_unreadable(partial(self.get, [sample_id], field), sample_id, field)
         claimed = set(self.claim("prev_lp", [field]).sample_ids) & set(ids)
         expect(not claimed, f"none of {list(ids)} to be claimable", f"claimed {sorted(claimed)}")
 

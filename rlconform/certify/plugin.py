@@ -53,7 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker and, under the runner, the event pipe."""
-    config.addinivalue_line("markers", "requirement(id, capability): the requirement checked")
+    config.addinivalue_line("markers", "requirement(id): the requirement that a check checks")
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
     fd = config.getoption("--events-fd")
     config.pluginmanager.register(Checks(config, Events(fd)), "rlconform-checks")
 
@@ -140,7 +141,8 @@ class Checks:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
         """Leave out what this level and target don't call for."""
-        kept, dropped = [], []
+        kept: list[pytest.Item] = []
+        dropped: list[pytest.Item] = []
         for item in items:
             check = self._planned(item)
             if check is not None:
@@ -151,7 +153,7 @@ class Checks:
             (kept if wanted else dropped).append(item)
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-            items[:] = kept
+        items[:] = sorted(kept, key=ends_plane)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Tell the runner the plan, with what ``-k`` left out of it."""
@@ -176,7 +178,7 @@ class Checks:
             left_out = f"needs level {needs}"
         elif isinstance(declared, str):
             left_out = f"the target declares no {capability}: {declared}"
-        return PlannedCheck(check_id(item), mark.args[0], capability, left_out)
+        return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out)
 
     # -- one check ---------------------------------------------------------------------------
 
@@ -188,20 +190,33 @@ class Checks:
         done = yield
         result = self._results.pop(item.nodeid, None)
         if result is not None:
+            seconds = time.monotonic() - started
             body = asdict(result) | {
-                "seconds": time.monotonic() - started,
+                "seconds": seconds,
+                "plane_seconds": min(seconds, result.plane_seconds),  # threads call at once
                 "warnings": self._warnings.pop(item.nodeid, []),
             }
             self.events.send("end", **body)
-            if self.events.watched and result.outcome is not Outcome.PASS:
-                self._leave_if_sick()
+            self._look_after(item, result)
         return done
 
-    def _leave_if_sick(self) -> None:
-        if why := self.session.lost_health():
-            self.events.send("sick", why=why)
-            failure_of(self.session.close, self.session.target.timeouts.operation)
-            os._exit(SICK_PLANE)  # a sick plane's threads may never let the interpreter end
+    def _look_after(self, item: pytest.Item, result: CheckResult) -> None:
+        """See to it that the next check has a plane that works."""
+        session = self.session
+        if ends_plane(item):
+            restarts = session.target.declares("restart") or not self.events.watched
+            if not restarts or failure_of(session.renew, session.target.timeouts.start):
+                self._leave("spent", "")
+        elif result.outcome is Outcome.PASS or not self.events.watched:
+            return
+        elif why := session.lost_health():
+            self._leave("sick", why)
+
+    def _leave(self, event: str, why: str) -> None:
+        """Hand over to a fresh process; the runner starts it when this one is gone."""
+        self.events.send(event, why=why)
+        failure_of(self.session.close, self.session.target.timeouts.operation)
+        os._exit(SICK_PLANE)  # a sick plane's threads may never let the interpreter end
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -245,6 +260,12 @@ def check_id(item: pytest.Item) -> str:
     parts = Path(path).parts
     below = parts[parts.index("suites") + 1 :] if "suites" in parts else parts
     return f"{'/'.join(below)}::{name}"
+
+
+def ends_plane(item: pytest.Item) -> bool:
+    """Whether the check closes the plane that it runs on."""
+    mark = item.get_closest_marker("requirement")
+    return mark is not None and mark.kwargs["ends_plane"]
 
 
 _RECORDING = pytest.StashKey[Recording]()
@@ -316,16 +337,17 @@ def new_partition(client: DataPlaneClient, target: Target) -> Iterator[Callable[
     """Makes partitions with fresh names; their rows are cleared after the check, loudly."""
     made: list[tuple[Partition, set[str]]] = []
 
-    def make(register: bool = True, name: str = "p", **options: Any) -> Partition:
+    def make(register: bool = True, exact: str = "", **options: Any) -> Partition:
         ids: set[str] = set()
-        part = Partition(client, f"{name}-{uuid.uuid4().hex[:8]}", target.timeouts, ids)
+        name = exact or f"p-{uuid.uuid4().hex[:8]}"
+        part = Partition(client, name, target.timeouts, ids)
         if register:
             part.register(**options)
         made.append((part, ids))
         return part
 
     yield make
-    for part, ids in made:
+    for part, ids in () if ends_plane(request.node) else made:
         clean_up(part, ids)
 
 

@@ -1,4 +1,4 @@
-"""A client that writes down every call: for evidence, for reproducers, and to know whose fault it is.
+"""A client that writes down every call: evidence, a reproducer, and whose fault an error is.
 
 An exception that a recorded call raised is the plane's; any other is ours.
 """
@@ -94,7 +94,7 @@ class RecordingClient:
 
     def __init__(self, client: DataPlaneClient, recording: Recording, who: str = "client") -> None:
         self._client = client
-        self._recording = recording
+        self.recording = recording
         self._who = who
         for method in CLIENT_METHODS:
             setattr(self, method, self._recorded(method, getattr(client, method)))
@@ -102,7 +102,7 @@ class RecordingClient:
     def _recorded(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             step = Step(self._who, method, args, kwargs)
-            self._recording.begin(step)
+            self.recording.begin(step)
             started = time.monotonic()
             try:
                 result = call(*args, **kwargs)
@@ -114,7 +114,7 @@ class RecordingClient:
                 step.result, step.outcome = result, brief(result)
                 return result
             finally:
-                self._recording.end(step, started)
+                self.recording.end(step, started)
 
         return recorded
 

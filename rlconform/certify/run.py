@@ -3,8 +3,8 @@
     Runner ──starts──▶ Child (pytest) ──▶ plane
            ◀─events──        waits for: the next event, the child's end, or the deadline
 
-A check that kills or hangs its child is recorded as CRASH or TIMEOUT, and a fresh child goes on with
-the checks that are left. The run always ends: each child either brings a result or is the last.
+A check that kills or hangs its child is recorded as CRASH or TIMEOUT, and a fresh child goes on
+with the checks that are left. The run always ends: two children in a row without a result end it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from rlconform.contract import DataPlaneError, Level, Timeouts
 
 #: Seconds for what the plane has no part in: starting Python, collecting the checks.
 OWN_PATIENCE = 120.0
+
+#: Events after which a child ends by itself.
+LAST_WORDS = frozenset({"bye", "sick", "spent"})
 
 
 class PlaneDidNotStart(DataPlaneError):
@@ -131,7 +134,7 @@ class Runner:
         event: dict[str, Any] = {"event": "started"}
         began = time.monotonic()
         try:
-            while event["event"] not in {"bye", "sick"}:
+            while event["event"] not in LAST_WORDS:
                 try:
                     received = child.next_event(time.monotonic() + self._patience(event))
                 except TimeoutError:
@@ -145,7 +148,7 @@ class Runner:
                     self.run.start_seconds += time.monotonic() - began
                 self._take(event)
         finally:
-            child.end(self._timeouts.operation if event["event"] in {"bye", "sick"} else 0.0)
+            child.end(self._timeouts.operation if event["event"] in LAST_WORDS else 0.0)
             left = self._workspace.end_leftovers()
             if left and event["event"] == "bye":
                 self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")
@@ -195,8 +198,8 @@ class Runner:
                 self._in_flight = event["id"]
             case "end":
                 self._in_flight = ""
-                known = {f.name for f in fields(CheckResult)}
-                result = CheckResult(**{k: v for k, v in event.items() if k in known})
+                body = {f.name: event[f.name] for f in fields(CheckResult)}
+                result = CheckResult(**body | {"outcome": Outcome(event["outcome"])})
                 self.run.results[result.id] = result
             case "note":
                 self.run.notes.append(event["text"])
@@ -216,9 +219,7 @@ class Runner:
             self.run.notes.append(f"a test process hung after {last['event']}; it was ended")
             return
         seconds = self._patience(last)
-        self._lost(
-            Outcome.TIMEOUT, f"no answer within {seconds:g} s: the call hung", stacks, seconds
-        )
+        self._lost(Outcome.TIMEOUT, f"no answer within {seconds:g} s", stacks, seconds)
 
     def _died(self, child: Child, last: dict[str, Any]) -> None:
         how = child.how_it_ended()

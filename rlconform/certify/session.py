@@ -1,4 +1,4 @@
-"""The plane under test as one test process holds it: opened once, reopened, looked after, closed."""
+"""The plane under test as one test process holds it: opened, looked after, closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from rlconform.backends.ray_session import ensure_ray
 from rlconform.certify.actors import ActorPool
 from rlconform.certify.expect import ContractViolation
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
@@ -41,6 +40,8 @@ class PlaneSession:
         """The owner's client; opens the plane when it isn't."""
         if self._owner is None:
             if self.several_processes and self._ray is None:
+                from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415
+
                 self._ray = ensure_ray()
             self._owner = open_client(self.target, self.config, True)
         return self._owner

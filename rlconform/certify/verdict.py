@@ -69,7 +69,8 @@ def judge(
     """One result per requirement that a certification at ``level`` counts, in contract order."""
     planned: dict[str, list[PlannedCheck]] = defaultdict(list)
     for check in plan:
-        planned[check.requirement].append(check)
+        if LEVELS.index(check.level) <= LEVELS.index(level):
+            planned[check.requirement].append(check)
     return [
         _judge_one(requirement, planned[requirement.id], results, capabilities)
         for requirement in requirements.values()
@@ -98,7 +99,7 @@ def _judge_one(
     missing = [check for check in applicable if check.id not in results]
     outcomes = [_outcome_of(result) for result in ran] + [Outcome.NOT_TESTED for _ in missing]
     outcome = worst(outcomes)
-    if outcome is Outcome.NOT_TESTED:
+    if outcome is Outcome.NOT_TESTED and missing:
         why = next((check.left_out for check in missing if check.left_out), "the run ended early")
         reason = f"{len(missing)} of {len(applicable)} checks did not run: {why}"
         return RequirementResult(requirement.id, outcome, reason, ids)

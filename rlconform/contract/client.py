@@ -26,13 +26,20 @@ Tags = dict[str, Any]
 class BatchMeta(Protocol):
     """What every meta carries; ``KVBatchMeta`` is ours, a client may return its own class."""
 
-    partition_id: str
-    task_name: str | None
-    sample_ids: list[str]
-    fields: list[str] | None
-    sequence_lengths: list[int] | None
-    extra_info: dict[str, Any]
-    tags: list[Tags] | None
+    @property
+    def partition_id(self) -> str: ...  # noqa: D102
+    @property
+    def task_name(self) -> str | None: ...  # noqa: D102
+    @property
+    def sample_ids(self) -> list[str]: ...  # noqa: D102
+    @property
+    def fields(self) -> list[str] | None: ...  # noqa: D102
+    @property
+    def sequence_lengths(self) -> list[int] | None: ...  # noqa: D102
+    @property
+    def extra_info(self) -> dict[str, Any]: ...  # noqa: D102
+    @property
+    def tags(self) -> list[Tags] | None: ...  # noqa: D102
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Cells: a column split into rows that own their memory, and rows joined into a column again.
 
-    split_column(leaf, n) ──▶ [Cell, ...] (one per row, on the CPU, no grad, copied)
-    join_column(cells)    ──▶ leaf        (fresh memory)
+    split_columns(TensorDict) ──▶ {field: [Cell, ...]}  one per row: copied, on the CPU, no grad
+    join_columns({field: [Cell, ...]}) ──▶ TensorDict   in fresh memory
 
 A cell remembers the layout that its column was put in, so that a column of jagged rows comes back
 jagged even where all its rows happen to be equally long.
@@ -9,17 +9,24 @@ jagged even where all its rows happen to be equally long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from tensordict import NonTensorStack
+from tensordict import NonTensorStack, TensorDict, TensorDictBase
 
-from rlconform.wire import classify_leaf, object_column, object_rows
-
-Layout = Literal["dense", "jagged", "object"]
+from rlconform.wire import (
+    LeafKind,
+    classify_leaf,
+    object_column,
+    object_rows,
+    rows_of,
+    stack_or_nest,
+    to_nested_by_length,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Cell:
     """
 
     value: Any
-    layout: Layout
+    layout: LeafKind
 
     @property
     def kind(self) -> torch.dtype | Literal["object"]:
@@ -41,62 +48,76 @@ class Cell:
         return "object" if self.layout == "object" else self.value.dtype
 
 
-def split_column(name: str, leaf: Any, n_rows: int) -> list[Cell]:
-    """The column's rows as cells.
+def split_columns(fields: TensorDictBase | None, n_rows: int) -> dict[str, list[Cell]]:
+    """A put's columns as cells; none where no fields were given.
 
     Raises:
-        TypeError: The leaf is neither a dense tensor, nor a jagged one, nor an object column.
-        ValueError: It doesn't have ``n_rows`` rows.
+        TypeError: Not a TensorDict, or a leaf that is no dense or jagged tensor or object column.
+        ValueError: The batch size is not ``(n_rows,)``.
     """
-    layout: Layout = classify_leaf(leaf)
-    rows = object_rows(leaf, n_rows) if layout == "object" else leaf.detach().cpu().unbind()
-    if len(rows) != n_rows:
-        raise ValueError(f"field {name!r} has {len(rows)} rows for {n_rows} sample_ids")
-    return [Cell(own(row), layout) for row in rows]
-
-
-def join_column(name: str, cells: Sequence[Cell]) -> torch.Tensor | NonTensorStack:
-    """The cells as one leaf: dense ``(N, ...)``, jagged ``(N, j, ...)`` or an object column.
-
-    Jagged if every row was put jagged, or if the rows differ in their first dimension.
-
-    Raises:
-        ValueError: The rows differ in more than their first dimension; no tensor holds them.
-    """
-    if cells[0].layout == "object":
-        return object_column([own(cell.value) for cell in cells])
-    rows: list[torch.Tensor] = [cell.value for cell in cells]
-    shapes = {row.shape for row in rows}
-    jagged = all(cell.layout == "jagged" for cell in cells)
-    if len(shapes) == 1 and not jagged:
-        return torch.stack(rows)
-    if len({(len(shape), shape[1:]) for shape in shapes}) > 1 or not all(shapes):
+    if fields is None:
+        return {}
+    if not isinstance(fields, TensorDictBase):
+        raise TypeError(f"fields must be a TensorDict, got {type(fields).__name__}")
+    if tuple(fields.batch_size) != (n_rows,):
         raise ValueError(
-            f"field {name!r}: rows of shapes {sorted(map(tuple, shapes))} don't fit in one tensor"
+            f"fields has batch size {tuple(fields.batch_size)} for {n_rows} sample_ids"
         )
-    return jagged_rows(rows)
+    with torch.no_grad():
+        return {name: _split(name, fields.get(name), n_rows) for name in map(str, fields.keys())}
 
 
-def jagged_rows(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Rows ``(j_i, ...)`` as one jagged tensor ``(N, j, ...)`` in fresh memory."""
-    lengths = torch.tensor([0, *(len(row) for row in rows)])
-    nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(
-        torch.cat(list(rows)), offsets=lengths.cumsum(0)
+def join_columns(columns: Mapping[str, Sequence[Cell]], n_rows: int) -> TensorDict:
+    """The cells as a batch of size ``(n_rows,)``.
+
+    A column is jagged if every row was put jagged, or if the rows differ in their first dimension.
+
+    Raises:
+        ValueError: Rows of a column differ in more than that, so that no tensor holds them.
+    """
+    return TensorDict(
+        {name: _join(name, cells) for name, cells in columns.items()}, batch_size=[n_rows]
     )
-    return nested
 
 
-def own(value: Any) -> Any:
-    """A copy that shares no memory with ``value``; tensors without grad and on the CPU.
+def _split(name: str, leaf: Any, n_rows: int) -> list[Cell]:
+    with _naming(name):
+        layout = classify_leaf(leaf)
+        rows = object_rows(leaf, n_rows) if layout == "object" else rows_of(leaf.cpu())
+    return [Cell(_own(row), layout) for row in rows]
+
+
+def _join(name: str, cells: Sequence[Cell]) -> torch.Tensor | NonTensorStack:
+    if cells[0].layout == "object":
+        return object_column(_own(cell.value) for cell in cells)
+    with _naming(name):
+        joined = stack_or_nest([cell.value for cell in cells])
+    if joined.is_nested or any(cell.layout == "dense" for cell in cells):
+        return joined
+    return to_nested_by_length(joined, [joined.shape[1]] * len(cells))
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the field in an error about its leaf."""
+    try:
+        yield
+    except TypeError as error:
+        raise TypeError(f"field {name!r}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"field {name!r}: {error}") from error
+
+
+def _own(value: Any) -> Any:
+    """A copy that shares no memory with ``value``; tensors are copied to the CPU.
 
     Tensors inside containers are copied by their own size: ``deepcopy`` would copy the whole
     storage that a view looks at.
     """
-    if isinstance(value, torch.Tensor):
-        copied = torch.empty(value.shape, dtype=value.dtype)
-        return copied.copy_(value.detach())
+    if isinstance(value, torch.Tensor) and not value.is_nested and value.layout == torch.strided:
+        return torch.empty(value.shape, dtype=value.dtype).copy_(value)
     if type(value) in (list, tuple, set, frozenset):
-        return type(value)(own(item) for item in value)
+        return type(value)(_own(item) for item in value)
     if type(value) is dict:
-        return {key: own(item) for key, item in value.items()}
+        return {key: _own(item) for key, item in value.items()}
     return deepcopy(value)

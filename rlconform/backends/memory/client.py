@@ -17,27 +17,27 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
+from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.backends.memory import arguments
-from rlconform.backends.memory.cells import Cell, join_column, split_column
+from rlconform.backends.memory.cells import join_columns, split_columns
 from rlconform.backends.memory.partition import Partition
 from rlconform.backends.memory.plane import newest_plane, start_plane, stop_plane
+from rlconform.backends.memory.rows import claimed_meta
 from rlconform.contract import (
+    BatchMeta,
     CapacityExceeded,
     ClientClosed,
+    ConfigError,
     KVBatchMeta,
     PlaneUnavailable,
     Tags,
     UnknownPartition,
 )
-from rlconform.contract.fields import INPUT_LENGTHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rlconform.backends.memory.rows import Row
 
 
 class MemoryClient:
@@ -57,17 +57,21 @@ class MemoryClient:
     are grouped by G in the order in which they came.
 
     Args:
-        cfg: A ``data_plane`` block; only ``storage_capacity`` (rows of the whole plane) is read,
-            and without it there is no limit.
+        cfg: A ``data_plane`` block, or nothing. Its ``storage_capacity`` limits the rows of the
+            whole plane; without it there is no limit.
         bootstrap: Start a plane, or attach to the one started last in this process.
 
     Raises:
+        ConfigError: The block can't be used or is another implementation's.
         PlaneUnavailable: There is no plane to attach to.
     """
 
-    def __init__(self, cfg: Mapping[str, Any] | None = None, bootstrap: bool = True) -> None:
+    def __init__(
+        self, cfg: DataPlaneConfig | Mapping[str, Any] | None = None, bootstrap: bool = True
+    ) -> None:
         self._owner = arguments.flag("bootstrap", bootstrap)
-        self._plane = start_plane(_capacity(cfg or {})) if bootstrap else newest_plane()
+        capacity = _capacity(cfg)
+        self._plane = start_plane(capacity) if bootstrap else newest_plane()
         self._closed = False
 
     def register_partition(
@@ -118,7 +122,7 @@ class MemoryClient:
         """
         sample_ids = arguments.texts("sample_ids", sample_ids, unique=True)
         arguments.text("partition_id", partition_id)
-        columns = _split(fields, len(sample_ids))
+        columns = split_columns(fields, len(sample_ids))
         tag_rows = arguments.tag_rows(tags, len(sample_ids))
         if fields is None and tags is None:
             raise ValueError("put_samples needs fields or tags")
@@ -150,10 +154,7 @@ class MemoryClient:
             columns = {}
             if sample_ids:
                 columns = _known(partitions, partition_id).read(sample_ids, names)
-        return TensorDict(
-            {name: join_column(name, cells) for name, cells in columns.items()},
-            batch_size=[len(sample_ids)],
-        )
+        return join_columns(columns, len(sample_ids))
 
     def claim_meta(
         self,
@@ -188,10 +189,12 @@ class MemoryClient:
                 self._wait_until_ready(partition_id, task_name, required, batch_size, deadline)
             partition = _known(partitions, partition_id)
             rows = partition.claim(task_name, required, partition.groups_in(batch_size))
-            return _claimed(partition_id, task_name, names, rows)
+            return claimed_meta(partition_id, task_name, names, rows)
 
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
         """Read a meta's rows: ``select_fields``, else ``meta.fields``, else ``ValueError``."""
+        if not isinstance(meta, BatchMeta):
+            raise TypeError(f"meta must name rows of a partition, got {type(meta).__name__}")
         names = meta.fields if select_fields is None else select_fields
         if not names:
             raise ValueError("get_data: neither select_fields nor meta.fields names a field")
@@ -275,9 +278,13 @@ class MemoryClient:
             self._check_open()
 
 
-def _capacity(cfg: Mapping[str, Any]) -> int | None:
-    rows = cfg.get("storage_capacity")
-    return None if rows is None else arguments.whole("storage_capacity", rows, least=1)
+def _capacity(cfg: DataPlaneConfig | Mapping[str, Any] | None) -> int | None:
+    if not cfg:
+        return None
+    config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
+    if config.impl != "memory":
+        raise ConfigError(f"data_plane.impl is {config.impl!r}: this is the memory plane")
+    return config.storage_capacity
 
 
 def _known(partitions: Mapping[str, Partition], partition_id: str) -> Partition:
@@ -285,35 +292,3 @@ def _known(partitions: Mapping[str, Partition], partition_id: str) -> Partition:
     if partition is None:
         raise UnknownPartition(f"partition {partition_id!r} was never registered nor written")
     return partition
-
-
-def _split(fields: TensorDict | None, n_rows: int) -> dict[str, list[Cell]]:
-    """A put's columns as cells by field."""
-    if fields is None:
-        return {}
-    if not isinstance(fields, TensorDictBase):
-        raise TypeError(f"fields must be a TensorDict, got {type(fields).__name__}")
-    if tuple(fields.batch_size) != (n_rows,):
-        raise ValueError(
-            f"fields has batch size {tuple(fields.batch_size)} for {n_rows} sample_ids"
-        )
-    return {name: split_column(name, fields.get(name), n_rows) for name in fields.keys()}
-
-
-def _claimed(partition_id: str, task: str, fields: list[str], rows: list[Row]) -> KVBatchMeta:
-    return KVBatchMeta(
-        partition_id,
-        task,
-        [row.sample_id for row in rows],
-        fields=fields,
-        sequence_lengths=_lengths(rows),
-        tags=[dict(row.tags) for row in rows],
-    )
-
-
-def _lengths(rows: list[Row]) -> list[int] | None:
-    """The rows' ``input_lengths`` tags; None unless every row carries an integer."""
-    lengths = [row.tags.get(INPUT_LENGTHS) for row in rows]
-    if any(isinstance(n, bool) or not isinstance(n, int | np.integer) for n in lengths):
-        return None
-    return [int(n) for n in lengths]

@@ -1,0 +1,207 @@
+"""How fast the wire packs and materializes, beside torch's own ways and a plain copy.
+
+    python benchmarks/wire.py --json wire.json
+
+Contenders take turns within one run, so that a busy machine slows all of them alike; medians are
+shown. ``x clone`` is the time over that of cloning the bytes of the result: 1.0 is memory speed.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from tensordict import TensorDict
+
+from rlconform.wire import materialize, pack_jagged_fields, to_nested_by_length
+
+DTYPES = (torch.int64, torch.float32, torch.bfloat16)
+WIRE, TORCH, CLONE = "wire", "torch", "clone"
+
+Contenders = dict[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Median milliseconds of one operation, by contender."""
+
+    operation: str
+    data: str
+    megabytes: float
+    wire_ms: float
+    torch_ms: float
+    clone_ms: float
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as torch's own way."""
+        return self.torch_ms / self.wire_ms
+
+    @property
+    def over_clone(self) -> float:
+        """How many times as long as a plain copy of the result's bytes."""
+        return self.wire_ms / self.clone_ms
+
+
+def main(
+    rows: Annotated[int, typer.Option(help="Rows of the batch.")] = 4096,
+    shortest: Annotated[int, typer.Option(help="Tokens of the shortest row.")] = 256,
+    longest: Annotated[int, typer.Option(help="Tokens of the longest row.")] = 1024,
+    rounds: Annotated[int, typer.Option(help="Rounds, each timing every contender once.")] = 31,
+    threads: Annotated[int, typer.Option(help="torch.set_num_threads.")] = 2,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write results here.")] = None,
+) -> None:
+    """Time the wire's codec on rows of random lengths."""
+    # torch announces at every first use that nested tensors are a prototype.
+    warnings.filterwarnings("ignore", message=".*nested tensors.*")
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    lengths = torch.randint(shortest, longest + 1, (rows,))
+    lengths[0] = longest
+    results = [
+        result
+        for dtype in DTYPES
+        for result in (
+            bench_pack(lengths, longest, dtype, rounds),
+            bench_materialize(lengths, longest, dtype, rounds),
+        )
+    ]
+    results.append(bench_pack_batch(lengths, longest, rounds))
+
+    settings = {
+        "rows": rows,
+        "tokens_per_row": [shortest, longest],
+        "tokens": int(lengths.sum()),
+        "rounds": rounds,
+        "threads": threads,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+    }
+    show(results, settings)
+    if json_file is not None:
+        document = {
+            "settings": settings,
+            "results": [
+                asdict(r) | {"speedup": r.speedup, "over_clone": r.over_clone} for r in results
+            ],
+        }
+        json_file.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
+    """Padded to jagged, against a list of row slices."""
+    padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
+    values = to_nested_by_length(padded, lengths).values()
+    medians = time_in_turns(
+        {
+            WIRE: lambda: to_nested_by_length(padded, lengths),
+            TORCH: lambda: nest_slices(padded, lengths),
+            CLONE: values.clone,
+        },
+        rounds,
+    )
+    return result_of("pack", str(dtype), values, medians)
+
+
+def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
+    """Jagged to padded, against ``to_padded_tensor``."""
+    padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
+    nested = to_nested_by_length(padded, lengths)
+    batch = TensorDict({"input_ids": nested}, batch_size=[len(lengths)])
+    medians = time_in_turns(
+        {
+            WIRE: lambda: materialize(batch, pad_value_dict={"input_ids": 7}),
+            TORCH: lambda: torch.nested.to_padded_tensor(nested, 7),
+            CLONE: padded.clone,
+        },
+        rounds,
+    )
+    return result_of("materialize", str(dtype), padded, medians)
+
+
+def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
+    """A rollout's per-token fields at once: ids, a mask and four columns of floats."""
+    shape = (len(lengths), width)
+    fields = {"input_ids": torch.randint(0, 100, shape), "token_mask": torch.ones(shape).bool()}
+    for name in (
+        "generation_logprobs",
+        "prev_logprobs",
+        "reference_policy_logprobs",
+        "advantages",
+    ):
+        fields[name] = torch.randn(shape)
+    batch = TensorDict(fields, batch_size=[len(lengths)])
+    packed = [leaf.values() for leaf in pack_jagged_fields(batch, lengths).values()]
+    medians = time_in_turns(
+        {
+            WIRE: lambda: pack_jagged_fields(batch, lengths),
+            TORCH: lambda: [nest_slices(field, lengths) for field in fields.values()],
+            CLONE: lambda: [values.clone() for values in packed],
+        },
+        rounds,
+    )
+    as_bytes = torch.cat([values.view(torch.uint8).view(-1) for values in packed])
+    return result_of("pack batch", "6 fields", as_bytes, medians)
+
+
+def nest_slices(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The plain way: one slice per row."""
+    slices = [row[:length] for row, length in zip(padded, lengths.tolist(), strict=True)]
+    return torch.nested.as_nested_tensor(slices, layout=torch.jagged)
+
+
+def time_in_turns(contenders: Contenders, rounds: int) -> dict[str, float]:
+    """Median milliseconds of each contender; all run once per round, after one round unheeded."""
+    milliseconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            elapsed = time.perf_counter() - start
+            if turn:
+                milliseconds[name].append(elapsed * 1e3)
+    return {name: statistics.median(times) for name, times in milliseconds.items()}
+
+
+def result_of(operation: str, data: str, output: torch.Tensor, medians: dict[str, float]) -> Result:
+    """A result; ``output`` is what the operation leaves behind."""
+    return Result(
+        operation=operation,
+        data=data.removeprefix("torch."),
+        megabytes=output.nbytes / 1e6,
+        wire_ms=medians[WIRE],
+        torch_ms=medians[TORCH],
+        clone_ms=medians[CLONE],
+    )
+
+
+def show(results: list[Result], settings: dict[str, object]) -> None:
+    """Print the table."""
+    low, high = settings["tokens_per_row"]
+    table = Table(
+        title=f"{settings['rows']} rows of {low} to {high} tokens, "
+        f"{settings['threads']} threads, torch {settings['torch']}",
+    )
+    for heading in ("operation", "data"):
+        table.add_column(heading)
+    for heading in ("MB", "wire ms", "torch ms", "clone ms", "x as fast", "x clone"):
+        table.add_column(heading, justify="right")
+    for r in results:
+        figures = (r.megabytes, r.wire_ms, r.torch_ms, r.clone_ms, r.speedup, r.over_clone)
+        table.add_row(r.operation, r.data, *(f"{figure:.1f}" for figure in figures))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

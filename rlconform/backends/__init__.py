@@ -1,0 +1,19 @@
+"""The planes that come with rlconform, one room each, and the factory that opens them."""
+
+from rlconform.backends.config import DataPlaneConfig, load_data_plane, parse_data_plane
+from rlconform.backends.factory import build_data_plane_client
+
+#: Targets of the built-in planes by name, each as ``module:attribute``.
+BUILTIN: dict[str, str] = {
+    "memory": "rlconform.backends.memory:TARGET",
+    "transfer_queue/simple": "rlconform.backends.transfer_queue:SIMPLE",
+    "transfer_queue/mooncake_cpu": "rlconform.backends.transfer_queue:MOONCAKE_CPU",
+}
+
+__all__ = [
+    "BUILTIN",
+    "DataPlaneConfig",
+    "build_data_plane_client",
+    "load_data_plane",
+    "parse_data_plane",
+]

@@ -1,0 +1,164 @@
+"""The ``data_plane:`` block of a configuration, checked: every error names the source and the key.
+
+    data_plane:
+      enabled: true
+      impl: transfer_queue
+      backend: simple
+      ...
+
+The eight keys are NeMo-RL's. The YAML is the only source of values: a plane that needs a key finds
+it there or the configuration is refused; nothing is filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
+from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+
+from rlconform.contract import ConfigError
+
+
+class DataPlaneConfig(BaseModel):
+    """The eight keys. ``parse_data_plane`` returns the subclass that its ``impl`` asks for.
+
+    Attributes:
+        enabled: Whether batches travel through a data plane at all.
+        impl: The plane's implementation.
+        backend: The implementation's storage engine.
+        storage_capacity: Rows that the plane holds at most.
+        num_storage_units: Storage processes.
+        claim_meta_poll_interval_s: Seconds between two looks of a blocking claim, for planes that
+            poll.
+        global_segment_size: Bytes that a process lends to a distributed store; 0 lends none.
+        local_buffer_size: Bytes of a process's transfer buffer.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    enabled: bool
+    impl: str
+    backend: str | None = None
+    storage_capacity: PositiveInt | None = None
+    num_storage_units: PositiveInt | None = None
+    claim_meta_poll_interval_s: PositiveFloat | None = None
+    global_segment_size: NonNegativeInt | None = None
+    local_buffer_size: PositiveInt | None = None
+
+
+class MemoryConfig(DataPlaneConfig):
+    """The plane of one process. It takes ``storage_capacity`` and has no use for other sizes."""
+
+    impl: Literal["memory"]
+    backend: Literal["memory"] | None = None
+
+
+class TransferQueueConfig(DataPlaneConfig):
+    """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``)."""
+
+    impl: Literal["transfer_queue"]
+    backend: Literal["simple", "mooncake_cpu"]
+    storage_capacity: PositiveInt
+    num_storage_units: PositiveInt
+    claim_meta_poll_interval_s: PositiveFloat
+    global_segment_size: NonNegativeInt
+    local_buffer_size: PositiveInt
+
+
+_MODELS: dict[str, type[DataPlaneConfig]] = {
+    "memory": MemoryConfig,
+    "transfer_queue": TransferQueueConfig,
+}
+_KEYS = tuple(DataPlaneConfig.model_fields)
+
+
+def load_data_plane(path: str | Path) -> DataPlaneConfig:
+    """Read a YAML file that holds a ``data_plane:`` block, or is one; interpolations are resolved.
+
+    Raises:
+        ConfigError: The file can't be read, isn't YAML, or holds a block that can't be used.
+    """
+    try:
+        loaded = OmegaConf.load(path)
+    except MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or 'not a mapping'}") from error
+    if not isinstance(loaded, DictConfig):
+        raise ConfigError(f"{path}: not a mapping of keys to values")
+    return parse_data_plane(loaded, str(path))
+
+
+def parse_data_plane(
+    cfg: Mapping[str, Any], source: str = "the data_plane block"
+) -> DataPlaneConfig:
+    """Check a ``data_plane`` block, or the block within a whole configuration.
+
+    Args:
+        cfg: The block, or a mapping whose key ``data_plane`` holds it; an OmegaConf one will do.
+        source: What errors call it, such as the file's path.
+
+    Raises:
+        ConfigError: A key is missing, unknown, or has a value that isn't allowed.
+    """
+    block = _block(cfg, source)
+    for key in block:
+        if key not in _KEYS:
+            raise ConfigError(f"{source}: {key!r} is no key of data_plane{_meant(key, _KEYS)}")
+    _require(block, ["enabled", "impl"], source)
+    impl = block["impl"]
+    model = _MODELS.get(impl) if isinstance(impl, str) else None
+    if model is None:
+        known = " or ".join(_MODELS)
+        raise ConfigError(f"{source}: impl is {impl!r}, not {known}{_meant(impl, _MODELS)}")
+    _require(block, (k for k, field in model.model_fields.items() if field.is_required()), source)
+    try:
+        return model.model_validate(block)
+    except ValidationError as invalid:
+        wrong = invalid.errors()[0]
+        reason = wrong["msg"][:1].lower() + wrong["msg"][1:]
+        raise ConfigError(f"{source}: {wrong['loc'][0]} is {wrong['input']!r}: {reason}") from None
+
+
+def _block(cfg: Any, source: str) -> dict[str, Any]:
+    """The block as a plain dict; of a whole configuration nothing else is resolved."""
+    if not isinstance(cfg, Mapping):
+        raise ConfigError(f"{source}: not a mapping of keys to values")
+    try:
+        block = cfg.get("data_plane", cfg)
+        if OmegaConf.is_config(block):
+            block = OmegaConf.to_container(block, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        first_line = str(error).partition("\n")[0]
+        raise ConfigError(f"{source}: {error.full_key}: {first_line}") from error
+    if not isinstance(block, Mapping):
+        raise ConfigError(f"{source}: data_plane is {block!r}, not a mapping of keys to values")
+    if block.keys().isdisjoint(_KEYS):
+        raise ConfigError(f"{source}: there is no data_plane block")
+    return dict(block)
+
+
+def _require(block: Mapping[str, Any], keys: Iterable[str], source: str) -> None:
+    if missing := [key for key in keys if key not in block]:
+        raise ConfigError(f"{source}: data_plane lacks {', '.join(missing)}")
+
+
+def _meant(word: object, words: Iterable[str]) -> str:
+    close = get_close_matches(str(word), list(words), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

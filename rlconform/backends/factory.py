@@ -1,0 +1,43 @@
+"""``build_data_plane_client``: a client from a ``data_plane`` block.
+
+An implementation is imported when its block asks for it, and not before: a laptop without Ray
+builds the memory plane all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlconform.backends.config import DataPlaneConfig, parse_data_plane
+from rlconform.contract import ConfigError, DataPlaneClient
+
+
+def build_data_plane_client(
+    cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True
+) -> DataPlaneClient:
+    """Start the plane that the block describes (``bootstrap``), or attach to it.
+
+    Args:
+        cfg: A checked block, a block, or a whole configuration that holds one.
+        bootstrap: True in the owner, the one process that starts the plane; False in all others.
+
+    Raises:
+        ConfigError: The block can't be used, or says ``enabled: false``.
+        PlaneUnavailable: There is no running plane to attach to.
+    """
+    block = cfg.model_dump(exclude_none=True) if isinstance(cfg, DataPlaneConfig) else cfg
+    config = parse_data_plane(block)
+    if not config.enabled:
+        raise ConfigError(
+            "data_plane.enabled is false: set it to true, or run a trainer that hands its batches "
+            "over in memory and builds no data plane"
+        )
+    if config.impl == "memory":
+        from rlconform.backends.memory import MemoryClient  # noqa: PLC0415
+
+        return MemoryClient(config, bootstrap=bootstrap)
+    from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
+
+    client: DataPlaneClient = TransferQueueClient(config, bootstrap=bootstrap)
+    return client

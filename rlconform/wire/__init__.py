@@ -1,0 +1,41 @@
+"""The wire: batches between the padded layout of a step and the jagged one of a plane.
+
+    fields    to_nested_by_length, pack_per_token_field, stack_or_nest, response_from_nested
+    batches   pack_jagged_fields on the way in, materialize on the way out
+    objects   object_column, object_rows; message logs without their token ids
+    leaves    classify_leaf, rows_of: what a column is, and its rows in any layout
+
+Every copy is bit for bit. Nothing is dropped: what can't travel raises.
+"""
+
+from rlconform.wire.batch import PER_TOKEN_FIELDS, Layout, materialize, pack_jagged_fields
+from rlconform.wire.jagged import (
+    pack_per_token_field,
+    response_from_nested,
+    stack_or_nest,
+    to_nested_by_length,
+)
+from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of
+from rlconform.wire.messages import rebuild_message_logs, strip_message_logs
+from rlconform.wire.objects import is_object_column, object_column, object_rows
+from rlconform.wire.rows import Lengths
+
+__all__ = [
+    "PER_TOKEN_FIELDS",
+    "Layout",
+    "LeafKind",
+    "Lengths",
+    "classify_leaf",
+    "is_object_column",
+    "materialize",
+    "object_column",
+    "object_rows",
+    "pack_jagged_fields",
+    "pack_per_token_field",
+    "rebuild_message_logs",
+    "response_from_nested",
+    "rows_of",
+    "stack_or_nest",
+    "strip_message_logs",
+    "to_nested_by_length",
+]

@@ -1,0 +1,204 @@
+"""A whole batch: packed for the wire by its writer, materialized by its reader.
+
+    rollout (padded) ── pack_jagged_fields ──▶ put ... get ── materialize ──▶ step (padded | jagged)
+
+Which columns run over tokens is told by name, never guessed from a shape: features of 1,024 columns
+beside rows of 900 tokens would be cut, and a plane is free to return equal rows dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal, get_args
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.contract.fields import (
+    ADVANTAGES,
+    GENERATION_LOGPROBS,
+    INPUT_IDS,
+    PREV_LOGPROBS,
+    REFERENCE_POLICY_LOGPROBS,
+    TOKEN_MASK,
+)
+from rlconform.wire.jagged import pack_per_token_field
+from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts
+from rlconform.wire.objects import object_column, object_rows
+from rlconform.wire.rows import Lengths, Rows, owned
+
+Layout = Literal["padded", "jagged"]
+
+#: Columns of the contract that run over tokens, as far as they have a second dimension.
+PER_TOKEN_FIELDS: frozenset[str] = frozenset(
+    {
+        INPUT_IDS,
+        GENERATION_LOGPROBS,
+        PREV_LOGPROBS,
+        REFERENCE_POLICY_LOGPROBS,
+        ADVANTAGES,
+        TOKEN_MASK,
+    }
+)
+
+
+def pack_jagged_fields(
+    batch: TensorDict, lengths: Lengths, token_fields: Collection[str] | None = None
+) -> TensorDict:
+    """The batch with its per-token fields jagged, row i of ``lengths[i]`` tokens.
+
+    Every other leaf stays as it is and shares its memory: (N,) columns, image features, object
+    columns, ragged patches. The packed fields are copies and share their offsets.
+
+    Args:
+        batch: N rows; per-token fields are (N, S, ...), S at least the longest row.
+        lengths: (N,) valid tokens of each row.
+        token_fields: Names of the per-token fields, whatever their trailing dimensions (router
+            replay is (N, S, L, K)); names that the batch lacks are passed over. Default:
+            ``PER_TOKEN_FIELDS``, as far as they have a second dimension.
+
+    Raises:
+        ValueError: ``lengths`` is not N non-negative integers, or a per-token field does not fit
+            them; it is never left rectangular instead.
+        TypeError: A leaf that is neither a tensor nor an object column.
+    """
+    rows_on = cache(lambda device: Rows(lengths, device))
+    if rows_on(None).count != _row_count(batch):
+        raise ValueError(f"{rows_on(None).count} lengths for a batch of {_row_count(batch)} rows")
+    leaves = _leaves(batch)
+    tokens = _default_token_fields(leaves) if token_fields is None else set(token_fields)
+    columns: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        if name in tokens:
+            with _naming(name):
+                columns[name] = pack_per_token_field(_tensor(leaf), rows_on(leaf.device))
+        else:
+            columns[name] = leaf.detach() if isinstance(leaf, Tensor) else leaf
+    return TensorDict(columns, batch_size=batch.batch_size)
+
+
+def materialize(
+    batch: TensorDict,
+    layout: Layout = "padded",
+    pad_value_dict: Mapping[str, complex] | None = None,
+    pad_to_seqlen: int | None = None,
+    token_fields: Collection[str] | None = None,
+) -> TensorDict:
+    """The batch in one layout, whichever its columns came in, in memory of its own.
+
+    Per-token fields share one width: ``pad_to_seqlen``, minted once per step so that all readers
+    agree, else their longest row. A ragged field that does not run over tokens is padded to its own
+    longest row; other dense fields keep their shape. An object column comes as one value per row,
+    by reference.
+
+    Args:
+        batch: N rows of dense and jagged tensors and object columns.
+        layout: ``padded`` for dense (N, S, ...) per-token fields, ``jagged`` for (N, j, ...).
+        pad_value_dict: Pad value by field, 0 where it names none; names that the batch lacks are
+            passed over.
+        pad_to_seqlen: Width of the per-token fields; ``padded`` layout only.
+        token_fields: Names of the per-token fields; no other is one, so that the outcome does not
+            depend on the layout in which the plane returned a column. Default: every jagged field,
+            and the dense ones among ``PER_TOKEN_FIELDS``.
+
+    Raises:
+        ValueError: A row is longer than ``pad_to_seqlen``, a pad value does not fit its dtype, a
+            named field has no token dimension, an object column lacks rows, an unknown layout.
+        TypeError: A leaf that is neither a tensor nor an object column.
+    """
+    if layout not in get_args(Layout):
+        raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
+    leaves = _leaves(batch)
+    ragged = {name for name, leaf in leaves.items() if isinstance(leaf, Tensor) and is_jagged(leaf)}
+    tokens = _default_token_fields(leaves) | ragged if token_fields is None else set(token_fields)
+    runs: dict[str, tuple[Tensor, Rows]] = {}
+    for name in leaves.keys() & (tokens | ragged):
+        with _naming(name):
+            runs[name] = _runs(_tensor(leaves[name]))
+    width = _token_width({name: runs[name][1] for name in runs.keys() & tokens}, pad_to_seqlen)
+
+    columns: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        with _naming(name):
+            if name not in runs:
+                columns[name] = _whole(leaf, _row_count(batch))
+                continue
+            values, rows = runs[name]
+            if layout == "jagged":
+                columns[name] = rows.nest(owned(values))
+            else:
+                pad_value = (pad_value_dict or {}).get(name, 0)
+                columns[name] = rows.pad(values, width if name in tokens else None, pad_value)
+    return TensorDict(columns, batch_size=batch.batch_size)
+
+
+def _row_count(batch: TensorDict) -> int:
+    if len(batch.batch_size) != 1:
+        raise ValueError(f"a batch has batch size (N,), got {tuple(batch.batch_size)}")
+    return int(batch.batch_size[0])
+
+
+def _leaves(batch: TensorDict) -> dict[str, Any]:
+    """The batch's leaves by name, in its order, each of a kind that can travel."""
+    leaves = {str(name): leaf for name, leaf in batch.items()}
+    for name, leaf in leaves.items():
+        with _naming(name):
+            classify_leaf(leaf)
+    return leaves
+
+
+def _default_token_fields(leaves: Mapping[str, Any]) -> set[str]:
+    """The contract's per-token columns among ``leaves``; per-sample (N,) ones are none."""
+    return {
+        name
+        for name in leaves.keys() & PER_TOKEN_FIELDS
+        if isinstance(leaves[name], Tensor) and leaves[name].dim() > 1
+    }
+
+
+def _tensor(leaf: object) -> Tensor:
+    if not isinstance(leaf, Tensor):
+        raise ValueError("a per-token field must be a tensor, got an object column")
+    return leaf
+
+
+def _runs(leaf: Tensor) -> tuple[Tensor, Rows]:
+    """The tokens of a dense or jagged leaf, end to end, and where its rows lie."""
+    if is_jagged(leaf):
+        return jagged_parts(leaf)
+    if leaf.dim() < 2:
+        raise ValueError(f"a per-token field must be (N, S, ...), got {tuple(leaf.shape)}")
+    rows = Rows(torch.full(leaf.shape[:1], leaf.shape[1]), leaf.device)
+    return leaf.detach().flatten(0, 1), rows
+
+
+def _token_width(rows: Mapping[str, Rows], pad_to_seqlen: int | None) -> int:
+    """The width that all per-token fields are padded to."""
+    if pad_to_seqlen is None:
+        return max((of_field.longest for of_field in rows.values()), default=0)
+    for name, of_field in rows.items():
+        if of_field.longest > pad_to_seqlen:
+            raise ValueError(
+                f"field {name!r} has a row of {of_field.longest} tokens, "
+                f"over pad_to_seqlen={pad_to_seqlen}"
+            )
+    return pad_to_seqlen
+
+
+def _whole(leaf: Any, n: int) -> Any:
+    """A column that isn't ragged, in memory of its own."""
+    return owned(leaf) if isinstance(leaf, Tensor) else object_column(object_rows(leaf, n))
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the field in the errors raised inside."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"field {name!r}: {error}") from error
+    except TypeError as error:
+        raise TypeError(f"field {name!r}: {error}") from error

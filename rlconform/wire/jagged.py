@@ -1,0 +1,100 @@
+"""One field: from padded or per-row tensors to the jagged layout, and response slices of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts
+from rlconform.wire.rows import Lengths, Rows
+
+
+def to_nested_by_length(padded: Tensor, lengths: Lengths) -> Tensor:
+    """Jagged (N, j, ...) copy of the rows ``padded[i, :lengths[i]]`` of (N, S, ...).
+
+    Raises:
+        ValueError: ``lengths`` is not N non-negative integers, or one exceeds S.
+    """
+    rows = Rows(lengths, padded.device)
+    return rows.nest(rows.take_padded(padded))
+
+
+def pack_per_token_field(values: Tensor, lengths: Lengths | Rows) -> Tensor:
+    """Jagged (N, j, ...) copy of a field known to be per token, row i of ``lengths[i]`` tokens.
+
+    A dense field may be wider than the longest row, as sequence parallelism leaves it: each row is
+    cut to its own length. A jagged field must have these very row lengths.
+
+    Raises:
+        ValueError: Fewer columns than the longest row, another number of rows, other row lengths.
+            A field that does not fit is never passed on as it is.
+    """
+    rows = lengths if isinstance(lengths, Rows) else Rows(lengths, values.device)
+    if not is_jagged(values):
+        return rows.nest(rows.take_padded(values))
+    tokens, held = jagged_parts(values)
+    if not torch.equal(held.lengths, rows.lengths):
+        raise ValueError(
+            f"a jagged per-token field must have the batch's row lengths: "
+            f"{held.count} rows, {held.total} tokens for {rows.count} rows, {rows.total} tokens"
+        )
+    return rows.nest(tokens.clone())
+
+
+def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
+    """One tensor of N per-row tensors: dense (N, ...) where all shapes agree, else jagged.
+
+    Scalars give (N,); rows of length zero throughout agree in shape and give (N, 0, ...).
+
+    Raises:
+        ValueError: No rows, unlike dtypes (nothing is promoted), or rows that are unlike in more
+            than their first dimension.
+    """
+    if not rows:
+        raise ValueError("no rows: neither dtype nor row shape is known")
+    if len({row.dtype for row in rows}) > 1:
+        raise ValueError(f"rows of unlike dtypes: {sorted({str(row.dtype) for row in rows})}")
+    shapes = {row.shape for row in rows}
+    if len(shapes) == 1:
+        return torch.stack([row.detach() for row in rows])
+    if torch.Size() in shapes or len({shape[1:] for shape in shapes}) > 1:
+        raise ValueError(
+            f"rows are unlike in more than their first dimension: {sorted(map(tuple, shapes))}"
+        )
+    lengths = [row.shape[0] for row in rows]
+    return Rows(lengths, rows[0].device).nest(torch.cat([row.detach() for row in rows]))
+
+
+def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
+    """The model's outputs for the response tokens of jagged (N, prompt + response, ...) outputs.
+
+    A model's output at token i speaks of token i + 1, so the outputs for the last R of a row's L
+    tokens are those at L - R - 1 up to, not including, L - 1: the response, shifted left by one.
+
+    Args:
+        nested: Jagged outputs, row i of L tokens: prompt and response.
+        response_lengths: (N,) integers R, response tokens of each row; 0 gives an empty row.
+
+    Returns:
+        Jagged (N, response, ...) copy.
+
+    Raises:
+        TypeError: ``nested`` is not jagged.
+        ValueError: Another number of rows, or a response without a token before it, R > L - 1.
+    """
+    if classify_leaf(nested) != "jagged":
+        raise TypeError("response_from_nested takes a jagged tensor, got a dense one")
+    values, whole = jagged_parts(nested)
+    response = Rows(response_lengths, values.device)
+    if response.count != whole.count:
+        raise ValueError(f"{response.count} response lengths for {whole.count} rows")
+    too_long = (response.lengths > 0) & (response.lengths > whole.lengths - 1)
+    if bool(too_long.any()):
+        row = int(too_long.nonzero()[0])
+        raise ValueError(
+            f"row {row}: {int(response.lengths[row])} response tokens in a row of "
+            f"{int(whole.lengths[row])}; a token must stand before the first of them"
+        )
+    return response.nest(response.take(values, whole.offsets[1:] - response.lengths - 1))

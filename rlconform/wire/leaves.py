@@ -1,0 +1,68 @@
+"""What a batch's leaf is, and its rows, whatever its layout."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlconform.wire.objects import is_object_column
+from rlconform.wire.rows import Rows
+
+LeafKind = Literal["dense", "jagged", "object"]
+
+
+def classify_leaf(leaf: object) -> LeafKind:
+    """How a leaf travels: ``dense`` (N, ...), ``jagged`` (N, j, ...) or ``object``.
+
+    Raises:
+        TypeError: Anything else, so that nobody drops it: a nested TensorDict, a sparse or
+            quantized tensor, a nested tensor of the strided layout or ragged in a later dimension.
+    """
+    if is_object_column(leaf):
+        return "object"
+    if isinstance(leaf, Tensor):
+        if is_jagged(leaf):
+            return "jagged"
+        if leaf.layout is torch.strided and not leaf.is_nested and not leaf.is_quantized:
+            return "dense"
+        what = f"{leaf.dtype} tensor, {leaf.layout}, shape {tuple(leaf.shape)}"
+        raise TypeError(f"a leaf must be dense or ragged in its second dimension only, got {what}")
+    raise TypeError(f"a leaf must be a tensor or an object column, got {type(leaf).__name__}")
+
+
+def is_jagged(leaf: Tensor) -> bool:
+    """Whether ``leaf`` is a ``torch.jagged`` tensor whose second dimension is the ragged one."""
+    return leaf.layout is torch.jagged and not isinstance(leaf.shape[1], int)
+
+
+def jagged_parts(leaf: Tensor) -> tuple[Tensor, Rows]:
+    """The tokens of a jagged leaf's rows, end to end, and where they lie.
+
+    The tokens share memory with the leaf where its rows leave no gaps, and are a copy elsewhere.
+    """
+    jagged: Any = leaf.detach()  # torch's stubs do not know the methods of a jagged tensor
+    values, offsets, lengths = jagged.values(), jagged.offsets(), jagged.lengths()
+    rows = Rows(offsets.diff() if lengths is None else lengths)
+    if lengths is None and rows.total == values.shape[0]:
+        return values, rows
+    return rows.take(values, offsets[:-1]), rows
+
+
+def rows_of(leaf: Tensor) -> list[Tensor]:
+    """The N rows of a dense or nested leaf, for comparisons that are blind to layout.
+
+    Rows are views of the leaf, save those of a jagged leaf with gaps between its rows.
+
+    Raises:
+        TypeError: Not a tensor, a sparse one, or one without rows.
+    """
+    if not isinstance(leaf, Tensor) or leaf.layout not in {torch.strided, torch.jagged}:
+        raise TypeError(f"no rows in {type(leaf).__name__}")
+    if is_jagged(leaf):
+        values, rows = jagged_parts(leaf)
+        return list(torch.split(values, rows.lengths.tolist()))
+    if leaf.dim() == 0:
+        raise TypeError("a tensor without dimensions has no rows")
+    return list(leaf.detach().unbind())

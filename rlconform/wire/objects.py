@@ -1,0 +1,61 @@
+"""Object columns: one Python value per row, of any kind, None included.
+
+tensordict and the planes carry such a column in several forms. ``object_rows`` reads them all;
+``object_column`` writes the one form that slices, indexes and concatenates with its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from tensordict import NonTensorData, NonTensorStack, is_non_tensor
+
+#: numpy dtype kinds of arrays that hold Python values: objects, bytes, strings.
+_OBJECT_KINDS = frozenset("OSU")
+
+
+def object_column(values: Iterable[Any]) -> NonTensorStack:
+    """A column of the given values, one per row, held by reference."""
+    return NonTensorStack(*[NonTensorData(value) for value in values])
+
+
+def object_rows(leaf: object, n: int) -> list[Any]:
+    """The ``n`` values of an object column, in whichever form it comes.
+
+    A ``NonTensorData`` holds an array of values, one per row, or one value that all rows share.
+
+    Raises:
+        ValueError: The column does not have ``n`` values. An array inside a ``NonTensorData`` is
+            one such case: slicing its batch leaves the array whole, so its rows are lost.
+        TypeError: Not an object column.
+    """
+    if isinstance(leaf, NonTensorData):
+        data = leaf.data
+        rows = _array_rows(data) if _is_object_array(data) else [data] * n
+    elif isinstance(leaf, NonTensorStack):
+        rows = leaf.tolist()
+    elif isinstance(leaf, list):
+        rows = list(leaf)
+    elif _is_object_array(leaf):
+        rows = _array_rows(leaf)
+    else:
+        raise TypeError(f"not an object column: {type(leaf).__name__}")
+    if len(rows) != n:
+        raise ValueError(f"object column of {len(rows)} values in a batch of {n} rows")
+    return rows
+
+
+def is_object_column(leaf: object) -> bool:
+    """Whether ``leaf`` is one of the forms that ``object_rows`` reads."""
+    return is_non_tensor(leaf) or isinstance(leaf, list) or _is_object_array(leaf)
+
+
+def _is_object_array(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0 and value.dtype.kind in _OBJECT_KINDS
+
+
+def _array_rows(array: Any) -> list[Any]:
+    # As objects, numpy's own string scalars turn into the plain str or bytes that were put in.
+    return list(array.astype(object, copy=False))

@@ -1,0 +1,228 @@
+"""CLAIM: every ready row goes to each task exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from rlconform.certify.expect import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    expect_lookup_error,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids
+from rlconform.certify.together import Background, together
+
+IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+
+
+@requirement("CLAIM-01")
+def test_only_ready_rows_are_claimed(part: Partition) -> None:
+    part.put_payload(IDS, "x")
+    part.put_payload(IDS[:3], "y")
+    expect_ids(part.claim("train", ["x", "y"]), IDS[:3], "rows with both fields")
+    expect_equal(part.claim("prev_lp", ["z"]).sample_ids, [], "rows with a field nobody wrote")
+
+
+@requirement("CLAIM-01")
+def test_a_claim_takes_no_more_than_asked(part: Partition) -> None:
+    part.put_payload(IDS)
+    first, second = part.claim(batch_size=4), part.claim(batch_size=1)
+    expect_equal((len(first.sample_ids), len(second.sample_ids)), (4, 1), "rows claimed")
+
+
+@requirement("CLAIM-02")
+def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
+    ids = [f"r{i}" for i in range(20)]
+    part.put_payload(ids)
+    expect_equal(Counter(part.claim_all(batch_size=7)), Counter(ids), "claims by id")
+    expect_equal(part.claim().sample_ids, [], "rows left")
+
+
+@requirement("CLAIM-02")
+def test_each_row_is_claimed_once_by_threads(part: Partition) -> None:
+    rows, consumers = 120, 4
+    ids = [f"r{i}" for i in range(rows)]
+
+    def produce() -> list[str]:
+        for start in range(0, rows, 6):
+            part.put_payload(ids[start : start + 6])
+        return []
+
+    producer = Background(produce, "the producer")
+
+    def consume() -> list[str]:
+        claimed: list[str] = []
+        while True:
+            over = producer.finished.is_set()
+            came = part.claim(batch_size=5).sample_ids
+            claimed += came
+            if over and not came:
+                return claimed
+
+    results = together([consume] * consumers, part.timeouts.check, "consumer")
+    producer.result(part.timeouts.operation)
+    claims = Counter(i for result in results for i in result)
+    twice = sorted(i for i, n in claims.items() if n > 1)
+    lost = sorted(set(ids) - set(claims))
+    expect(not twice, "no row claimed twice", twice)
+    expect(not lost, "no row lost", lost)
+    expect_equal(sorted(claims), sorted(ids), "rows claimed")
+
+
+@requirement("CLAIM-03")
+def test_tasks_have_their_own_cursors(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_ids(part.claim("train"), IDS, "rows of one task")
+    expect_ids(part.claim("prev_lp"), IDS, "rows of the other task")
+
+
+@requirement("CLAIM-04")
+@pytest.mark.parametrize("ready", [0, 5])
+def test_a_claim_that_does_not_block_takes_what_is_there(part: Partition, ready: int) -> None:
+    if ready:
+        part.put_payload(IDS[:ready])
+    claim = Background(lambda: part.claim(batch_size=8), "a claim that must not block")
+    expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, 8 asked for")
+
+
+@requirement("CLAIM-05")
+def test_a_blocking_claim_waits_for_the_last_row(part: Partition) -> None:
+    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    part.put_payload(IDS[:2])
+    early = waiting.finished.wait(part.timeouts.quiet)
+    expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
+    part.put_payload(IDS[2:3])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:3], "rows of the woken claim")
+
+
+@requirement("CLAIM-06")
+@pytest.mark.parametrize("ready", [0, 2])
+def test_a_blocking_claim_times_out_having_claimed_nothing(part: Partition, ready: int) -> None:
+    if ready:
+        part.put_payload(IDS[:ready])
+    timeout_s = 0.5
+    waiting = Background(
+        lambda: part.claim(batch_size=3, blocking=True, timeout_s=timeout_s), "the blocked claim"
+    )
+    try:
+        came = waiting.result(timeout_s + part.timeouts.settle)
+    except TimeoutError:
+        expect(
+            waiting.seconds >= timeout_s,
+            f"TimeoutError not before {timeout_s} s",
+            f"after {waiting.seconds:.3f} s",
+        )
+    else:
+        raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
+    expect_ids(part.claim(batch_size=8), IDS[:ready], "rows still claimable after the timeout")
+
+
+@requirement("CLAIM-07")
+def test_the_last_field_makes_a_row_claimable_once(part: Partition) -> None:
+    part.put_payload(IDS[:2], "x")
+    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "rows before their last field")
+    part.put_payload(IDS[:1], "y")
+    expect_ids(part.claim("train", ["x", "y"]), IDS[:1], "rows after it")
+    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "rows claimed again")
+
+
+@requirement("CLAIM-08")
+@pytest.mark.parametrize("field", ["x", "y"], ids=["overwritten", "written_to"])
+def test_a_claimed_row_is_not_handed_out_again(part: Partition, field: str) -> None:
+    part.put_payload(IDS)
+    part.claim("train")
+    part.put_payload(IDS, field, version=1)
+    expect_equal(part.claim("train").sample_ids, [], "rows claimed again after a write")
+
+
+@requirement("CLAIM-09")
+def test_claimed_rows_stay_readable(part: Partition) -> None:
+    part.put_payload(IDS)
+    meta = part.claim("train")
+    part.get_data(meta)
+    part.expect_payload(meta.sample_ids)
+
+
+@requirement("CLAIM-10")
+def test_cleared_rows_are_never_claimed(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.clear(IDS[:3])
+    expect_ids(part.claim("train"), IDS[3:], "rows that were not cleared")
+
+
+@requirement("CLAIM-10")
+def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
+    rounds = 60
+    cleared: set[str] = set()
+
+    def churn() -> None:
+        for n in range(rounds):
+            ids = [f"r{n}_{k}" for k in range(3)]
+            part.put_payload(ids)
+            part.clear(ids)
+            cleared.update(ids)
+
+    churner = Background(churn, "the churner")
+    while not churner.finished.is_set():
+        gone = set(cleared)  # cleared before this claim began
+        ghosts = gone & set(part.claim("train", ["x"], 4).sample_ids)
+        expect(not ghosts, "no row that was cleared before the claim", sorted(ghosts))
+    churner.result(part.timeouts.operation)
+    expect_equal(part.claim("train").sample_ids, [], "rows claimable once all are cleared")
+
+
+@requirement("CLAIM-11")
+def test_an_unknown_task_is_rejected(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_lookup_error(lambda: part.claim("trian"), "a task that was not registered")
+
+
+@requirement("CLAIM-11")
+def test_an_unknown_partition_is_rejected(part: Partition) -> None:
+    stray = part.via(part.client)
+    stray.id = f"{part.id}-never-registered"
+    expect_lookup_error(lambda: stray.claim("train"), "a partition that was not registered")
+
+
+@requirement("CLAIM-12")
+def test_ranks_of_one_task_share_its_rows(part: Partition) -> None:
+    part.put_payload(IDS)
+    claimed = [
+        i
+        for rank in (0, 1, 0, 1)
+        for i in part.claim("train", batch_size=2, dp_rank=rank).sample_ids
+    ]
+    expect_equal(Counter(claimed), Counter(IDS), "claims by id over two ranks")
+
+
+@requirement("CLAIM-13")
+def test_the_oldest_rows_come_first(part: Partition) -> None:
+    for sample_id in IDS[:4]:
+        part.put_payload([sample_id])
+    part.clear(IDS[:1])
+    part.put_payload(IDS[4:5])  # may take the cleared row's slot, but not its place
+    order = [part.claim(batch_size=1).sample_ids for _ in range(4)]
+    expect_equal(order, [[i] for i in IDS[1:5]], "rows in the order they were put")
+
+
+@requirement("CLAIM-14")
+def test_the_meta_says_where_it_comes_from(part: Partition) -> None:
+    part.put_payload(IDS, "x", "y", "z")
+    meta = part.claim("train", ["y", "x"])
+    expect_equal(meta.partition_id, part.id, "partition_id")
+    expect_equal(meta.task_name, "train", "task_name")
+    expect_equal(list(meta.fields or []), ["y", "x"], "fields")
+
+
+@requirement("CLAIM-15")
+def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload([IDS[0], IDS[2], IDS[3]])
+    expect_ids(part.claim("train"), IDS[2:4], "rows of the one whole group")
+    part.put_payload([IDS[1], IDS[4]])
+    expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")

@@ -1,0 +1,211 @@
+"""CLEAR: cleared rows are gone, and only they."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+import torch
+
+from rlconform.certify.expect import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    expect_lookup_error,
+    row_difference,
+    show_row,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.payload import payload_row
+from rlconform.certify.together import Background
+from rlconform.wire import rows_of
+
+IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
+
+
+@requirement("CLEAR-01")
+def test_exactly_the_ids_given_are_dropped(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.clear(IDS[1:3])
+    part.expect_absent(IDS[1:3])
+    part.expect_payload([IDS[0], IDS[3]])
+    expect_ids(part.claim("train"), [IDS[0], IDS[3]], "rows left")
+
+
+@requirement("CLEAR-02")
+@pytest.mark.parametrize("again", [[], ["ghost"], IDS[:2], ["ghost", IDS[0], IDS[2]]], ids=len)
+def test_clearing_what_is_not_there_is_no_error(part: Partition, again: list[str]) -> None:
+    part.put_payload(IDS)
+    part.clear(IDS[:2])
+    part.clear(again)
+    part.expect_payload(IDS[3:])
+
+
+@requirement("CLEAR-03")
+def test_none_drops_all_that_this_process_put(part: Partition) -> None:
+    part.put_payload(IDS[:2], "x")
+    part.put_payload(IDS[2:], "x", "y")
+    part.clear(None)
+    part.expect_absent(IDS)
+    part.put_payload(IDS[:1], version=1)
+    part.expect_payload(IDS[:1], version=1)
+
+
+@requirement("CLEAR-03")
+@pytest.mark.parametrize("known", [True, False], ids=["empty", "unknown"])
+def test_none_on_an_empty_partition_is_no_error(
+    new_partition: Callable[..., Partition], known: bool
+) -> None:
+    part = new_partition(register=known)
+    part.clear(None)
+    part.register()
+    part.put_payload(IDS)
+    part.expect_payload(IDS)
+
+
+@requirement("CLEAR-04")
+def test_a_cleared_id_starts_anew(part: Partition) -> None:
+    part.put_payload(IDS, "x", "y", tags=[{"old": 1}] * 4)
+    part.claim("train")
+    part.clear(IDS)
+    part.put_payload(IDS, "x", version=1, tags=[{"new": 1}] * 4)
+    part.expect_payload(IDS, "x", version=1)
+    expect_lookup_error(lambda: part.get(IDS, "y"), "a field of the id's earlier life")
+    meta = part.claim("train")
+    expect_ids(meta, IDS, "ids claimable in their new life")
+    expect_equal(tags_by_id(meta), {i: {"new": 1} for i in IDS}, "tags of the new life")
+
+
+@requirement("CLEAR-05")
+def test_rows_with_unlike_fields_are_cleared_in_one_call(part: Partition) -> None:
+    part.put_payload(IDS[:2], "x")
+    part.put_payload(IDS[1:3], "y", "z")
+    part.put(IDS[3:], [{"std": 0.0}])
+    part.clear(IDS)
+    for field in ("x", "y", "z"):
+        part.expect_absent(IDS, field)
+
+
+def plane_bytes() -> int:
+    """Resident bytes of this process and of all that it started, the plane's among them."""
+    gc.collect()
+    total = 0
+    me = psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+@requirement("CLEAR-06")
+def test_memory_comes_back(part: Partition) -> None:
+    size = 16 << 20
+    ids = [f"r{i}" for i in range(16)]
+    column = torch.ones(16, size // 16, dtype=torch.uint8)
+
+    def cycle() -> None:
+        part.put(ids, x=column)
+        expect_ids(part.claim("train"), ids, "rows of the cycle")
+        part.clear(ids)
+
+    for _ in range(5):  # buffers that a plane makes once and keeps are not growth
+        cycle()
+    before = plane_bytes()
+    for _ in range(50):
+        cycle()
+    deadline = time.monotonic() + part.timeouts.settle
+    grown = plane_bytes() - before
+    while grown >= 2 * size and time.monotonic() < deadline:
+        grown = plane_bytes() - before
+    expect(
+        grown < 2 * size,
+        f"50 cycles of {size >> 20} MiB to grow the plane by less than {2 * size >> 20} MiB",
+        f"{grown / (1 << 20):.0f} MiB",
+    )
+
+
+@requirement("CLEAR-07")
+def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) -> None:
+    rounds = 80
+
+    def churn() -> None:
+        for n in range(rounds):
+            ids = [f"r{(n + k) % 5}" for k in range(3)]
+            part.put_payload(ids)
+            part.clear(ids)
+
+    churner = Background(churn, "the churner")
+    n = 0
+    while not churner.finished.is_set():
+        n += 1
+        asked = [f"r{n % 5}", f"r{(n + 1) % 5}"]
+        try:
+            batch = part.get(asked, "x")
+        except ContractViolation:
+            raise
+        except Exception:  # noqa: BLE001 - an error is right here, another row's bytes are not
+            continue
+        _expect_own_rows(part, asked, batch.get("x"))
+    churner.result(part.timeouts.operation)
+
+
+@requirement("CLEAR-07")
+def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -> None:
+    rounds = 40
+    kept: list[str] = []
+    for n in range(rounds):
+        doomed, keeper = f"doomed{n}", f"kept{n}"
+        part.put_payload([doomed], "x")
+        writer = Background(
+            lambda i=doomed: part.put_payload([i], "x", "y", version=1), "a put on a cleared row"
+        )
+        part.clear([doomed])
+        part.put_payload([keeper], "x", "y")  # may take over the cleared row's slot
+        kept.append(keeper)
+        _finish(writer, part.timeouts.operation)
+        part.clear([doomed])
+    for sample_id in kept:
+        _expect_kept(part, sample_id)
+
+
+def _finish(writer: Background, timeout_s: float) -> None:
+    """A put that lost the race against a clear may raise; it must come back."""
+    try:
+        writer.result(timeout_s)
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - see above
+        return
+
+
+def _expect_kept(part: Partition, sample_id: str) -> None:
+    try:
+        batch = part.get([sample_id], "x", "y")
+    except ContractViolation:
+        raise
+    except Exception as error:
+        raise ContractViolation(
+            f"{sample_id!r}, never cleared, to be readable after puts raced clears of other rows",
+            f"{type(error).__name__}: {error}",
+        ) from error
+    for field in ("x", "y"):
+        (row,) = rows_of(batch.get(field))
+        want = payload_row(part.id, sample_id, field)
+        if row_difference(row, want):
+            raise ContractViolation(
+                f"{field} of {sample_id!r} to be its own bytes", f"bytes of {show_row(row)}"
+            )
+
+
+def _expect_own_rows(part: Partition, ids: list[str], leaf: torch.Tensor) -> None:
+    came = rows_of(leaf)
+    expect(len(came) == len(ids), f"{len(ids)} rows or an error", f"{len(came)} rows")
+    for sample_id, row in zip(ids, came, strict=True):
+        if row_difference(row, payload_row(part.id, sample_id, "x")):
+            raise ContractViolation(f"x of {sample_id!r}", f"bytes of {show_row(row)}")

@@ -1,0 +1,140 @@
+"""GET: a read gives the rows and fields asked for, in the order asked, or an error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlconform.certify.expect import (
+    expect,
+    expect_equal,
+    expect_lookup_error,
+    expect_rejection,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids
+from rlconform.certify.payload import payload_rows
+from rlconform.contract import KVBatchMeta
+
+IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
+
+
+def meta_of(part: Partition, ids: list[str], fields: list[str] | None) -> KVBatchMeta:
+    return KVBatchMeta(partition_id=part.id, task_name=None, sample_ids=ids, fields=fields)
+
+
+@requirement("GET-01")
+@pytest.mark.parametrize("order", [(3, 2, 1, 0), (1, 3, 0, 2), (2,), (0, 2)], ids=str)
+def test_rows_come_in_the_order_asked(part: Partition, order: tuple[int, ...]) -> None:
+    part.put_payload([IDS[2], IDS[0]])
+    part.put_payload([IDS[3], IDS[1]])
+    part.expect_payload([IDS[i] for i in order])
+
+
+@requirement("GET-01")
+def test_many_rows_come_in_the_order_asked(part: Partition) -> None:
+    ids = [f"r{i}" for i in range(257)]
+    shuffled = [ids[i] for i in torch.randperm(257, generator=torch.Generator().manual_seed(0))]
+    part.put(ids, x=torch.nested.nested_tensor(
+        payload_rows(part.id, ids, "x"), layout=torch.jagged), y=torch.arange(257))  # fmt: skip
+    part.expect_payload(shuffled)
+    part.expect_rows(shuffled, y=[torch.tensor(int(i[1:])) for i in shuffled])
+
+
+@requirement("GET-02")
+def test_a_repeated_id_repeats_or_is_rejected(part: Partition) -> None:
+    part.put_payload(IDS)
+    asked = [IDS[1], IDS[0], IDS[1], IDS[1]]
+    try:
+        part.get(asked, "x")
+    except (ValueError, LookupError):
+        return
+    part.expect_payload(asked)
+
+
+@requirement("GET-03")
+@pytest.mark.parametrize("asked", [["x"], ["z", "x"], ["x", "y", "z"]], ids=str)
+def test_only_the_fields_asked_for_come(part: Partition, asked: list[str]) -> None:
+    part.put_payload(IDS, "x", "y", "z")
+    came = sorted(map(str, part.get(IDS, *asked).keys()))
+    expect_equal(came, sorted(asked), "fields of the result")
+
+
+@requirement("GET-04")
+@pytest.mark.parametrize("asked", [["ghost"], ["u0_g0", "ghost"], ["ghost", "u0_g0", "u1_g0"]])
+def test_an_unknown_id_raises(part: Partition, asked: list[str]) -> None:
+    part.put_payload(IDS)
+    expect_lookup_error(lambda: part.get(asked, "x"), "an id that was never put")
+
+
+@requirement("GET-05")
+@pytest.mark.parametrize(
+    ("ids", "fields"),
+    [(IDS, ["y"]), (IDS, ["x", "y"]), (IDS[2:], ["y"]), (IDS, ["nope"]), (IDS, ["x", "nope"])],
+    ids=str,
+)
+def test_a_field_not_produced_for_every_id_raises(
+    part: Partition, ids: list[str], fields: list[str]
+) -> None:
+    part.put_payload(IDS, "x")
+    part.put_payload(IDS[:2], "y")
+    expect_lookup_error(lambda: part.get(ids, *fields), "a field not produced for every id")
+
+
+@requirement("GET-06")
+@pytest.mark.parametrize("asked", [IDS[:2], IDS, IDS[1:3]], ids=str)
+def test_a_cleared_row_raises(part: Partition, asked: list[str]) -> None:
+    part.put_payload(IDS)
+    part.clear(IDS[:2])
+    expect_lookup_error(lambda: part.get(asked, "x"), "a row that was cleared")
+    part.expect_payload(IDS[2:])
+
+
+@requirement("GET-07")
+def test_no_ids_give_an_empty_batch(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_equal(tuple(part.get([], "x").batch_size), (0,), "batch size")
+
+
+@requirement("GET-08")
+def test_reading_moves_no_cursor(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.get(IDS, "x")
+    part.get(IDS[:1], "x")
+    expect(not part.consumed("train"), "rows that were only read to be unconsumed", "consumed")
+    expect_ids(part.claim("train"), IDS, "rows still claimable after reads")
+
+
+@requirement("GET-09")
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_batch_size_is_the_number_of_rows(part: Partition, count: int) -> None:
+    part.put_payload(IDS)
+    part.put(IDS, y=torch.zeros(4, 3), z=torch.nested.nested_tensor(
+        [torch.zeros(n) for n in (1, 0, 2, 5)], layout=torch.jagged))  # fmt: skip
+    batch = part.get(IDS[:count], "x", "y", "z")
+    expect_equal(tuple(batch.batch_size), (count,), "batch size")
+
+
+@requirement("GET-11")
+def test_select_fields_go_before_the_metas(part: Partition) -> None:
+    part.put_payload(IDS, "x", "y")
+    meta = meta_of(part, IDS[::-1], ["x"])
+    for select, expected in ((["y"], ["y"]), (None, ["x"])):
+        came = sorted(map(str, part.get_data(meta, select).keys()))
+        expect_equal(came, expected, f"fields for select_fields={select}")
+    expect(not part.consumed("train"), "get_data to move no cursor", "consumed")
+    expect_ids(part.claim("train"), IDS, "rows claimable after get_data")
+
+
+@requirement("GET-11")
+def test_get_data_without_any_fields_raises(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_rejection(
+        lambda: part.get_data(meta_of(part, IDS, None)), "a meta that names no fields", ValueError
+    )
+
+
+@requirement("GET-12")
+def test_empty_select_fields_are_rejected(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_rejection(lambda: part.get(IDS), "a read of no fields", ValueError)

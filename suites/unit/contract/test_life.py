@@ -1,0 +1,164 @@
+"""LIFE: opening, closing, threads, and calls that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from rlconform.certify.expect import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    expect_rejection,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids
+from rlconform.certify.session import PlaneSession
+from rlconform.certify.together import Background, together
+from rlconform.contract import DataPlaneClient
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("LIFE-05")
+def test_threads_share_a_client(part: Partition) -> None:
+    rounds = 10
+
+    def work(thread: int) -> None:
+        for n in range(rounds):
+            ids = [f"t{thread}_{k}" for k in range(3)]
+            part.put_payload(ids, "x", "y", version=n)
+            part.expect_payload(ids[::-1], "x", "y", version=n)
+            if n % 3 == 2:
+                part.clear(ids[:1])
+                part.put_payload(ids[:1], "x", "y", version=n)
+
+    together([lambda t=t: work(t) for t in range(8)], part.timeouts.check, "thread")
+    ids = [f"t{t}_{k}" for t in range(8) for k in range(3)]
+    part.expect_payload(ids, "x", "y", version=rounds - 1)
+    expect_ids(part.claim("train"), ids, "rows of all threads")
+
+
+def _batch() -> TensorDict:
+    return TensorDict({"x": torch.zeros(3, 2)}, batch_size=[3])
+
+
+MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "claim_batch_size_none": ("claim_meta", {"batch_size": None}),
+    "claim_batch_size_negative": ("claim_meta", {"batch_size": -1}),
+    "claim_batch_size_text": ("claim_meta", {"batch_size": "4"}),
+    "claim_no_fields": ("claim_meta", {"required_fields": []}),
+    "claim_fields_none": ("claim_meta", {"required_fields": None}),
+    "claim_task_none": ("claim_meta", {"task_name": None}),
+    "put_ids_none": ("put_samples", {"sample_ids": None}),
+    "put_ids_not_text": ("put_samples", {"sample_ids": [1, 2, 3]}),
+    "put_fields_not_a_batch": ("put_samples", {"fields": 42}),
+    "put_tags_not_dicts": ("put_samples", {"tags": [1, 2, 3]}),
+    "get_ids_none": ("get_samples", {"sample_ids": None}),
+    "get_fields_none": ("get_samples", {"select_fields": None}),
+    "status_tasks_none": ("check_consumption_status", {"task_names": None}),
+    "clear_ids_a_number": ("clear_samples", {"sample_ids": 42}),
+    "register_fields_none": ("register_partition", {"fields": None}),
+}
+
+
+def _right_call(part: Partition, method: str) -> dict[str, Any]:
+    calls: dict[str, dict[str, Any]] = {
+        "claim_meta": {
+            "task_name": "train",
+            "required_fields": ["x"],
+            "batch_size": 4,
+            "blocking": False,
+        },
+        "put_samples": {"sample_ids": IDS, "fields": _batch()},
+        "get_samples": {"sample_ids": IDS, "select_fields": ["x"]},
+        "check_consumption_status": {"task_names": ["train"]},
+        "clear_samples": {"sample_ids": IDS},
+        "register_partition": {"fields": ["x"], "num_samples": 4, "consumer_tasks": ["train"]},
+    }
+    return {"partition_id": part.id} | calls[method]
+
+
+@requirement("LIFE-07")
+@pytest.mark.parametrize(("method", "wrong"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_call_raises_and_harms_nobody(
+    client: DataPlaneClient, part: Partition, method: str, wrong: dict[str, Any]
+) -> None:
+    part.put_payload(["bystander"])
+    arguments = _right_call(part, method) | wrong
+    call = Background(lambda: getattr(client, method)(**arguments), f"{method} with {wrong}")
+    expect_rejection(lambda: call.result(part.timeouts.operation), f"{method} with {wrong}")
+    after = Background(lambda: part.expect_payload(["bystander"]), "a read after it")
+    after.result(part.timeouts.operation)
+    after = Background(lambda: part.put_payload(["later"]), "a put after it")
+    after.result(part.timeouts.operation)
+    part.expect_payload(["bystander", "later"])
+
+
+@requirement("LIFE-08")
+def test_registering_shows_consumers_nothing(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(fields=["x", "y"])
+    expect_equal(part.claim("train", ["x"]).sample_ids, [], "rows after registering")
+    part.put_payload(["real"], "x", "y")
+    expect_ids(part.claim("train", ["x"]), ["real"], "rows after one put")
+    expect(part.consumed("train"), "the one row to be all there is", "something else counted")
+
+
+@requirement("LIFE-08")
+def test_registering_again_and_again_shows_consumers_nothing(part: Partition) -> None:
+    rounds = 40
+
+    def register() -> None:
+        for n in range(rounds):
+            part.register(fields=["x", "y", "z", f"new{n % 5}"])
+
+    registrar = Background(register, "the registrar")
+    while not registrar.finished.is_set():
+        for field in ("x", "new0"):
+            came = part.claim("train", [field]).sample_ids
+            expect(not came, "no row in a partition in which nothing was put", came)
+    registrar.result(part.timeouts.operation)
+
+
+# The checks below end the plane, so they come last and a fresh plane follows each.
+
+
+@requirement("LIFE-01", ends_plane=True)
+def test_closing_twice_is_no_error(client: DataPlaneClient) -> None:
+    client.close()
+    client.close()
+
+
+@requirement("LIFE-03", ends_plane=True)
+def test_calls_after_close_are_rejected(client: DataPlaneClient, part: Partition) -> None:
+    part.put_payload(IDS)
+    client.close()
+    for method in ("put_samples", "get_samples", "claim_meta", "register_partition"):
+        arguments = _right_call(part, method)
+        call = Background(lambda: getattr(client, method)(**arguments), f"{method} after close")  # noqa: B023
+        expect_rejection(lambda: call.result(part.timeouts.operation), f"{method} after close")  # noqa: B023
+
+
+@requirement("LIFE-04", ends_plane=True)
+def test_a_new_plane_holds_nothing_of_the_old(plane: PlaneSession, part: Partition) -> None:
+    part.put_payload(IDS, tags=[{"old": 1}] * 3)
+    part.claim("train")
+    plane.renew()
+    anew = part.via(plane.recorded(part.client.recording))
+    anew.register()
+    for sample_id in IDS:
+        try:
+            anew.get([sample_id], "x")
+        except LookupError:
+            continue
+        raise ContractViolation(f"nothing of {sample_id!r} in a new plane", "a row")
+    expect_equal(anew.claim("train").sample_ids, [], "rows claimable in a new plane")
+    anew.put_payload(IDS, version=1)
+    anew.expect_payload(IDS, version=1)
+    meta = anew.claim("train")
+    expect_ids(meta, IDS, "rows of the new plane")
+    expect(not any(meta.tags or []), "no tags of the old plane", meta.tags)

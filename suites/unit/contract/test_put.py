@@ -1,0 +1,143 @@
+"""PUT: which columns put_samples carries, and that they come back bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from rlconform.certify.expect import expect_equal
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition
+from rlconform.certify.payload import random_rows
+from rlconform.wire import stack_or_nest
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+]  # fmt: skip
+
+
+def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Rows as a jagged column, also where they are of equal length."""
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+def carries(part: Partition, rows: list[torch.Tensor], column: torch.Tensor | None = None) -> None:
+    """Put the rows as one column and read the same rows back."""
+    ids = [f"r{i}" for i in range(len(rows))]
+    part.put(ids, x=stack_or_nest(rows) if column is None else column)
+    part.expect_rows(ids, x=rows)
+
+
+@requirement("PUT-01")
+@pytest.mark.parametrize("shape", [(), (5,)], ids=["scalar", "row"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dtype_comes_back_bitwise(part: Partition, dtype: torch.dtype, shape: tuple) -> None:
+    carries(part, random_rows(dtype, [shape] * 3))
+
+
+@requirement("PUT-02", capability="dtype_fp8")
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_fp8_comes_back_bitwise(part: Partition, dtype: torch.dtype) -> None:
+    carries(part, random_rows(dtype, [(5,)] * 3))
+
+
+@requirement("PUT-02", capability="dtype_complex")
+def test_complex_comes_back_bitwise(part: Partition) -> None:
+    carries(part, random_rows(torch.complex64, [(5,)] * 3))
+
+
+@requirement("PUT-03")
+@pytest.mark.parametrize("size", [1, 3])
+def test_one_dimension_stays_apart_from_a_column_of_ones(part: Partition, size: int) -> None:
+    ids = [f"r{i}" for i in range(size)]
+    flat, column = torch.arange(size), torch.arange(size).reshape(size, 1)
+    part.put(ids, x=flat, y=column)
+    part.expect_rows(ids, x=list(flat), y=list(column))
+
+
+@requirement("PUT-04")
+@pytest.mark.parametrize(
+    "shape",
+    [(4,), (0,), (1,), (2, 1), (0, 5), (2, 0), (2, 3, 4), (1, 1, 1), (2, 3, 2, 2), (3, 0, 2, 1)],
+    ids=str,
+)
+def test_dense_row_shape(part: Partition, shape: tuple[int, ...]) -> None:
+    carries(part, random_rows(torch.float32, [shape] * 3))
+
+
+@requirement("PUT-05")
+@pytest.mark.parametrize("lengths", [(3, 1, 5), (4, 4, 4), (7,)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.bool], ids=str)
+def test_jagged_rows(part: Partition, dtype: torch.dtype, lengths: tuple[int, ...]) -> None:
+    rows = random_rows(dtype, [(n,) for n in lengths])
+    carries(part, rows, jagged(rows))
+
+
+@requirement("PUT-06")
+@pytest.mark.parametrize("lengths", [(0, 3), (3, 0), (2, 0, 0, 1), (0,), (0, 0)], ids=str)
+def test_zero_length_rows(part: Partition, lengths: tuple[int, ...]) -> None:
+    rows = random_rows(torch.float32, [(n,) for n in lengths])
+    carries(part, rows, jagged(rows))
+
+
+@requirement("PUT-07")
+@pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
+@pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2)], ids=str)
+def test_jagged_rows_with_trailing_dimensions(
+    part: Partition, lengths: tuple[int, ...], trailing: tuple[int, ...]
+) -> None:
+    rows = random_rows(torch.uint8, [(n, *trailing) for n in lengths])
+    carries(part, rows, jagged(rows))
+
+
+UNUSUAL_INPUTS = {
+    "strided": lambda: torch.arange(24.0).reshape(3, 8)[:, ::2],
+    "sliced": lambda: torch.arange(40.0).reshape(5, 8)[1:4, 2:6],
+    "expanded_rows": lambda: torch.arange(4.0).expand(3, 4),
+    "expanded_scalar": lambda: torch.tensor(7.0).expand(3),
+    "expanded_column": lambda: torch.arange(3.0).reshape(3, 1).expand(3, 5),
+    "transposed": lambda: torch.arange(12.0).reshape(4, 3).T,
+    "permuted": lambda: torch.arange(24.0).reshape(2, 4, 3).permute(2, 0, 1),
+    "grad_leaf": lambda: torch.ones(3, 4, requires_grad=True),
+    "grad_result": lambda: torch.ones(3, 4, requires_grad=True) * 2,
+}
+
+
+@requirement("PUT-08")
+@pytest.mark.parametrize("make", UNUSUAL_INPUTS.values(), ids=UNUSUAL_INPUTS)
+def test_unusual_inputs_come_back_plain(part: Partition, make: Any) -> None:
+    column = make()
+    rows = [row.detach().clone() for row in column]
+    part.put(IDS, x=column)
+    leaf = part.get(IDS, "x").get("x")
+    part.expect_rows(IDS, x=rows)
+    expect_equal(bool(leaf.requires_grad), False, "requires_grad of what was read")
+    with torch.no_grad():
+        (leaf.values() if leaf.is_nested else leaf).fill_(-1)  # raises or spreads if it's a view
+    part.expect_rows(IDS, x=rows)
+
+
+@requirement("PUT-24")
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
+def test_wide_unsigned_dtypes(part: Partition, dtype: torch.dtype) -> None:
+    carries(part, random_rows(dtype, [(5,)] * 3))
+
+
+@requirement("PUT-26")
+@pytest.mark.gpu
+def test_cuda_tensor_right_after_its_kernel(part: Partition) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no GPU")
+    for version in range(20):
+        busy = torch.ones(2048, 2048, device="cuda")
+        column = (busy @ busy)[:3, :64] * 0 + version  # still being computed when put is called
+        part.put(IDS, x=column)
+        batch = part.get(IDS, "x")
+        came = TensorDict({"x": batch.get("x").cpu()}, batch_size=[3])
+        expect_equal(came["x"].tolist(), [[float(version)] * 64] * 3, "the kernel's result")

@@ -1,0 +1,53 @@
+"""PUT-20: sample ids are opaque names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids
+
+SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
+
+ODD_IDS = [
+    "a", "a ", " a", "A", "ä", "a\u0308", "样本_g0", "🙂", "a/b", "a//b", "a:b", "a@b", "a_b",
+    "a b",
+    "a%2Fb", "../a", "*", "None", "0", "00", "{}", "x", "train", "a\nb", "a\tb", '"', "'", "\\",
+    "k" * 1024, "k" * 1023 + "l",
+]  # fmt: skip
+
+
+@requirement("PUT-20")
+def test_odd_ids_stay_distinct(part: Partition) -> None:
+    part.put_payload(ODD_IDS)
+    part.expect_payload(ODD_IDS[::-1])
+    for sample_id in ODD_IDS:
+        part.expect_payload([sample_id])
+    expect_ids(part.claim("train"), ODD_IDS, "ids handed to a task")
+
+
+@requirement("PUT-20")
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_id_joined_with_field_collides_with_nothing(part: Partition, separator: str) -> None:
+    long_id, long_field = f"a{separator}x", f"x{separator}x"
+    part.put_payload([long_id], "x")  # joined: a<sep>x<sep>x
+    part.put_payload(["a"], long_field)  # joined: the same
+    part.expect_payload([long_id], "x")
+    part.expect_payload(["a"], long_field)
+
+
+@requirement("PUT-20")
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_id_joined_with_partition_collides_with_nothing(
+    new_partition: Callable[..., Partition], separator: str
+) -> None:
+    short = new_partition()
+    long = new_partition(exact=f"{short.id}{separator}q")
+    short.put_payload([f"q{separator}a"])
+    long.put_payload(["a"])
+    short.expect_payload([f"q{separator}a"])
+    long.expect_payload(["a"])
+    short.clear([f"q{separator}a"])
+    long.expect_payload(["a"])

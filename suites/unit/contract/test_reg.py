@@ -1,0 +1,107 @@
+"""REG: what registering a partition opens, and what it keeps apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlconform.certify.expect import expect, expect_equal, expect_rejection
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.together import together
+from rlconform.contract import DataPlaneClient
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("REG-01")
+def test_each_declared_field_takes_rows(new_partition: Callable[..., Partition]) -> None:
+    fields = ["input_ids", "advantages", "sample_mask"]
+    part = new_partition(fields=fields)
+    for field in fields:
+        part.put_payload(IDS, field)
+    part.expect_payload(IDS, *fields)
+
+
+@requirement("REG-02")
+def test_undeclared_field_is_kept(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(fields=["x"])
+    part.put_payload(IDS, "x", "pixel_values")
+    part.expect_payload(IDS, "x", "pixel_values")
+
+
+@requirement("REG-03")
+def test_ids_live_again_after_clear_and_register(part: Partition) -> None:
+    for step in range(3):
+        part.put_payload(IDS, version=step)
+        expect_ids(part.claim("train"), IDS, f"rows claimed in step {step}")
+        part.expect_payload(IDS, version=step)
+        part.clear(IDS)
+        part.register()
+
+
+@requirement("REG-04")
+def test_partitions_share_no_rows(new_partition: Callable[..., Partition]) -> None:
+    train, val = new_partition(), new_partition()
+    for part, mode in ((train, "train"), (val, "val")):
+        part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
+    train.expect_payload(IDS)
+    val.expect_payload(IDS)
+    claimed = train.claim("train")
+    expect_ids(claimed, IDS, "rows claimed in one partition")
+    expect_equal(tags_by_id(claimed), {i: {"mode": "train"} for i in IDS}, "tags in that partition")
+    expect(not val.consumed("train"), "the other partition unconsumed", "consumed")
+    train.clear(IDS)
+    val.expect_payload(IDS)
+    expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
+
+
+@requirement("REG-05")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partition_id": ""},
+        {"num_samples": -1},
+        {"fields": ["x", "x"]},
+        {"consumer_tasks": ["train", "train"]},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_nonsense_is_rejected(client: DataPlaneClient, part: Partition, wrong: dict) -> None:
+    right = {
+        "partition_id": f"{part.id}-typo",
+        "fields": ["x"],
+        "num_samples": 4,
+        "consumer_tasks": ["train"],
+    }
+    expect_rejection(
+        lambda: client.register_partition(**(right | wrong)),
+        f"register_partition with {wrong}",
+        ValueError,
+    )
+
+
+@requirement("REG-06")
+def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
+    producers, fields_each = 8, 5
+
+    def produce(producer: int) -> None:
+        for k in range(fields_each):
+            part.put(
+                [f"p{producer}"], **{f"extra_{producer}_{k}": torch.full((1, 2), producer * 10 + k)}
+            )
+
+    def watch() -> None:
+        for _ in range(producers * fields_each):
+            part.claim("train", ["x"])
+
+    calls = [lambda p=p: produce(p) for p in range(producers)]
+    together([*calls, watch], part.timeouts.check / 2, "producer")
+    for producer in range(producers):
+        rows = {
+            f"extra_{producer}_{k}": [torch.full((2,), producer * 10 + k)]
+            for k in range(fields_each)
+        }
+        part.expect_rows([f"p{producer}"], **rows)

@@ -1,0 +1,74 @@
+"""STAT: check_consumption_status is the barrier before a clear, and must not lie."""
+
+from __future__ import annotations
+
+from rlconform.certify.expect import ContractViolation, expect
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+def expect_status(part: Partition, expected: bool, when: str, *tasks: str) -> None:
+    came = part.consumed(*tasks)
+    expect(came is expected, f"check_consumption_status {expected} {when}", str(came))
+
+
+@requirement("STAT-01")
+def test_true_once_every_task_has_every_row(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.claim("train", batch_size=2)
+    expect_status(part, False, "with a row unclaimed")
+    part.claim("train")
+    expect_status(part, True, "with every row claimed")
+    expect_status(part, False, "for a second task that claimed nothing", "train", "prev_lp")
+    part.claim("prev_lp")
+    expect_status(part, True, "with every row claimed by both tasks", "train", "prev_lp")
+
+
+@requirement("STAT-01")
+def test_false_again_when_more_rows_come(part: Partition) -> None:
+    part.put_payload(IDS[:2])
+    part.claim("train")
+    expect_status(part, True, "with every row claimed")
+    part.put_payload(IDS[2:])
+    expect_status(part, False, "after one more row")
+
+
+@requirement("STAT-03")
+def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_status(part, False, "for a task that claimed nothing", "prev_lp")
+
+
+@requirement("STAT-03")
+def test_never_true_for_an_unknown_task(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.claim("train")
+    try:
+        came = part.consumed("trian")
+    except (LookupError, ValueError):
+        return
+    if came:
+        raise ContractViolation("False or an error for an unknown task", "True")
+
+
+@requirement("STAT-04")
+def test_false_where_nothing_was_produced(part: Partition) -> None:
+    expect_status(part, False, "before the first row")
+
+
+@requirement("STAT-05")
+def test_cleared_rows_do_not_count(part: Partition) -> None:
+    part.put_payload(IDS)
+    claimed = part.claim("train", batch_size=2).sample_ids
+    part.clear([i for i in IDS if i not in claimed])
+    expect_status(part, True, "once the unclaimed row was cleared")
+
+
+@requirement("STAT-05")
+def test_rows_with_tags_only_do_not_count(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.put(["tags_only"], [{"std": 0.0}])
+    part.claim("train")
+    expect_status(part, True, "with every produced row claimed")

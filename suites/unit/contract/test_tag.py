@@ -1,0 +1,96 @@
+"""TAG: primitives beside the rows, so that a consumer can filter without fetching."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlconform.certify.expect import expect, expect_equal, same_object
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, tags_by_id
+from rlconform.certify.together import Background
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("TAG-01")
+def test_each_row_comes_with_its_own_tags(part: Partition) -> None:
+    tags = {
+        "u0_g0": {"int": 3, "float": 0.5, "str": "ü", "true": True, "none": None},
+        "u0_g1": {"int": -(2**53), "float": 1e-300, "str": "", "true": False, "none": None},
+        "u1_g0": {"int": 0, "float": -0.0, "str": "x" * 300, "true": True, "none": None},
+    }
+    part.put_payload(IDS[::-1], tags=[tags[i] for i in IDS[::-1]])
+    came = tags_by_id(part.claim("train"))
+    expect_equal(sorted(came), sorted(IDS), "rows with tags")
+    for sample_id in IDS:
+        expect(
+            same_object(came[sample_id], tags[sample_id]),
+            f"{sample_id} to carry {tags[sample_id]}",
+            came[sample_id],
+        )
+
+
+@requirement("TAG-02")
+def test_a_put_without_tags_leaves_them(part: Partition) -> None:
+    tags = {i: {"weight_version": n} for n, i in enumerate(IDS)}
+    part.put_payload(IDS, "x", tags=list(tags.values()))
+    part.put_payload(IDS, "y")
+    part.put_payload(IDS, "x", version=1)
+    expect_equal(tags_by_id(part.claim("train", ["x", "y"])), tags, "tags after write-backs")
+
+
+@requirement("TAG-03")
+def test_tags_of_a_second_put_are_merged(part: Partition) -> None:
+    part.put_payload(IDS, tags=[{"a": 1, "b": 1}] * 3)
+    part.put(IDS, [{"b": 2, "c": 2}] * 3)
+    expect_equal(
+        tags_by_id(part.claim("train")), {i: {"a": 1, "b": 2, "c": 2} for i in IDS}, "merged tags"
+    )
+
+
+@requirement("TAG-04")
+def test_no_row_is_claimed_before_its_tags(part: Partition) -> None:
+    rounds = 150
+
+    def produce() -> None:
+        for n in range(rounds):
+            part.put_payload([f"r{n}"], tags=[{"weight_version": n}])
+
+    producer = Background(produce, "the producer")
+    seen: dict[str, object] = {}
+    while len(seen) < rounds:
+        over = producer.finished.is_set()
+        meta = part.claim("train", ["x"], 4)
+        for sample_id, tags in (tags_by_id(meta) if meta.sample_ids else {}).items():
+            seen[sample_id] = tags.get("weight_version")
+        if over and not meta.sample_ids:
+            break
+    producer.result(part.timeouts.check)
+    late = [i for i, version in seen.items() if version != int(i[1:])]
+    expect(not late, "the tags of its put on every claimed row", f"{len(late)} of {len(seen)} rows")
+    expect_equal(len(seen), rounds, "rows claimed while they were put")
+
+
+@requirement("TAG-05")
+def test_clear_drops_the_tags(part: Partition) -> None:
+    part.put_payload(IDS, tags=[{"weight_version": 1}] * 3)
+    part.clear(IDS)
+    part.put_payload(IDS, tags=[{"fresh": True}] * 3)
+    expect_equal(
+        tags_by_id(part.claim("train")), {i: {"fresh": True} for i in IDS}, "tags of the new life"
+    )
+
+
+@requirement("TAG-06")
+@pytest.mark.parametrize("known", [0, 2, 3])
+def test_lengths_are_reported_only_when_every_row_has_one(part: Partition, known: int) -> None:
+    lengths = {i: 10 + n for n, i in enumerate(IDS)}
+    tags = [{"input_lengths": lengths[i]} if n < known else {"other": 1} for n, i in enumerate(IDS)]
+    part.put_payload(IDS, tags=tags)
+    meta = part.claim("train")
+    if known < len(IDS):
+        expect_equal(meta.sequence_lengths, None, "sequence_lengths where a row has none")
+    else:
+        expect(meta.sequence_lengths is not None, "sequence_lengths", "None")
+        came = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
+        expect_equal(came, lengths, "sequence_lengths by id")
