@@ -9,6 +9,7 @@ shown. ``x clone`` is the time over that of cloning the bytes of the result: 1.0
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import time
@@ -16,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -65,6 +66,7 @@ def main(
     """Time the wire's codec on rows of random lengths."""
     # torch announces at every first use that nested tensors are a prototype.
     warnings.filterwarnings("ignore", message=".*nested tensors.*")
+    load = os.getloadavg()[0]
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     lengths = torch.randint(shortest, longest + 1, (rows,))
@@ -87,6 +89,7 @@ def main(
         "threads": threads,
         "torch": torch.__version__,
         "machine": platform.machine(),
+        "load_at_start": load,
     }
     show(results, settings)
     if json_file is not None:
@@ -102,7 +105,7 @@ def main(
 def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
     """Padded to jagged, against a list of row slices."""
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
-    values = to_nested_by_length(padded, lengths).values()
+    values = values_of(to_nested_by_length(padded, lengths))
     medians = time_in_turns(
         {
             WIRE: lambda: to_nested_by_length(padded, lengths),
@@ -142,7 +145,7 @@ def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
     ):
         fields[name] = torch.randn(shape)
     batch = TensorDict(fields, batch_size=[len(lengths)])
-    packed = [leaf.values() for leaf in pack_jagged_fields(batch, lengths).values()]
+    packed = [values_of(leaf) for leaf in pack_jagged_fields(batch, lengths).values()]
     medians = time_in_turns(
         {
             WIRE: lambda: pack_jagged_fields(batch, lengths),
@@ -159,6 +162,12 @@ def nest_slices(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The plain way: one slice per row."""
     slices = [row[:length] for row, length in zip(padded, lengths.tolist(), strict=True)]
     return torch.nested.as_nested_tensor(slices, layout=torch.jagged)
+
+
+def values_of(nested: Any) -> torch.Tensor:
+    """The tokens of a jagged tensor, for which torch's stubs have no method."""
+    values: torch.Tensor = nested.values()
+    return values
 
 
 def time_in_turns(contenders: Contenders, rounds: int) -> dict[str, float]:
@@ -186,12 +195,13 @@ def result_of(operation: str, data: str, output: torch.Tensor, medians: dict[str
     )
 
 
-def show(results: list[Result], settings: dict[str, object]) -> None:
+def show(results: list[Result], settings: dict[str, Any]) -> None:
     """Print the table."""
     low, high = settings["tokens_per_row"]
     table = Table(
         title=f"{settings['rows']} rows of {low} to {high} tokens, "
-        f"{settings['threads']} threads, torch {settings['torch']}",
+        f"{settings['threads']} threads, load {settings['load_at_start']:.1f}, "
+        f"torch {settings['torch']}",
     )
     for heading in ("operation", "data"):
         table.add_column(heading)
@@ -200,7 +210,7 @@ def show(results: list[Result], settings: dict[str, object]) -> None:
     for r in results:
         figures = (r.megabytes, r.wire_ms, r.torch_ms, r.clone_ms, r.speedup, r.over_clone)
         table.add_row(r.operation, r.data, *(f"{figure:.1f}" for figure in figures))
-    Console().print(table)
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The test process: started, listened to, and ended with all that it left behind."""
+"""Test processes as the runner holds them: started, listened to, ended with all they left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from rlconform.resources import resource_dir
 #: Every process of a run carries this variable, so that none outlives the run unseen.
 RUN_MARK = "RLCONFORM_RUN"
 
-_INI = "[pytest]\naddopts = -p rlconform.certify.plugin --strict-markers\n"
+#: Folders of the contract checks, below ``suites/``.
+CHECKS = ("unit/contract", "functional/contract")
 
 
 class Workspace:
@@ -34,8 +35,7 @@ class Workspace:
         # Short, because Ray puts Unix sockets below it and their paths are limited to 107 bytes.
         self.path = Path(tempfile.mkdtemp(prefix="rlc-"))
         self.mark = uuid.uuid4().hex
-        self.ini = self.path / "pytest.ini"
-        self.ini.write_text(_INI, "utf-8")
+        (self.path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n", "utf-8")
 
     def environment(self) -> dict[str, str]:
         """The test process's environment, which every process of the plane inherits.
@@ -51,18 +51,17 @@ class Workspace:
             "TMPDIR": str(self.path),
         }
 
-    def end_leftovers(self) -> list[str]:
-        """Kill whatever still carries the run's mark; what it was, in words."""
-        left = [process for process in psutil.process_iter() if self._is_ours(process)]
-        for process in left:
-            _kill(process)
+    def end_leftovers(self, spare: int | None = None) -> list[str]:
+        """Kill what still carries the run's mark, except the pid ``spare``; what it was."""
+        left = [p for p in psutil.process_iter() if p.pid != spare and self._is_ours(p)]
+        names = [name for name in map(_end, left) if name]
         psutil.wait_procs(left, timeout=10)
-        return [name for name in map(_name_of, left) if name]
+        return names
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
             ours: bool = process.environ().get(RUN_MARK) == self.mark
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, OSError):
+        except (psutil.Error, OSError):
             return False
         return ours and process.pid != os.getpid()
 
@@ -72,104 +71,148 @@ class Workspace:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+class Nursery:
+    """Starts test processes one after another and hears their events."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._started = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def start(self, options: Sequence[str], files: Sequence[str] = CHECKS) -> Child:
+        """Start a test process that runs the checks in ``files`` with these pytest options."""
+        if self._process is None or self._process.poll() is not None:
+            self._open()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._started += 1
+        suites = resource_dir("suites")
+        log = self._workspace.path / f"child-{self._started}.log"
+        log.touch()
+        job = {
+            "number": self._started,
+            "log": str(log),
+            "options": [
+                *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
+                *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
+                *("--import-mode", "importlib", *options),
+                *(str(suites / name) for name in files),
+            ],
+        }
+        self._process.stdin.write((json.dumps(job) + "\n").encode())
+        self._process.stdin.flush()
+        return Child(self._events, self._started, log)
+
+    def _open(self) -> None:
+        reading, writing = os.pipe()
+        self._events = queue.Queue()
+        with (self._workspace.path / "nursery.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rlconform.certify.nursery", str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._workspace.environment(),
+                pass_fds=[writing],
+                start_new_session=True,  # Ctrl-C is the runner's to handle
+            )
+        os.close(writing)
+        threading.Thread(target=_read, args=(reading, self._events), daemon=True).start()
+
+    def end_leftovers(self) -> list[str]:
+        """Kill what a test process left running."""
+        return self._workspace.end_leftovers(spare=self._process.pid if self._process else None)
+
+
+def _read(reading: int, events: queue.Queue[dict[str, Any]]) -> None:
+    with os.fdopen(reading, "r", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                events.put(json.loads(line))
+            except json.JSONDecodeError:  # cut short by the process's death
+                continue
+    events.put({"event": "ended", "number": None, "code": -signal.SIGKILL})
+
+
 class Child:
     """One test process. ``next_event`` waits for its events; ``end`` always ends it."""
 
-    def __init__(self, workspace: Workspace, options: Sequence[str], number: int) -> None:
-        self.log = workspace.path / f"child-{number}.log"
-        reading, writing = os.pipe()
-        suites = resource_dir("suites")
-        command = [
-            *(sys.executable, "-m", "pytest", "-q", "-c", str(workspace.ini)),
-            *("--rootdir", str(suites), "-p", "no:cacheprovider", "-p", "no:faulthandler"),
-            *("--import-mode", "importlib", "--events-fd", str(writing), *options),
-            *(str(suites / level / "contract") for level in ("unit", "functional")),
-        ]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=workspace.environment(),
-                pass_fds=[writing],
-                start_new_session=True,
-            )
-        os.close(writing)
-        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=self._read, args=(reading,), daemon=True).start()
-
-    def _read(self, reading: int) -> None:
-        with os.fdopen(reading, "r", encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if line.endswith("\n"):  # a line cut short by the process's death says nothing
-                    self._events.put(json.loads(line))
-        self._events.put(None)
+    def __init__(self, events: queue.Queue[dict[str, Any]], number: int, log: Path) -> None:
+        self._events, self._number, self._log = events, number, log
+        self._pid: int | None = None
+        self._code: int | None = None
 
     def next_event(self, deadline: float) -> dict[str, Any] | None:
-        """The next event; ``None`` once the process is gone and its events are read.
+        """The next event; ``None`` once the process has ended and its events are read.
 
         Raises:
             TimeoutError: Nothing came before ``deadline`` (of ``time.monotonic``).
         """
-        while True:
-            # A process of the plane's may hold the pipe open after the child's death, so the
-            # pipe's end is not waited for alone.
-            step = min(1.0, deadline - time.monotonic())
+        while self._code is None:
             try:
-                return self._events.get(timeout=max(step, 0.0))
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                if self._process.poll() is not None and self._events.empty():
-                    return None
-                if time.monotonic() >= deadline:
-                    raise TimeoutError from None
+                raise TimeoutError from None
+            match event["event"]:
+                case "started" if event["number"] == self._number:
+                    self._pid = event["pid"]
+                case "ended" if event["number"] in {self._number, None}:
+                    self._code = event["code"]
+                case "started" | "ended":
+                    continue
+                case _:
+                    return event
+        return None
 
     def stacks(self, patience_s: float = 3.0) -> str:
         """What each thread was doing, written by the process's own fault handler on a signal."""
-        before = self.log.stat().st_size
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGUSR1)
+        before = self._log.stat().st_size
+        if self._pid is None or self._code is not None:
+            return self.tail()
+        os.kill(self._pid, signal.SIGUSR1)
         deadline = time.monotonic() + patience_s
-        while self.log.stat().st_size == before and time.monotonic() < deadline:
+        while self._log.stat().st_size == before and time.monotonic() < deadline:
             try:
-                self._process.wait(timeout=0.1)
-            except subprocess.TimeoutExpired:
+                self.next_event(time.monotonic() + 0.1)
+            except TimeoutError:
                 continue
-            break
         return self.tail(since=before)
 
     def tail(self, since: int = 0, lines: int = 60) -> str:
         """The end of what the process printed."""
-        with self.log.open("rb") as log:
+        with self._log.open("rb") as log:
             log.seek(since)
             text = log.read().decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:])
 
     def how_it_ended(self) -> str:
         """Exit status or signal, in words."""
-        code = self._process.wait()
-        if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        return f"exited with status {code}"
+        if self._code is None:
+            return "did not end"
+        if self._code < 0:
+            return f"was killed by {signal.Signals(-self._code).name}"
+        return f"exited with status {self._code}"
 
     def end(self, grace_s: float) -> None:
         """Wait ``grace_s`` for the process to end by itself, then kill it."""
-        try:
-            self._process.wait(timeout=grace_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for wait_s in (grace_s, 10.0):
+            deadline = time.monotonic() + wait_s
+            try:
+                while self.next_event(deadline) is not None:
+                    continue
+            except TimeoutError:
+                if self._pid is not None:
+                    os.kill(self._pid, signal.SIGKILL)
+            else:
+                return
 
 
-def _kill(process: psutil.Process) -> None:
+def _end(process: psutil.Process) -> str:
+    """Kill the process; its name, or "" if it was gone already."""
     try:
+        name = f"{process.name()} (pid {process.pid})"
         process.kill()
     except psutil.NoSuchProcess:
-        return
-
-
-def _name_of(process: psutil.Process) -> str:
-    try:
-        return f"{process.name()} (pid {process.pid})"
-    except psutil.NoSuchProcess:
-        return f"pid {process.pid}"
+        return ""
+    return name

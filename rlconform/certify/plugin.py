@@ -1,6 +1,6 @@
-"""The pytest plugin: fixtures that open the plane under test, and a report of each check.
+"""The pytest plugin: it opens the plane under test and tells of each check.
 
-    rlconform certify ──▶ child process: pytest -p rlconform.certify.plugin --events-fd N
+    rlconform certify ──▶ test process: pytest with this plugin and --events-fd N
                      ◀── one JSON line per event: target, opened, plan, begin, end, bye
 
 Under plain ``pytest`` there is no event pipe: the same checks are ordinary tests.
@@ -8,37 +8,32 @@ Under plain ``pytest`` there is no event pipe: the same checks are ordinary test
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
-import signal
+import threading
 import time
 import traceback
-import uuid
-import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlconform.certify.actors import ProcessDied
+from rlconform.certify.checked import RECORDING, check_id, describe, ends_plane, level_of, result_of
 from rlconform.certify.expect import Blemish
+from rlconform.certify.fixtures import CleanUpFailed
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import Recording, RecordingClient, shorten
-from rlconform.certify.reproducer import render_reproducer
+from rlconform.certify.recorder import Recording, shorten
 from rlconform.certify.resolve import resolve_target
 from rlconform.certify.session import PlaneSession, failure_of
-from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
+from rlconform.certify.watchdog import Watchdog
+from rlconform.contract import LEVELS, ConfigError, Level
+
+pytest_plugins = ("rlconform.certify.fixtures",)
 
 #: Exit status of a child whose plane no longer works: the runner starts a fresh one.
 SICK_PLANE = 70
-
-
-class CleanUpFailed(UserWarning):
-    """A check could not clear its rows; later checks use other partitions."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
     group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
     group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")
+    group.addoption(
+        "--no-health",
+        dest="health",
+        action="store_false",
+        help="don't look whether the plane survived a failure: looking takes it down",
+    )
     group.addoption("--only", default=None, help="file with the ids of the checks to run")
 
 
@@ -64,6 +65,7 @@ class Events:
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
+        self._lock = threading.Lock()
         if fd is not None:
             os.set_inheritable(fd, False)  # the plane's processes must not keep it open
 
@@ -76,8 +78,9 @@ class Events:
         """One event, one line."""
         if self._fd is not None:
             data = (json.dumps({"event": kind, **body}) + "\n").encode()
-            while data:
-                data = data[os.write(self._fd, data) :]
+            with self._lock:
+                while data:
+                    data = data[os.write(self._fd, data) :]
 
 
 class Checks:
@@ -94,6 +97,8 @@ class Checks:
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
         self._warnings: dict[str, list[str]] = {}
+        self._looks_after_health: bool = config.getoption("health")
+        self._watchdog: Watchdog | None = None
 
     # -- the plane ---------------------------------------------------------------------------
 
@@ -110,8 +115,6 @@ class Checks:
         """Under the runner: open the plane first, to tell a plane that doesn't start."""
         if not self.events.watched:
             return
-        faulthandler.enable()
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
         started = time.monotonic()
         try:
             target = self.session.target
@@ -125,8 +128,11 @@ class Checks:
                 detail=traceback.format_exc(),
             )
             pytest.exit("the plane does not start", returncode=SICK_PLANE)
-        self.session.note_health()
         self.events.send("opened", seconds=time.monotonic() - started)
+        if self._looks_after_health:
+            self.session.note_health()
+        self.events.send("looked_after")
+        self._watchdog = Watchdog(target.timeouts, lambda late: self.events.send("hung", text=late))
 
     def pytest_sessionfinish(self) -> None:
         """Close the plane."""
@@ -172,7 +178,7 @@ class Checks:
             return None
         capability = mark.kwargs["capability"]
         declared = self.session.target.capabilities.get(capability)
-        needs = next((level for level in LEVELS if f"/{level}/" in f"/{check_id(item)}"), "unit")
+        needs = level_of(item)
         left_out = ""
         if LEVELS.index(needs) > LEVELS.index(self.session.level):
             left_out = f"needs level {needs}"
@@ -188,6 +194,8 @@ class Checks:
         self.events.send("begin", id=check_id(item))
         started = time.monotonic()
         done = yield
+        if self._watchdog is not None:
+            self._watchdog.watch(None)
         result = self._results.pop(item.nodeid, None)
         if result is not None:
             seconds = time.monotonic() - started
@@ -199,6 +207,13 @@ class Checks:
             self.events.send("end", **body)
             self._look_after(item, result)
         return done
+
+    def new_recording(self) -> Recording:
+        """A recording of which the runner and the watchdog know."""
+        recording = Recording(lambda call: self.events.send("call", **asdict(call)))
+        if self._watchdog is not None:
+            self._watchdog.watch(recording)
+        return recording
 
     def _look_after(self, item: pytest.Item, result: CheckResult) -> None:
         """See to it that the next check has a plane that works."""
@@ -229,8 +244,10 @@ class Checks:
             return report
         before = self._results.get(item.nodeid)
         if before is None or before.outcome is Outcome.PASS:
-            recording = item.stash.get(_RECORDING, Recording())
-            self._results[item.nodeid] = result_of(item, mark, call.excinfo, recording, self._spec)
+            recording = item.stash.get(RECORDING, Recording())
+            self._results[item.nodeid] = result_of(
+                item, mark, call.excinfo, recording, self.session
+            )
         return report
 
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
@@ -239,153 +256,3 @@ class Checks:
             self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
         elif issubclass(warning_message.category, CleanUpFailed):
             self.events.send("note", text=str(warning_message.message))
-
-
-def describe(target: Target) -> dict[str, Any]:
-    """A target as plain data for the report."""
-    return {
-        "name": target.name,
-        "vendor": target.vendor,
-        "version": target.version,
-        "isolation": target.isolation,
-        "capabilities": dict(target.capabilities),
-        "timeouts": asdict(target.timeouts),
-        "declared_level": target.level,
-    }
-
-
-def check_id(item: pytest.Item) -> str:
-    """The check's path below ``suites/`` and its name, the same from any home."""
-    path, _, name = item.nodeid.partition("::")
-    parts = Path(path).parts
-    below = parts[parts.index("suites") + 1 :] if "suites" in parts else parts
-    return f"{'/'.join(below)}::{name}"
-
-
-def ends_plane(item: pytest.Item) -> bool:
-    """Whether the check closes the plane that it runs on."""
-    mark = item.get_closest_marker("requirement")
-    return mark is not None and mark.kwargs["ends_plane"]
-
-
-_RECORDING = pytest.StashKey[Recording]()
-
-
-def result_of(
-    item: pytest.Item,
-    mark: pytest.Mark,
-    excinfo: pytest.ExceptionInfo[BaseException] | None,
-    recording: Recording,
-    spec: str,
-) -> CheckResult:
-    """The result of a phase: whose fault its exception is, and what to show for it."""
-    base: dict[str, Any] = {
-        "id": check_id(item),
-        "requirement": mark.args[0],
-        "capability": mark.kwargs["capability"],
-        "plane_seconds": recording.plane_seconds,
-    }
-    if excinfo is None:
-        return CheckResult(**base, outcome=Outcome.PASS)
-    error = excinfo.value
-    if isinstance(error, pytest.skip.Exception):
-        return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
-    base["steps"] = recording.lines()
-    if not (isinstance(error, AssertionError) or recording.is_planes(error)):
-        evidence = f"{type(error).__name__}: {error}"
-        stacks = str(excinfo.getrepr(style="short"))
-        return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
-    evidence = recording.blame(error) or str(error).strip()
-    outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
-    script = render_reproducer(mark.args[0], evidence, recording.steps, spec)
-    return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
-
-
-# -- fixtures --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
-    """The plane under test; closed after the check where the target asks for a fresh one each."""
-    checks: Checks = request.config.pluginmanager.get_plugin("rlconform-checks")  # type: ignore[assignment]
-    yield checks.session
-    if checks.session.target.isolation == "test":
-        checks.session.renew()
-
-
-@pytest.fixture
-def target(plane: PlaneSession) -> Target:
-    """What the plane under test says of itself."""
-    return plane.target
-
-
-@pytest.fixture
-def recording(request: pytest.FixtureRequest) -> Recording:
-    """The client calls of this check."""
-    request.node.stash[_RECORDING] = recording = Recording()
-    return recording
-
-
-@pytest.fixture
-def client(plane: PlaneSession, recording: Recording) -> RecordingClient:
-    """The owner's client."""
-    return plane.recorded(recording)
-
-
-@pytest.fixture
-def new_partition(client: DataPlaneClient, target: Target) -> Iterator[Callable[..., Partition]]:
-    """Makes partitions with fresh names; their rows are cleared after the check, loudly."""
-    made: list[tuple[Partition, set[str]]] = []
-
-    def make(register: bool = True, exact: str = "", **options: Any) -> Partition:
-        ids: set[str] = set()
-        name = exact or f"p-{uuid.uuid4().hex[:8]}"
-        part = Partition(client, name, target.timeouts, ids)
-        if register:
-            part.register(**options)
-        made.append((part, ids))
-        return part
-
-    yield make
-    for part, ids in () if ends_plane(request.node) else made:
-        clean_up(part, ids)
-
-
-def clean_up(part: Partition, ids: set[str]) -> None:
-    """Clear what the check put; a plane that can't is told of, the next check has its own names."""
-    try:
-        part.clear(sorted(ids))
-    except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it, here it is told
-        warnings.warn(
-            f"rows of {part.id} stay behind, clear_samples raised {type(error).__name__}: "
-            f"{shorten(str(error))}",
-            CleanUpFailed,
-            stacklevel=1,
-        )
-
-
-@pytest.fixture
-def part(new_partition: Callable[..., Partition]) -> Partition:
-    """A fresh partition with fields x, y, z and tasks train, prev_lp."""
-    return new_partition()
-
-
-@pytest.fixture
-def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
-    """``actors(n)``: clients attached in n processes, shared with other checks."""
-
-    def take(count: int) -> list[RecordingClient]:
-        return [RecordingClient(a, recording, a.name) for a in plane.actors().take(count)]  # type: ignore[arg-type]
-
-    return take
-
-
-@pytest.fixture
-def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
-    """``new_actor()``: a client that attaches now, in a process of its own."""
-
-    def start() -> RecordingClient:
-        (client,) = plane.actors().start(1)
-        return RecordingClient(client, recording, client.name)  # type: ignore[arg-type]
-
-    return start

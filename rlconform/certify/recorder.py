@@ -5,19 +5,21 @@ An exception that a recorded call raised is the plane's; any other is ours.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
+from rlconform.certify.replay import Call, call_source
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
-#: Steps kept per check; a check of concurrency makes thousands.
-MAX_STEPS = 200
+#: Calls described per check; a check of concurrency makes thousands.
+MAX_CALLS = 60
 
 
 @dataclass
@@ -29,44 +31,66 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outcome: str = "did not return"
-    result: Any = None
-    error: BaseException | None = None
-    seconds: float = 0.0
+    started: float = field(default_factory=time.monotonic)
 
     def describe(self) -> str:
         """One line for people."""
         shown = [brief(value) for value in self.args]
         shown += [f"{name}={brief(value)}" for name, value in self.kwargs.items()]
-        return f"{self.who}.{self.method}({', '.join(shown)}) -> {self.outcome}"
+        return f"{self.who}.{self.method}({', '.join(shown)})"
 
 
 class Recording:
-    """The calls of one check, over all its clients and threads."""
+    """The calls of one check, over all its clients and threads.
 
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
+    ``listener`` hears of each call before it is made, so that a call which takes the process down
+    is known. What a call is given is written down at once: a check may change it later.
+    """
+
+    def __init__(self, listener: Callable[[Call], None] | None = None) -> None:
+        self.calls: list[Call] = []
+        self.outcomes: list[str] = []
         self.plane_seconds = 0.0
-        self.dropped = 0
-        self._errors: set[int] = set()
-        self._alive: list[BaseException] = []  # keeps the ids in _errors from being reused
+        self._listener = listener
+        self._count = 0
+        self._in_flight: dict[int, Step] = {}
+        self._results: dict[int, tuple[str, Any]] = {}  # id -> name; the result keeps its id taken
+        self._errors: dict[int, tuple[BaseException, str]] = {}
         self._lock = threading.Lock()
 
-    def begin(self, step: Step) -> None:
-        """Note a call that starts."""
+    def begin(self, step: Step) -> int:
+        """Note a call that starts; its number."""
         with self._lock:
-            if len(self.steps) < MAX_STEPS:
-                self.steps.append(step)
-            else:
-                self.dropped += 1
+            number = self._count
+            self._count += 1
+            self._in_flight[number] = step
+            if number >= MAX_CALLS:
+                return number
+            names = {key: name for key, (name, _) in self._results.items()}
+            call = Call(
+                step.who,
+                step.describe(),
+                call_source(number, step.who, step.method, step.args, step.kwargs, names),
+            )
+            self.calls.append(call)
+            self.outcomes.append(step.outcome)
+        if self._listener is not None:
+            self._listener(call)
+        return number
 
-    def end(self, step: Step, started: float) -> None:
-        """Note that the call came back, with an error or without."""
+    def end(self, number: int, step: Step, result: Any, error: BaseException | None) -> None:
+        """Note that the call came back, with a result or an error."""
         with self._lock:
-            step.seconds = time.monotonic() - started
-            self.plane_seconds += step.seconds
-            if step.error is not None:
-                self._errors.add(id(step.error))
-                self._alive.append(step.error)
+            del self._in_flight[number]
+            self.plane_seconds += time.monotonic() - step.started
+            if error is not None:
+                came = f"raised {type(error).__name__}: {shorten(str(error))}"
+                self._errors[id(error)] = (error, f"the plane's {step.method} {came}")
+            elif number < MAX_CALLS:
+                came = brief(result)
+                self._results[id(result)] = (f"r{number}", result)
+            if number < MAX_CALLS:
+                self.outcomes[number] = came
 
     def is_planes(self, error: BaseException | None) -> bool:
         """Whether a recorded call raised ``error`` or anything that it was raised from."""
@@ -78,22 +102,32 @@ class Recording:
 
     def blame(self, error: BaseException) -> str:
         """Which call raised ``error``, in one line; "" if none did."""
-        for step in self.steps:
-            if step.error is error:
-                return f"the plane's {step.method} {step.outcome}"
+        return self._errors.get(id(error), (error, ""))[1]
+
+    def overdue(self, allowed: Callable[[Step], float]) -> str:
+        """The first call that has run longer than ``allowed(step)`` seconds, in words, or ""."""
+        now = time.monotonic()
+        with self._lock:
+            for step in self._in_flight.values():
+                if now - step.started > allowed(step):
+                    return f"{step.describe()} did not return within {allowed(step):g} s"
         return ""
 
     def lines(self) -> list[str]:
-        """The calls in order, for the report."""
-        tail = [f"... and {self.dropped} more calls"] if self.dropped else []
-        return [step.describe() for step in self.steps] + tail
+        """The calls in order with what came of each, for the report."""
+        with self._lock:
+            shown = [
+                f"{call.text} -> {came}"
+                for call, came in zip(self.calls, self.outcomes, strict=True)
+            ]
+            more = self._count - len(self.calls)
+        return [*shown, *([f"... and {more} more calls"] if more else [])]
 
 
 class RecordingClient:
     """A client of which every call is written to a ``Recording``."""
 
     def __init__(self, client: DataPlaneClient, recording: Recording, who: str = "client") -> None:
-        self._client = client
         self.recording = recording
         self._who = who
         for method in CLIENT_METHODS:
@@ -102,19 +136,16 @@ class RecordingClient:
     def _recorded(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             step = Step(self._who, method, args, kwargs)
-            self.recording.begin(step)
-            started = time.monotonic()
+            number = self.recording.begin(step)
+            result, raised = None, None
             try:
                 result = call(*args, **kwargs)
             except BaseException as error:
-                step.error = error
-                step.outcome = f"raised {type(error).__name__}: {shorten(str(error))}"
+                raised = error
                 raise
-            else:
-                step.result, step.outcome = result, brief(result)
-                return result
             finally:
-                self.recording.end(step, started)
+                self.recording.end(number, step, result, raised)
+            return result
 
         return recorded
 
@@ -131,11 +162,11 @@ def brief(value: Any) -> str:
         kind = "jagged" if value.is_nested else "x".join(map(str, value.shape)) or "scalar"
         return f"{str(value.dtype).removeprefix('torch.')}[{kind}]"
     if isinstance(value, TensorDictBase):
-        # keys(is_leaf=None) would split object columns; get() never fetches their content
         columns = ", ".join(f"{key}: {brief(value.get(key))}" for key in sorted(value.keys()))
         return f"{{{columns}}} x {tuple(value.batch_size)}"
     if isinstance(value, list | tuple) and len(value) > 4:
-        return f"[{', '.join(brief(item) for item in value[:3])}, ... {len(value)} in all]"
+        head = ", ".join(brief(item) for item in itertools.islice(value, 3))
+        return f"[{head}, ... {len(value)} in all]"
     if hasattr(value, "sample_ids"):
         return f"meta of {brief(value.sample_ids)}"
     return shorten(repr(value), 80)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from rlconform.certify.child import Child, Workspace
+from rlconform.certify.child import CHECKS, Child, Nursery, Workspace
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.replay import Call, render_script
 from rlconform.contract import DataPlaneError, Level, Timeouts
 
 #: Seconds for what the plane has no part in: starting Python, collecting the checks.
@@ -98,7 +99,11 @@ class Runner:
         self._options = options
         self._listener = listener or (lambda _run, _event: None)
         self._workspace = Workspace()
-        self._in_flight = ""
+        self._nursery = Nursery(self._workspace)
+        self._in_flight = ""  # id of the check that has begun and not ended
+        self._calls: list[Call] = []  # the client calls that it made
+        self._check_deadline = 0.0
+        self._look_after_health = True
         self.run = Run()
 
     def certify(self) -> Run:
@@ -114,8 +119,6 @@ class Runner:
                 before = len(self.run.results)
                 self._one_child()
                 fruitless = fruitless + 1 if len(self.run.results) == before else 0
-                if fruitless and not self.run.pending:
-                    break
                 if fruitless == 2:
                     self.run.notes.append("stopped: two test processes in a row brought no result")
                     break
@@ -129,8 +132,8 @@ class Runner:
 
     def _one_child(self) -> None:
         self.run.children += 1
-        self._in_flight = ""  # id of the check that has begun and not ended
-        child = Child(self._workspace, self._child_options(), self.run.children)
+        self._in_flight = ""
+        child = self._nursery.start(self._child_options(), self._files())
         event: dict[str, Any] = {"event": "started"}
         began = time.monotonic()
         try:
@@ -144,12 +147,15 @@ class Runner:
                     self._died(child, event)
                     return
                 event = received
+                if event["event"] == "hung":
+                    self._lost(Outcome.TIMEOUT, event["text"], child.stacks())
+                    return
                 if event["event"] == "opened":
                     self.run.start_seconds += time.monotonic() - began
                 self._take(event)
         finally:
             child.end(self._timeouts.operation if event["event"] in LAST_WORDS else 0.0)
-            left = self._workspace.end_leftovers()
+            left = self._nursery.end_leftovers()
             if left and event["event"] == "bye":
                 self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")
 
@@ -158,6 +164,8 @@ class Runner:
         arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
         if options.level:
             arguments += ["--level", options.level]
+        if not self._look_after_health:
+            arguments.append("--no-health")
         if options.select:
             arguments += ["-k", options.select]
         if self.run.plan:
@@ -169,6 +177,16 @@ class Runner:
             arguments += ["--only", str(only)]
         return arguments
 
+    def _files(self) -> Sequence[str]:
+        """Files that still hold checks to run: collecting the others again would only take time."""
+        if not self.run.plan:
+            return CHECKS
+        return list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
+
+    @property
+    def _check_seconds(self) -> float:
+        return self._options.check_timeout or self._timeouts.check
+
     @property
     def _timeouts(self) -> Timeouts:
         return Timeouts(**self.run.target.get("timeouts", {}))
@@ -177,8 +195,10 @@ class Runner:
         """Seconds that the child may take after ``event`` until the next one."""
         timeouts = self._timeouts
         match event["event"]:
-            case "begin":
-                return self._options.check_timeout or timeouts.check
+            case "begin" | "call":
+                return max(0.0, self._check_deadline - time.monotonic())
+            case "opened":
+                return 2 * timeouts.operation
             case "target":
                 return timeouts.start + timeouts.operation  # opening, then a first round trip
             case "end":
@@ -195,7 +215,10 @@ class Runner:
             case "plan" if not self.run.plan:
                 self.run.plan = [PlannedCheck(**check) for check in event["checks"]]
             case "begin":
-                self._in_flight = event["id"]
+                self._in_flight, self._calls = event["id"], []
+                self._check_deadline = time.monotonic() + self._check_seconds
+            case "call":
+                self._calls.append(Call(event["who"], event["text"], event["source"]))
             case "end":
                 self._in_flight = ""
                 body = {f.name: event[f.name] for f in fields(CheckResult)}
@@ -214,35 +237,54 @@ class Runner:
     def _hung(self, child: Child, last: dict[str, Any]) -> None:
         stacks = child.stacks()
         if not self._in_flight:
+            if self._health_broke(last):
+                return
             if last["event"] in {"started", "target"}:
                 self._start_failed(f"it did not open within {self._patience(last):g} s", stacks)
             self.run.notes.append(f"a test process hung after {last['event']}; it was ended")
             return
-        seconds = self._patience(last)
-        self._lost(Outcome.TIMEOUT, f"no answer within {seconds:g} s", stacks, seconds)
+        evidence = f"the check did not end within {self._check_seconds:g} s"
+        self._lost(Outcome.TIMEOUT, evidence, stacks)
 
     def _died(self, child: Child, last: dict[str, Any]) -> None:
         how = child.how_it_ended()
         tail = child.tail()
         if not self._in_flight:
-            if last["event"] in {"started", "target", "opened"}:
+            if self._health_broke(last):
+                return
+            if last["event"] in {"started", "target"}:
                 self._start_failed(f"the process that opened it {how}", tail)
             elif last["event"] != "start_failed":
                 self.run.notes.append(f"a test process {how} between checks")
             return
-        self._lost(Outcome.CRASH, f"the process that used the plane {how}", tail, 0.0)
+        last_call = f" in {self._calls[-1].text}" if self._calls else ""
+        self._lost(Outcome.CRASH, f"the process that used the plane {how}{last_call}", tail)
 
-    def _lost(self, outcome: Outcome, evidence: str, stacks: str, seconds: float) -> None:
+    def _health_broke(self, last: dict[str, Any]) -> bool:
+        """Whether it was the first look at the plane's health that took the process down."""
+        if last["event"] != "opened":
+            return False
+        self._look_after_health = False
+        self.run.notes.append("the plane can't do the simplest round trip: its process was lost")
+        return True
+
+    def _lost(self, outcome: Outcome, evidence: str, stacks: str) -> None:
         check = next(check for check in self.run.plan if check.id == self._in_flight)
+        seconds = time.monotonic() - (self._check_deadline - self._check_seconds)
+        options = self._options
         result = CheckResult(
             check.id,
             check.requirement,
             outcome,
             capability=check.capability,
             evidence=evidence,
+            steps=[call.text for call in self._calls],
             stacks=stacks,
             seconds=seconds,
             plane_seconds=seconds,
+            reproducer=render_script(
+                check.requirement, evidence, self._calls, options.spec, options.config
+            ),
         )
         self.run.results[result.id] = result
         self._listener(self.run, {"event": "end", "id": check.id, "outcome": outcome})

@@ -3,7 +3,7 @@
     fields    to_nested_by_length, pack_per_token_field, stack_or_nest, response_from_nested
     batches   pack_jagged_fields on the way in, materialize on the way out
     objects   object_column, object_rows; message logs without their token ids
-    leaves    classify_leaf, rows_of: what a column is, and its rows in any layout
+    leaves    classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
 
 Every copy is bit for bit. Nothing is dropped: what can't travel raises.
 """
@@ -15,7 +15,7 @@ from rlconform.wire.jagged import (
     stack_or_nest,
     to_nested_by_length,
 )
-from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of
+from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of, same_rows
 from rlconform.wire.messages import rebuild_message_logs, strip_message_logs
 from rlconform.wire.objects import is_object_column, object_column, object_rows
 from rlconform.wire.rows import Lengths
@@ -35,6 +35,7 @@ __all__ = [
     "rebuild_message_logs",
     "response_from_nested",
     "rows_of",
+    "same_rows",
     "stack_or_nest",
     "strip_message_logs",
     "to_nested_by_length",

@@ -66,8 +66,9 @@ def pack_jagged_fields(
         TypeError: A leaf that is neither a tensor nor an object column.
     """
     rows_on = cache(lambda device: Rows(lengths, device))
-    if rows_on(None).count != _row_count(batch):
-        raise ValueError(f"{rows_on(None).count} lengths for a batch of {_row_count(batch)} rows")
+    n = _row_count(batch)
+    if rows_on(None).count != n:
+        raise ValueError(f"{rows_on(None).count} lengths for a batch of {n} rows")
     leaves = _leaves(batch)
     tokens = _default_token_fields(leaves) if token_fields is None else set(token_fields)
     columns: dict[str, Any] = {}
@@ -111,6 +112,7 @@ def materialize(
     """
     if layout not in get_args(Layout):
         raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
+    n = _row_count(batch)
     leaves = _leaves(batch)
     ragged = {name for name, leaf in leaves.items() if isinstance(leaf, Tensor) and is_jagged(leaf)}
     tokens = _default_token_fields(leaves) | ragged if token_fields is None else set(token_fields)
@@ -124,7 +126,7 @@ def materialize(
     for name, leaf in leaves.items():
         with _naming(name):
             if name not in runs:
-                columns[name] = _whole(leaf, _row_count(batch))
+                columns[name] = _whole(leaf, n)
                 continue
             values, rows = runs[name]
             if layout == "jagged":

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlconform.wire.objects import is_object_column
-from rlconform.wire.rows import Rows
+from rlconform.wire.rows import Rows, owned
 
 LeafKind = Literal["dense", "jagged", "object"]
 
@@ -27,8 +27,11 @@ def classify_leaf(leaf: object) -> LeafKind:
             return "jagged"
         if leaf.layout is torch.strided and not leaf.is_nested and not leaf.is_quantized:
             return "dense"
-        what = f"{leaf.dtype} tensor, {leaf.layout}, shape {tuple(leaf.shape)}"
-        raise TypeError(f"a leaf must be dense or ragged in its second dimension only, got {what}")
+        nested = "nested " if leaf.is_nested else ""  # one of layout strided has no shape to show
+        raise TypeError(
+            f"a leaf must be dense, or torch.jagged with its second dimension ragged, got a "
+            f"{nested}{leaf.dtype} tensor of {leaf.dim()} dimensions and layout {leaf.layout}"
+        )
     raise TypeError(f"a leaf must be a tensor or an object column, got {type(leaf).__name__}")
 
 
@@ -66,3 +69,15 @@ def rows_of(leaf: Tensor) -> list[Tensor]:
     if leaf.dim() == 0:
         raise TypeError("a tensor without dimensions has no rows")
     return list(leaf.detach().unbind())
+
+
+def same_rows(left: Tensor, right: Tensor) -> bool:
+    """Whether two leaves hold the same rows: dtype, row shapes and bytes, whatever their layout."""
+    left_rows, right_rows = rows_of(left), rows_of(right)
+    return len(left_rows) == len(right_rows) and all(map(_same_bits, left_rows, right_rows))
+
+
+def _same_bits(left: Tensor, right: Tensor) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return torch.equal(*(owned(row).view(-1).view(torch.uint8).cpu() for row in (left, right)))

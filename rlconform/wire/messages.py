@@ -44,7 +44,7 @@ def rebuild_message_logs(stripped: object, input_ids: Tensor) -> list[MessageLog
         input_ids: Dense (N, S) or jagged (N, j) token ids of the same rows, from column 0.
 
     Raises:
-        ValueError: Another number of logs, or a span that reaches beyond its row.
+        ValueError: Another number of logs, or a span that does not lie in its row.
     """
     rows = rows_of(input_ids)
     logs = object_rows(stripped, len(rows))
@@ -72,9 +72,9 @@ def _rebuild(log: Iterable[Mapping[str, Any]], row: Tensor) -> MessageLog:
         whole = dict(message)
         if TOKEN_SPAN in whole:
             start, length = whole.pop(TOKEN_SPAN)
-            if start + length > len(row):
+            if not 0 <= start <= start + length <= len(row):
                 raise ValueError(
-                    f"a message of tokens {start} to {start + length} in a row of {len(row)}"
+                    f"a message at tokens {start} to {start + length} in a row of {len(row)}"
                 )
             whole[TOKEN_IDS] = row[start : start + length]
         rebuilt.append(whole)

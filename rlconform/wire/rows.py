@@ -121,12 +121,20 @@ class Rows:
         )
 
     def _positions(self, starts: Tensor, size: int) -> Tensor:
-        """(T,) index into ``size`` tokens of every row's tokens, row after row."""
+        """(T,) index into ``size`` tokens of every row's tokens, row after row.
+
+        Built as steps from one token to the next, summed in place: a step is 1 within a row, and
+        where rows meet it also leads from the end of one to the start of the next. Rows that meet
+        at one place, being empty, add their leads up. Summing takes one buffer and few parallel
+        regions, each of which costs milliseconds where cores are shared.
+        """
+        ends = starts + self.lengths
+        leads = starts - torch.cat([ends.new_zeros(1), ends])[:-1]
         dtype = torch.int32 if size <= _INT32_LIMIT else torch.int64
-        shifts = (starts - self.offsets[:-1]).to(dtype)
-        repeats = self.lengths.to(dtype)
-        index = torch.repeat_interleave(shifts, repeats, output_size=self.total)
-        return index.add_(torch.arange(self.total, dtype=dtype, device=index.device))
+        steps = torch.ones(self.total + 1, dtype=dtype, device=starts.device)
+        steps[0] = 0
+        steps.index_add_(0, self.offsets[:-1], leads.to(dtype))
+        return steps.cumsum_(0)[:-1]
 
 
 def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
@@ -160,8 +168,10 @@ def _plain(tokens: Tensor) -> Tensor:
 def _select(tokens: Tensor, index: Tensor) -> Tensor:
     """``tokens[index]``, copied bit for bit."""
     source = _plain(tokens)
-    words = _as_words(source, _word_size(source)).index_select(0, index)
-    return words.view(-1).view(tokens.dtype).view(index.numel(), *tokens.shape[1:])
+    words = _as_words(source, _word_size(source))
+    # Single words go as a vector, for which the kernel is twice as fast as for (M, 1).
+    picked = words.squeeze(1).index_select(0, index)
+    return picked.view(-1).view(tokens.dtype).view(index.numel(), *tokens.shape[1:])
 
 
 def _word_size(tokens: Tensor) -> int:

@@ -19,8 +19,9 @@ from rlconform.backends import (
 )
 from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.contract import ConfigError, missing_methods
+from rlconform.resources import resource_dir
 
-REFERENCE = Path(__file__).parents[2] / "reference_configs" / "data_plane"
+REFERENCE = resource_dir("reference_configs") / "data_plane"
 
 MEMORY: dict[str, Any] = {"enabled": True, "impl": "memory"}
 TRANSFER_QUEUE: dict[str, Any] = {

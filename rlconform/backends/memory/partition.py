@@ -152,8 +152,6 @@ class Partition:
             row = self._rows.pop(sample_id, None)
             if row is not None:
                 self._drop(row)
-        if not self._rows:
-            self._queues.clear()
 
     def clear_all(self) -> None:
         """Drop every row."""

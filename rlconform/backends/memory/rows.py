@@ -15,7 +15,7 @@ from rlconform.contract.fields import INPUT_LENGTHS
 #: A prompt's uid and the number of G consecutive generations; no uid for rows grouped by age.
 GroupKey = tuple[str | None, int]
 
-_GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>[0-9]{1,18})", re.DOTALL)
+_GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>0|[1-9][0-9]{0,17})", re.DOTALL)
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,10 @@ class Row:
 
 
 def generation_of(sample_id: str) -> tuple[str, int] | None:
-    """The uid and index of ``<uid>_g<index>``, split at the last ``_g``; None for other ids."""
+    """The uid and index of ``<uid>_g<index>``, split at the last ``_g``; None for other ids.
+
+    An index has one spelling, so that no two ids are the same generation.
+    """
     match = _GENERATION.fullmatch(sample_id)
     return None if match is None else (match["uid"], int(match["index"]))
 

@@ -1,0 +1,72 @@
+"""TransferQueue, with its own storage (``SIMPLE``) and with Mooncake over TCP (``MOONCAKE_CPU``).
+
+Nothing here imports Ray or TransferQueue before a plane is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from rlconform.contract import DataPlaneClient, Target, Timeouts
+
+
+def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
+    from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
+
+    return TransferQueueClient(cfg, bootstrap=bootstrap)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+_CAPABILITIES: dict[str, bool | str] = {
+    "objects": True,
+    "dtype_fp8": True,
+    "dtype_complex": True,
+    "group_claims": True,
+    "restart": True,
+    "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
+}
+_CONFIG: dict[str, Any] = {
+    "enabled": True,
+    "impl": "transfer_queue",
+    "backend": "simple",
+    "storage_capacity": 100_000,
+    "num_storage_units": 2,
+    "claim_meta_poll_interval_s": 0.02,
+    "global_segment_size": 2**30,
+    "local_buffer_size": 2**28,
+}
+_TIMEOUTS = Timeouts(start=120.0, operation=30.0, settle=5.0, check=120.0)
+
+SIMPLE = Target(
+    name="transfer_queue/simple",
+    vendor="TransferQueue",
+    version=_version("TransferQueue"),
+    open=_open,
+    level="functional",
+    capabilities=_CAPABILITIES,
+    timeouts=_TIMEOUTS,
+    config=_CONFIG,
+)
+
+MOONCAKE_CPU = Target(
+    name="transfer_queue/mooncake_cpu",
+    vendor="TransferQueue",
+    version=" + mooncake ".join(
+        filter(None, [_version("TransferQueue"), _version("mooncake-transfer-engine-non-cuda")])
+    ),
+    open=_open,
+    level="functional",
+    capabilities=_CAPABILITIES,
+    timeouts=_TIMEOUTS,
+    config=_CONFIG | {"backend": "mooncake_cpu"},
+)
+
+__all__ = ["MOONCAKE_CPU", "SIMPLE"]

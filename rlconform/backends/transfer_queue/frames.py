@@ -34,6 +34,7 @@ from rlconform.wire.leaves import jagged_parts
 _MAGIC, _VERSION = b"RLCF", 1
 _PREFIX = Struct("<4sBBHIIQQQ")
 _ALIGNMENT = 16
+_LARGE = 32 * 2**10
 
 #: The kind of rows that are objects; tensor rows have their dtype's name for a kind.
 OBJECT = "object"
@@ -80,8 +81,14 @@ class Column:
     sizes: list[int]
     buffer: torch.Tensor
 
-    def nested(self) -> torch.Tensor:
-        """The frames as a jagged tensor ``(N, j)`` uint8 on the same memory."""
+    def batched(self) -> torch.Tensor:
+        """The frames as a tensor ``(N, size)`` or jagged ``(N, j)``, uint8, on the same memory.
+
+        Large frames go jagged whatever their sizes: the store then keeps, and frees, each by
+        itself. Small ones of one size go as one block, which spares it a message part for each.
+        """
+        if len(set(self.sizes)) == 1 and self.sizes[0] <= _LARGE:
+            return self.buffer.view(len(self.sizes), -1)
         return _jagged(self.buffer, self.sizes)
 
 
@@ -199,7 +206,7 @@ def _open(
     if len(frame) < _PREFIX.size:
         raise ForeignRow(f"the store returned {len(frame)} bytes for {expected}: no frame")
     magic, version, layout, id_size, header, names_size, put, first, size = _PREFIX.unpack_from(
-        frame
+        frame.data
     )
     if (magic, version) != (_MAGIC, _VERSION) or len(frame) != header + size:
         raise ForeignRow(f"the store returned {len(frame)} bytes for {expected}: no frame of ours")

@@ -21,14 +21,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Tags = dict[str, Any]
-#: An index that TransferQueue may have back, and the fields that the store may hold for it.
-Freed = list[Any]  # [index, [field, ...]]
+from rlconform.backends.transfer_queue.pins import Pins
+from rlconform.contract import Tags
+
+#: ``[index, [field, ...]]``: an index that TransferQueue may have back, and what is stored there.
+Freed = list[Any]
 
 _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>[0-9]+)", re.DOTALL)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One produced value: the token of the put that wrote it, its frame's bytes, its kind."""
 
@@ -50,41 +52,26 @@ class Row:
     tags: Tags = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Pin:
-    """A put that is writing: its rows, its fields and their kinds, and until when it is trusted."""
-
-    sample_ids: list[str]
-    indexes: list[int]
-    kinds: dict[str, str]
-    expires: float
-
-
 class Conflict(Exception):
     """A put that would leave a field with rows of two kinds."""
 
 
-class Revoked(Exception):
-    """A put that took so long that another writer was let in."""
-
-
 class Unready(Exception):
-    """A locate or a claim that can't be served: ``(kind, detail)`` in its arguments."""
+    """A call that can't be served: what it is about, and a detail."""
 
 
 class Ledger:
     """One partition's ledger. ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._pins: dict[int, Pin] = {}
-        self._writers: dict[int, set[int]] = {}  # index -> tokens of the puts that write to it
-        self._orphans: dict[int, set[str]] = {}  # index of a dropped row -> its fields
+        self._pins = Pins(clock)
+        self._orphans: dict[int, set[str]] = {}  # index of a row that is gone -> its fields
         self._tasks: set[str] = set()
         self._group_size = 1
         self._forget()
 
     def _forget(self) -> None:
+        """Be as new: no rows, nothing ever produced."""
         self._rows: dict[str, Row] = {}
         self._by_index: dict[int, Row] = {}
         self._kinds: dict[str, Counter[str]] = {}
@@ -96,7 +83,7 @@ class Ledger:
         """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
 
         Raises:
-            Unready: ``("group size", ...)``, the partition's rows are grouped by another one.
+            Unready: ``group size``: the partition's rows are grouped by another one.
         """
         if not self._rows:
             self._forget()
@@ -106,13 +93,11 @@ class Ledger:
         self._tasks.update(tasks)
         self._group_size = group_size
 
-    # Writing
-
     def pin(
         self,
         token: int,
-        sample_ids: Sequence[str],
-        indexes: Sequence[int],
+        sample_ids: list[str],
+        indexes: list[int],
         kinds: dict[str, str],
         lease_s: float,
     ) -> bool:
@@ -122,24 +107,14 @@ class Ledger:
             Conflict: Other rows hold a field in another kind.
         """
         self._check_kinds(sample_ids, kinds)
-        now = self._clock()
-        for index in indexes:
-            for other in list(self._writers.get(index, ())):
-                pin = self._pins[other]
-                if pin.expires > now and not pin.kinds.keys().isdisjoint(kinds):
-                    return False
-                if pin.expires <= now:  # its process is dead or stuck
-                    self._unpin(other)
-        self._pins[token] = Pin(list(sample_ids), list(indexes), dict(kinds), now + lease_s)
-        for index in indexes:
-            self._writers.setdefault(index, set()).add(token)
+        if self._pins.writes(indexes, kinds):
+            return False
+        self._pins.add(token, sample_ids, indexes, kinds, lease_s)
         return True
 
     def pinned(self, token: int) -> list[int]:
         """Indexes that a put holds. ``Revoked`` if it was given up for dead."""
-        if token not in self._pins:
-            raise Revoked
-        return self._pins[token].indexes
+        return self._pins.get(token).indexes
 
     def commit(
         self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str
@@ -147,21 +122,20 @@ class Ledger:
         """Publish a put as a whole. Rows that were dropped meanwhile stay dropped.
 
         Returns:
-            Indexes that only this put kept from being reused.
+            Indexes that may be reused now.
 
         Raises:
             Conflict: As ``pin``; a put that ran at the same time was first.
-            Revoked: The put outlived its lease and another one took its place.
+            Revoked: The put outlived its lease.
         """
-        indexes = self.pinned(token)
-        pin = self._pins[token]
+        pin = self._pins.get(token)
         self._check_kinds(pin.sample_ids, pin.kinds)
-        self._unpin(token)
-        for position, (sample_id, index) in enumerate(zip(pin.sample_ids, indexes, strict=True)):
+        self._pins.remove(token)
+        for position, index in enumerate(pin.indexes):
             if index in self._orphans:
                 self._orphans[index].update(pin.kinds)
                 continue
-            row = self._row(sample_id, owner)
+            row = self._row(pin.sample_ids[position], owner)
             row.index = index
             self._by_index[index] = row
             for name, kind in pin.kinds.items():
@@ -171,22 +145,20 @@ class Ledger:
         return self._freed()
 
     def abort(
-        self, token: int, sample_ids: Sequence[str], indexes: Sequence[int], fields: Sequence[str]
+        self, token: int, sample_ids: Sequence[str], indexes: Sequence[int], names: Sequence[str]
     ) -> tuple[list[Freed], list[str]]:
-        """Give up a put, pinned or not.
+        """Take back a put, pinned or not.
 
         Returns:
-            Indexes that no row needs now, and the ids whose keys must go with them.
+            Indexes that may be reused now, and the ids that have no row: their keys must go.
         """
-        if token in self._pins:
-            self._unpin(token)
+        self._pins.remove(token)
         vacant = []
         for sample_id, index in zip(sample_ids, indexes, strict=True):
-            if index in self._by_index or self._writers.get(index):
+            if index in self._by_index or self._pins.holds(index):
                 continue
-            if index not in self._orphans:
-                vacant.append(sample_id)
-            self._orphans.setdefault(index, set()).update(fields)
+            vacant.append(sample_id)
+            self._orphans.setdefault(index, set()).update(names)
         return self._freed(), vacant
 
     def stamp(self, sample_ids: Sequence[str], tags: Sequence[Tags], owner: str) -> None:
@@ -194,40 +166,40 @@ class Ledger:
         for sample_id, values in zip(sample_ids, tags, strict=True):
             self._row(sample_id, owner).tags.update(values)
 
-    # Reading
+    def locate(self, sample_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
+        """Where the rows are, and which frames are theirs.
 
-    def locate(
-        self, sample_ids: Sequence[str], fields: Sequence[str]
-    ) -> tuple[list[int], dict[str, list[list[int]]]]:
-        """Where the rows are, and for each field the tokens and the frame sizes of the rows.
+        Returns:
+            The rows' indexes; for each field, the rows' tokens and frame sizes; and whether a put
+            is writing to one of the fields.
 
         Raises:
-            Unready: ``("sample", id)`` or ``("field", name)`` that isn't there.
+            Unready: A ``sample`` or a ``field`` that isn't there.
         """
         rows = []
         for sample_id in sample_ids:
-            row = self._rows.get(sample_id)
-            if row is None:
+            if sample_id not in self._rows:
                 raise Unready("sample", sample_id)
-            rows.append(row)
+            rows.append(self._rows[sample_id])
         columns: dict[str, list[list[int]]] = {}
-        for name in fields:
+        for name in names:
             if not all(name in row.cells for row in rows):
                 raise Unready("field", name)
             cells = [row.cells[name] for row in rows]
             columns[name] = [[cell.token for cell in cells], [cell.size for cell in cells]]
-        return [row.index for row in rows], columns
+        indexes = [row.index for row in rows]
+        return [indexes, columns, self._pins.writes(indexes, names)]
 
     def select(
-        self, task: str, ready: Iterable[int], fields: Sequence[str], batch_size: int, exact: bool
+        self, task: str, ready: Iterable[int], names: Sequence[str], batch_size: int, exact: bool
     ) -> list[Row]:
         """The oldest of the ready rows, at most ``batch_size``; none if ``exact`` and fewer are.
 
         Rows of a partition with groups come in whole groups.
 
         Raises:
-            Unready: ``("task", name)`` that isn't registered; ``("batch size", ...)``, exact and
-                no multiple of the group size.
+            Unready: A ``task`` that isn't registered; a ``batch size`` that is exact and no
+                multiple of the group size.
         """
         self._check_task(task)
         if exact and batch_size % self._group_size:
@@ -235,7 +207,7 @@ class Ledger:
         rows = [
             row
             for index in ready
-            if (row := self._by_index.get(index)) and all(name in row.cells for name in fields)
+            if (row := self._by_index.get(index)) and all(name in row.cells for name in names)
         ]
         rows.sort(key=lambda row: row.order)
         chosen = self._whole_groups(rows, batch_size) if self._group_size > 1 else rows[:batch_size]
@@ -244,34 +216,37 @@ class Ledger:
     def produced(self, task: str) -> list[int]:
         """Indexes of the rows that hold a field. ``Unready`` if the task isn't registered."""
         self._check_task(task)
-        return [row.index for row in self._rows.values() if row.cells]
+        return list(self._by_index)
 
     @property
     def ever_produced(self) -> bool:
-        """Whether a field was ever put since the registration."""
+        """Whether a field was ever put since the partition was last registered empty."""
         return self._ever_produced
-
-    # Clearing
 
     def drop(self, sample_ids: Sequence[str] | None, owner: str) -> tuple[list[Freed], list[str]]:
         """Make rows vanish; ``None`` for all that ``owner`` made, unknown ids are passed over.
 
         Returns:
-            Indexes that may be reused, and the ids whose keys must go.
+            Indexes that may be reused now, and the ids whose keys must go.
         """
         if sample_ids is None:
             sample_ids = [row.sample_id for row in self._rows.values() if row.owner == owner]
-        dropped = [self._rows.pop(name) for name in sample_ids if name in self._rows]
-        for row in dropped:
-            if row.index < 0:
+        gone = []
+        for sample_id in sample_ids:
+            row = self._rows.pop(sample_id, None)
+            if row is None or row.index < 0:
                 continue
+            gone.append(sample_id)
             del self._by_index[row.index]
             self._orphans[row.index] = set(row.cells)
             for name, cell in row.cells.items():
                 self._uncount(name, cell.kind)
-        return self._freed(), [row.sample_id for row in dropped if row.index >= 0]
+        return self._freed(), gone
 
-    # Inside
+    def _freed(self) -> list[Freed]:
+        """The orphaned indexes that no put writes to any more; each is given out once."""
+        idle = [index for index in self._orphans if not self._pins.holds(index)]
+        return [[index, sorted(self._orphans.pop(index))] for index in idle]
 
     def _row(self, sample_id: str, owner: str) -> Row:
         row = self._rows.get(sample_id)
@@ -285,7 +260,7 @@ class Ledger:
         """G consecutive generations of one ``<uid>_g<i>``; G new rows where ids don't say."""
         match = _GENERATION.fullmatch(sample_id) if self._group_size > 1 else None
         if match is not None:
-            return "uid:" + match["uid"], int(match["index"]) // self._group_size
+            return f"uid:{match['uid']}", int(match["index"]) // self._group_size
         self._next_ungrouped += 1
         return "", (self._next_ungrouped - 1) // self._group_size
 
@@ -297,17 +272,14 @@ class Ledger:
         return [row for members in whole[: batch_size // self._group_size] for row in members]
 
     def _write(self, row: Row, name: str, cell: Cell) -> None:
-        old = row.cells.get(name)
-        if old is not None:
-            self._uncount(name, old.kind)
+        if name in row.cells:
+            self._uncount(name, row.cells[name].kind)
         row.cells[name] = cell
         self._kinds.setdefault(name, Counter())[cell.kind] += 1
         self._ever_produced = True
 
     def _uncount(self, name: str, kind: str) -> None:
-        self._kinds[name][kind] -= 1
-        if not self._kinds[name][kind]:
-            del self._kinds[name][kind]
+        self._kinds[name] -= Counter([kind])
 
     def _check_kinds(self, sample_ids: Iterable[str], kinds: dict[str, str]) -> None:
         rows = [self._rows[name] for name in sample_ids if name in self._rows]
@@ -318,28 +290,8 @@ class Ledger:
             replaced = Counter(row.cells[name].kind for row in rows if name in row.cells)
             others = sorted(set(held - replaced) - {kind})
             if others:
-                raise Conflict(f"field {name!r} holds {', '.join(others)} in other rows, not {kind}")
+                raise Conflict(f"field {name!r} holds {', '.join(others)} in other rows")
 
     def _check_task(self, task: str) -> None:
         if task not in self._tasks:
             raise Unready("task", task)
-
-    def _unpin(self, token: int) -> None:
-        for index in self._pins.pop(token).indexes:
-            writers = self._writers[index]
-            writers.discard(token)
-            if not writers:
-                del self._writers[index]
-
-    def _freed(self) -> list[Freed]:
-        """All indexes of dropped rows that no put writes to any more; each is given out once."""
-        now = self._clock()
-        freed: list[Freed] = []
-        for index in list(self._orphans):
-            writers = list(self._writers.get(index, ()))
-            if any(self._pins[token].expires > now for token in writers):
-                continue
-            for token in writers:
-                self._unpin(token)  # its process is dead or stuck; should it wake, it is revoked
-            freed.append([index, sorted(self._orphans.pop(index))])
-        return freed

@@ -23,7 +23,9 @@ from typing import Any
 from transfer_queue import BaseSampler
 
 from rlconform.backends.transfer_queue import codec
-from rlconform.backends.transfer_queue.ledger import Conflict, Ledger, Revoked, Unready
+from rlconform.backends.transfer_queue.batches import stored_name
+from rlconform.backends.transfer_queue.ledger import Conflict, Ledger, Unready
+from rlconform.backends.transfer_queue.pins import Revoked
 
 #: Row of the reply; TransferQueue's own indexes start at 0.
 MAILBOX = -1
@@ -66,27 +68,26 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
         self._ledgers.pop(partition_id, None)
 
 
-def _pin(ledger: Ledger, partition: Any, **arguments: Any) -> str:
+def _pin(ledger: Ledger, partition: Any, **arguments: Any) -> bool:
     keys = partition.revert_keys_mapping
     named = zip(arguments["indexes"], arguments["sample_ids"], strict=True)
-    # A clear between the look-up of the indexes and this call took one of them away.
-    if any(keys.get(index) != sample_id for index, sample_id in named):
-        return "moved"
-    return "pinned" if ledger.pin(**arguments) else "busy"
+    # A clear between the look-up of the indexes and this call takes one of them away.
+    return all(keys.get(index) == name for index, name in named) and ledger.pin(**arguments)
 
 
-def _commit(ledger: Ledger, partition: Any, *, columns: list[str], **arguments: Any) -> Any:
-    # The store's note to the controller may fail, and its put returns all the same.
-    if not _all_ready(partition, ledger.pinned(arguments["token"]), columns):
-        raise Unready("notify", "the controller never heard of the data")
-    return ledger.commit(**arguments)
+def _commit(ledger: Ledger, partition: Any, *, token: int, **arguments: Any) -> Any:
+    fields = [stored_name(name) for name in arguments["sizes"]]
+    # The store's notice to the controller may fail, and its put returns all the same.
+    if not _all_ready(partition, ledger.pinned(token), fields):
+        raise Unready("notice", "")
+    return ledger.commit(token, **arguments)
 
 
-def _all_ready(partition: Any, indexes: list[int], columns: list[str]) -> bool:
-    mapping = partition.field_name_mapping
-    if not all(name in mapping for name in columns):
+def _all_ready(partition: Any, indexes: list[int], fields: list[str]) -> bool:
+    columns = partition.field_name_mapping
+    if not all(name in columns for name in fields):
         return False
-    bits = partition.production_status[indexes][:, [mapping[name] for name in columns]]
+    bits = partition.production_status[indexes][:, [columns[name] for name in fields]]
     return bool((bits == 1).all())
 
 

@@ -1,0 +1,103 @@
+"""``ensure_ray``: the Ray that a plane or a check runs on.
+
+    with ensure_ray() as ray_session:   # this process's Ray, or a local one of its own
+        ...
+    # a Ray that was there before is left as it was; one that was started here is gone
+
+A local Ray is private: its own folder and namespace, no dashboard, no cluster found through the
+environment, so that several can run side by side on one machine.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from types import TracebackType
+from uuid import uuid4
+
+import ray
+
+#: Logical CPUs: three actors of a plane, and as many of a check. They needn't exist.
+LOGICAL_CPUS = 16
+_OBJECT_STORE_BYTES = 128 * 2**20
+
+#: What Ray would otherwise take from, or add to, its surroundings.
+_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",  # on by itself once a token lies in the home folder
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@dataclass
+class RaySession:
+    """A handle on Ray; closing it ends the Ray that it started, and no other.
+
+    Attributes:
+        folder: Where the Ray that it started keeps its files; ``None`` for one that was there.
+    """
+
+    folder: str | None = None
+    _environment: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def started(self) -> bool:
+        """Whether closing this session ends Ray."""
+        return self.folder is not None
+
+    def close(self) -> None:
+        """Shut down the Ray that this session started and remove its files. Idempotent."""
+        if self.folder is None:
+            return
+        folder, self.folder = self.folder, None
+        atexit.unregister(self.close)
+        ray.shutdown()
+        _set_environment(self._environment)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def ensure_ray(num_cpus: int = LOGICAL_CPUS) -> RaySession:
+    """Use the Ray of this process if it has one, else start a local one with ``num_cpus``."""
+    if ray.is_initialized():
+        return RaySession()
+    # Sockets lie in this folder and a socket's path ends at 107 bytes: keep it short.
+    folder = tempfile.mkdtemp(prefix="rl", dir="/tmp")
+    session = RaySession(folder, _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None}))
+    atexit.register(session.close)
+    ray.init(
+        address="local",
+        namespace=f"rlconform-{uuid4().hex[:8]}",
+        num_cpus=num_cpus,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=folder,
+    )
+    return session
+
+
+def _set_environment(values: dict[str, str | None]) -> dict[str, str | None]:
+    """Set variables, ``None`` unsets one; returns what was there before."""
+    before = {name: os.environ.get(name) for name in values}
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    return before

@@ -1,0 +1,223 @@
+"""Starting a TransferQueue, attaching to one, and stopping what was started.
+
+    start(cfg) ──▶ Ray (unless there) ──▶ Mooncake's master ──▶ controller, storage ──▶ Session
+    attach()   ──▶ the running controller's configuration   ──▶ a client of its own ──▶ Session
+
+It repairs of TransferQueue 0.1.11: ``close`` in an attached process kills the controller of all, so
+an attached session has a client of its own and never calls it; a start that failed leaves a
+controller on which the next one waits for ever; Mooncake's client stays open after a close.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import uuid4
+
+# Read when the packages are imported; they log what this adapter turns into exceptions.
+os.environ.setdefault("TQ_LOGGING_LEVEL", "CRITICAL")
+os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
+
+import ray
+import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf
+from ray.exceptions import RayError
+from transfer_queue import interface
+
+from rlconform.backends.config import DataPlaneConfig
+from rlconform.backends.ray_session import RaySession, ensure_ray
+from rlconform.backends.transfer_queue import mooncake
+from rlconform.backends.transfer_queue.sampler import LedgerSampler
+from rlconform.backends.transfer_queue.session import Session
+from rlconform.contract import PlaneUnavailable
+
+#: Names that TransferQueue gives its actors, and its names for the engines.
+_CONTROLLER, _NAMESPACE = "TransferQueueController", "transfer_queue"
+_UNIT = "TransferQueueStorageUnit#{}"
+_ENGINES = {"simple": "SimpleStorage", "mooncake_cpu": "MooncakeStore"}
+
+_ATTACH_S = 30.0
+_STOP_S = 5.0
+_LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its module
+
+
+@dataclass
+class OwnedPlane:
+    """What an owner started: Ray unless it was there, Mooncake's master, and TransferQueue."""
+
+    ray_session: RaySession
+    master: mooncake.Master | None = None
+
+    def stop(self) -> None:
+        """End all of it and wait until the next plane can start."""
+        client = interface._TQ_CLIENT
+        try:
+            if ray.is_initialized():
+                tq.close()
+                _await_gone()
+            elif client is not None:
+                # Ray went first, and the actors with it; this process's client is left.
+                client.close()
+                interface._TQ_CLIENT = interface._TQ_STORAGE = interface._TQ_CONTROLLER = None
+            if client is not None:
+                _close_store(client)
+        finally:
+            if self.master is not None:
+                self.master.stop()
+            self.ray_session.close()
+
+
+def start(cfg: DataPlaneConfig) -> Session:
+    """Start a plane in this process's Ray, or in a local one that ends with the plane.
+
+    Raises:
+        PlaneUnavailable: This Ray runs a TransferQueue already, or it could not be started.
+        ConfigError: Mooncake is not installed.
+    """
+    with _LOCK:
+        ray_session = ensure_ray()
+        if _controller() is not None:
+            raise PlaneUnavailable(
+                "this Ray cluster runs a TransferQueue already: attach to it, or close it first"
+            )
+        owned = OwnedPlane(ray_session)
+        started = False
+        try:
+            if cfg.backend == "mooncake_cpu":
+                owned.master = mooncake.start_master()
+            address = owned.master.address if owned.master else ""
+            _initialize(_configuration(cfg, address))
+            session = Session(tq.get_client(), _actors(_stored()), address, owned.stop)
+            started = True
+        finally:
+            if not started:
+                owned.stop()
+        return session
+
+
+def _initialize(configuration: DictConfig) -> None:
+    try:
+        tq.init(configuration)
+    except (RuntimeError, TimeoutError, OSError, RayError) as error:
+        raise PlaneUnavailable(f"TransferQueue did not start: {error}") from error
+
+
+def attach() -> Session:
+    """Attach to the plane of this process's Ray with a client of its own.
+
+    Raises:
+        PlaneUnavailable: No plane runs there.
+    """
+    if not ray.is_initialized():
+        raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
+    configuration = _stored()
+    engine = configuration.backend.storage_backend
+    settings = configuration.backend[engine]
+    address = configuration.rlconform.master_address
+    if address:
+        settings.local_hostname = mooncake.join()
+        # Rows live in the memory of the process that lends it, and die with it: the owner lends.
+        settings.global_segment_size = 0
+    actors = _actors(configuration)
+    try:
+        client = tq.TransferQueueClient(
+            f"rlconform_{os.getpid()}_{uuid4().hex[:8]}", configuration.controller.zmq_info
+        )
+        client.initialize_storage_manager(manager_type=engine, config=settings)
+    except (RuntimeError, TimeoutError, OSError) as error:
+        raise PlaneUnavailable(f"TransferQueue did not answer: {error}") from error
+    return Session(client, actors, address, lambda: _detach(client))
+
+
+def _detach(client: Any) -> None:
+    client.close()
+    _close_store(client)
+
+
+def _close_store(client: Any) -> None:
+    """Close Mooncake's client, which TransferQueue leaves open, pinging a master that is gone."""
+    store = getattr(getattr(client, "storage_manager", None), "storage_client", None)
+    if store is not None:
+        store.close()
+
+
+def _configuration(cfg: DataPlaneConfig, master_address: str) -> DictConfig:
+    settings: dict[str, Any]
+    if cfg.backend == "simple":
+        settings = {
+            "total_storage_size": cfg.storage_capacity,
+            "num_data_storage_units": cfg.num_storage_units,
+        }
+    else:
+        settings = {
+            "auto_init": False,
+            "metadata_server": "P2PHANDSHAKE",
+            "master_server_address": master_address,
+            "local_hostname": mooncake.join(),
+            "protocol": "tcp",
+            "global_segment_size": cfg.global_segment_size,
+            "local_buffer_size": cfg.local_buffer_size,
+        }
+    engine = _ENGINES[str(cfg.backend)]
+    return OmegaConf.create(
+        {
+            # Without polling, one claim for more rows than are ready stops the controller's only
+            # thread, and everybody with it.
+            "controller": {"sampler": LedgerSampler(), "polling_mode": True},
+            "backend": {"storage_backend": engine, engine: settings},
+            "rlconform": {
+                "master_address": master_address,
+                "namespace": ray.get_runtime_context().namespace,
+                "units": cfg.num_storage_units if cfg.backend == "simple" else 0,
+            },
+        },
+        flags={"allow_objects": True},
+    )
+
+
+def _controller() -> Any:
+    """The controller's handle; ``None`` where no plane runs."""
+    try:
+        return ray.get_actor(_CONTROLLER, namespace=_NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _stored() -> DictConfig:
+    """The running plane's configuration, which its owner stores once all is started."""
+    end = time.monotonic() + _ATTACH_S
+    while True:
+        controller = _controller()
+        if controller is None:
+            raise PlaneUnavailable("no TransferQueue runs in this Ray cluster")
+        try:
+            configuration = ray.get(controller.get_config.remote(), timeout=_ATTACH_S)
+        except RayError as error:
+            raise PlaneUnavailable(f"TransferQueue's controller is gone: {error}") from error
+        if configuration is not None:
+            return cast(DictConfig, configuration)
+        if time.monotonic() > end:
+            raise PlaneUnavailable(f"TransferQueue did not finish starting in {_ATTACH_S:g} s")
+        time.sleep(0.05)
+
+
+def _actors(configuration: DictConfig) -> list[Any]:
+    ours = configuration.rlconform
+    try:
+        units = [
+            ray.get_actor(_UNIT.format(rank), namespace=ours.namespace)
+            for rank in range(ours.units)
+        ]
+    except ValueError as error:
+        raise PlaneUnavailable(f"a storage unit of TransferQueue is dead: {error}") from error
+    return [_controller(), *units]
+
+
+def _await_gone() -> None:
+    """Ray forgets a killed actor's name a little later; the next plane needs it."""
+    end = time.monotonic() + _STOP_S
+    while _controller() is not None and time.monotonic() < end:
+        time.sleep(0.01)

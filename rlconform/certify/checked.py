@@ -1,0 +1,82 @@
+"""From a pytest item and what it raised to a planned check and its result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlconform.certify.actors import ProcessDied
+from rlconform.certify.outcome import CheckResult, Outcome
+from rlconform.certify.recorder import Recording
+from rlconform.certify.replay import render_script
+from rlconform.certify.session import PlaneSession
+from rlconform.contract import LEVELS, Level, Target
+
+#: Where an item keeps the client calls of its check.
+RECORDING = pytest.StashKey[Recording]()
+
+
+def describe(target: Target) -> dict[str, Any]:
+    """A target as plain data for the report."""
+    return {
+        "name": target.name,
+        "vendor": target.vendor,
+        "version": target.version,
+        "isolation": target.isolation,
+        "capabilities": dict(target.capabilities),
+        "timeouts": asdict(target.timeouts),
+        "declared_level": target.level,
+    }
+
+
+def check_id(item: pytest.Item) -> str:
+    """The check's path below ``suites/`` and its name, the same from any home."""
+    path, _, name = item.nodeid.partition("::")
+    parts = Path(path).parts
+    below = parts[parts.index("suites") + 1 :] if "suites" in parts else parts
+    return f"{'/'.join(below)}::{name}"
+
+
+def level_of(item: pytest.Item) -> Level:
+    """The level whose folder below ``suites/`` holds the check."""
+    folder = check_id(item).partition("/")[0]
+    return next(level for level in LEVELS if level == folder)
+
+
+def ends_plane(item: pytest.Item) -> bool:
+    """Whether the check closes the plane that it runs on."""
+    mark = item.get_closest_marker("requirement")
+    return mark is not None and mark.kwargs["ends_plane"]
+
+
+def result_of(
+    item: pytest.Item,
+    mark: pytest.Mark,
+    excinfo: pytest.ExceptionInfo[BaseException] | None,
+    recording: Recording,
+    session: PlaneSession,
+) -> CheckResult:
+    """The result of a phase: whose fault its exception is, and what to show for it."""
+    base: dict[str, Any] = {
+        "id": check_id(item),
+        "requirement": mark.args[0],
+        "capability": mark.kwargs["capability"],
+        "plane_seconds": recording.plane_seconds,
+    }
+    if excinfo is None:
+        return CheckResult(**base, outcome=Outcome.PASS)
+    error = excinfo.value
+    if isinstance(error, pytest.skip.Exception):
+        return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
+    base["steps"] = recording.lines()
+    if not (isinstance(error, AssertionError) or recording.is_planes(error)):
+        evidence = f"{type(error).__name__}: {error}"
+        stacks = str(excinfo.getrepr(style="short"))
+        return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
+    evidence = recording.blame(error) or str(error).strip()
+    outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
+    script = render_script(mark.args[0], evidence, recording.calls, session.spec, session.config)
+    return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)

@@ -1,0 +1,216 @@
+"""Columns through a client: a step's padded tensors on this side, jagged rows on the plane's.
+
+    driver    kv_first_write(batch, ids) ──put──▶ plane     mints the meta of the step
+    worker    read_columns(meta)         ◀──get── plane     padded to one width for all ranks
+    worker    write_columns(meta, {...}) ──put──▶ plane     further columns of the same rows
+
+Lengths travel twice: as the column ``input_lengths``, and as a tag of the same name, so that a
+claim's meta knows them and a consumer can plan its batches before it fetches anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags
+from rlconform.contract.fields import INPUT_LENGTHS
+from rlconform.wire import (
+    PER_TOKEN_FIELDS,
+    Layout,
+    Lengths,
+    classify_leaf,
+    materialize,
+    object_column,
+    object_rows,
+    pack_jagged_fields,
+)
+
+Columns = Mapping[str, Any] | TensorDictBase
+
+
+def mint_sample_ids(uids: Iterable[str], group_size: int) -> list[str]:
+    """Ids ``<uid>_g0`` to ``<uid>_g<group_size - 1>`` of each prompt's generations, in order.
+
+    Raises:
+        ValueError: ``group_size`` is below 1, or two prompts have the same uid.
+    """
+    prompts = list(uids)
+    if group_size < 1:
+        raise ValueError(f"group_size must be at least 1, got {group_size}")
+    if len(set(prompts)) != len(prompts):
+        raise ValueError("uids must be unique: equal ones would share their rows")
+    return [f"{uid}_g{index}" for uid in prompts for index in range(group_size)]
+
+
+def read_columns(
+    client: DataPlaneClient,
+    meta: BatchMeta,
+    select_fields: Sequence[str],
+    *,
+    layout: Layout = "padded",
+    pad_value_dict: Mapping[str, complex] | None = None,
+    pad_to_seqlen: int | None = None,
+    token_fields: Collection[str] | None = None,
+) -> TensorDict:
+    """The meta's rows, N of them, in one layout and in memory of their own.
+
+    Args:
+        client: Any client of the plane.
+        meta: Names the rows and their partition.
+        select_fields: Columns to read; nothing else is fetched.
+        layout: ``padded`` for per-token fields (N, S, ...), ``jagged`` for (N, j, ...).
+        pad_value_dict: Pad value by field, 0 where it names none.
+        pad_to_seqlen: S in tokens, the same on every rank; without it the longest row read here.
+        token_fields: Names of the per-token fields, see ``wire.materialize``.
+
+    Raises:
+        LookupError: An unknown row, or a field not produced for every row.
+        ValueError: A row is longer than ``pad_to_seqlen``.
+    """
+    batch = client.get_samples(
+        sample_ids=meta.sample_ids,
+        partition_id=meta.partition_id,
+        select_fields=list(select_fields),
+    )
+    return materialize(batch, layout, pad_value_dict, pad_to_seqlen, token_fields)
+
+
+def write_columns(
+    client: DataPlaneClient,
+    meta: BatchMeta,
+    columns: Columns,
+    lengths: Lengths | None = None,
+    *,
+    token_fields: Collection[str] = PER_TOKEN_FIELDS,
+) -> BatchMeta:
+    """Write further columns of the meta's N rows in one put; returns the plane's receipt.
+
+    Args:
+        client: Any client of the plane.
+        meta: Names the rows and their partition.
+        columns: Any mapping of names to tensors (N, ...) or object columns of N values. A per-token
+            one (N, S, ...) may be wider than the longest row; each row is cut to its own length.
+        lengths: (N,) valid tokens of each row; the meta's ``sequence_lengths`` by default.
+        token_fields: Names of the per-token fields, among them those that have a second dimension.
+
+    Raises:
+        TypeError: A column that is neither a tensor nor an object column; nothing is left out.
+        ValueError: A column of another number of rows, a per-token column that doesn't fit the
+            lengths or that comes without any.
+    """
+    batch = _batch(columns, len(meta.sample_ids))
+    per_token = _per_token(batch, token_fields)
+    if lengths is None:
+        lengths = meta.sequence_lengths
+    if per_token and lengths is None:
+        raise ValueError(
+            f"per-token columns {sorted(per_token)} need lengths, and the meta has no "
+            f"sequence_lengths"
+        )
+    if lengths is not None:
+        batch = pack_jagged_fields(batch, lengths, per_token)
+    return client.put_samples(
+        sample_ids=meta.sample_ids, partition_id=meta.partition_id, fields=batch
+    )
+
+
+def kv_first_write(
+    client: DataPlaneClient,
+    batch: Columns,
+    sample_ids: Sequence[str],
+    partition_id: str,
+    *,
+    lengths_field: str = INPUT_LENGTHS,
+    token_fields: Collection[str] = PER_TOKEN_FIELDS,
+    tags: Sequence[Tags] | None = None,
+    extra_info: Mapping[str, Any] | None = None,
+) -> KVBatchMeta:
+    """Write a rollout's N new rows in one put, and mint their meta.
+
+    Args:
+        client: Any client of the plane.
+        batch: Any mapping of names to columns, as in ``write_columns``.
+        sample_ids: N names, see ``mint_sample_ids``.
+        partition_id: The rows' partition.
+        lengths_field: Column (N,) of integers, the valid tokens of each row.
+        token_fields: Names of the per-token fields, among them those that have a second dimension.
+        tags: N dicts of primitives; each row gets ``input_lengths`` beside them.
+        extra_info: Batch-level values for the meta; they don't travel through the plane.
+
+    Returns:
+        The rows' meta: all columns as ``fields``, lengths and tags, and no task.
+
+    Raises:
+        TypeError: A column that is neither a tensor nor an object column; nothing is left out.
+        ValueError: No lengths column, columns or tags that aren't N, a tag ``input_lengths`` that
+            says otherwise than the column.
+    """
+    rows = _batch(batch, len(sample_ids))
+    counted = rows.get(lengths_field, None)
+    if not isinstance(counted, torch.Tensor):
+        raise ValueError(f"the batch needs a column {lengths_field!r} of (N,) integers")
+    packed = pack_jagged_fields(rows, counted, _per_token(rows, token_fields))
+    lengths: list[int] = counted.tolist()
+    stamped = _stamp(tags, lengths)
+    client.put_samples(
+        sample_ids=list(sample_ids), partition_id=partition_id, fields=packed, tags=stamped
+    )
+    return KVBatchMeta(
+        partition_id,
+        None,
+        list(sample_ids),
+        fields=_names(packed),
+        sequence_lengths=lengths,
+        extra_info=dict(extra_info or {}),
+        tags=stamped,
+    )
+
+
+def _batch(columns: Columns, n_rows: int) -> TensorDict:
+    """The columns as a TensorDict of N rows, object columns one value per row.
+
+    A TensorDict would take leaves of other kinds too, and an array of objects as one value for all
+    rows: hence the check of each leaf.
+    """
+    leaves: dict[str, Any] = {}
+    for name in _names(columns):
+        leaf: Any = columns.get(name)
+        if classify_leaf(leaf) == "object":
+            leaves[name] = object_column(object_rows(leaf, n_rows))
+        elif leaf.dim() == 0 or leaf.shape[0] != n_rows:
+            raise ValueError(f"column {name!r} of shape {tuple(leaf.shape)} for {n_rows} rows")
+        else:
+            leaves[name] = leaf
+    return TensorDict(leaves, batch_size=[n_rows])
+
+
+def _names(columns: Columns) -> list[str]:
+    return list(map(str, columns.keys()))
+
+
+def _per_token(batch: TensorDict, token_fields: Collection[str]) -> set[str]:
+    """Those of ``token_fields`` that the batch holds and that have a token dimension."""
+    return {
+        name
+        for name in _names(batch)
+        if name in token_fields
+        and isinstance(leaf := batch.get(name), torch.Tensor)
+        and leaf.dim() > 1
+    }
+
+
+def _stamp(tags: Sequence[Tags] | None, lengths: Sequence[int]) -> list[Tags]:
+    """The tags with each row's length beside them."""
+    rows = [{} for _ in lengths] if tags is None else tags
+    if len(rows) != len(lengths):
+        raise ValueError(f"{len(rows)} tags for {len(lengths)} rows")
+    for row, length in zip(rows, lengths, strict=True):
+        if row.get(INPUT_LENGTHS, length) != length:
+            raise ValueError(
+                f"tag {INPUT_LENGTHS!r} is {row[INPUT_LENGTHS]!r} for a row of {length} tokens"
+            )
+    return [{**row, INPUT_LENGTHS: length} for row, length in zip(rows, lengths, strict=True)]

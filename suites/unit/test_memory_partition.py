@@ -1,0 +1,282 @@
+"""Rules of the memory plane that the contract leaves open, and its parts on their own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensordict import TensorDict
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.ready import ReadyQueue
+from rlconform.backends.memory.rows import Row, generation_of
+from rlconform.contract import CapacityExceeded, UnknownPartition
+
+
+@pytest.fixture
+def client() -> Iterator[MemoryClient]:
+    client = MemoryClient()
+    yield client
+    client.close()
+
+
+def put(client: MemoryClient, ids: list[str], dtype: torch.dtype = torch.float32) -> None:
+    client.put_samples(ids, "p", TensorDict({"x": torch.zeros(len(ids), dtype=dtype)}, [len(ids)]))
+
+
+def claim(client: MemoryClient, rows: int, task: str = "t") -> list[str]:
+    return client.claim_meta("p", task, ["x"], rows, blocking=False).sample_ids
+
+
+# Groups
+
+
+@pytest.mark.parametrize(
+    ("sample_id", "generation"),
+    [
+        ("uid_g0", ("uid", 0)),
+        ("a_g1_g12", ("a_g1", 12)),
+        ("_g3", ("", 3)),
+        ("line\nbreak_g1", ("line\nbreak", 1)),
+        ("uid_g", None),
+        ("uid_g-1", None),
+        ("uid_g01", None),
+        ("uid_g" + "9" * 5000, None),
+        ("uid_g1 ", None),
+        ("uid_g٣", None),
+        ("uid", None),
+        ("g1", None),
+    ],
+)
+def test_a_generation_is_read_from_the_end_of_an_id(
+    sample_id: str, generation: tuple[str, int] | None
+) -> None:
+    assert generation_of(sample_id) == generation
+
+
+def test_a_group_is_claimed_whole_whatever_order_its_rows_come_in(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"], grpo_group_size=2)
+    put(client, ["u_g1", "v_g0", "w_g0"])
+    assert claim(client, 8) == []
+    put(client, ["w_g1", "u_g0"])
+    assert claim(client, 3) == ["u_g1", "u_g0"]
+    assert claim(client, 3) == ["w_g0", "w_g1"]
+    assert claim(client, 3) == []
+
+
+def test_further_generations_of_a_prompt_make_further_groups(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"], grpo_group_size=2)
+    put(client, ["u_g0", "u_g2", "u_g3"])
+    assert claim(client, 4) == ["u_g2", "u_g3"]
+
+
+def test_rows_without_a_generation_are_grouped_as_they_come(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"], grpo_group_size=2)
+    put(client, ["a", "b", "c"])
+    assert claim(client, 4) == ["a", "b"]
+    put(client, ["d"])
+    assert claim(client, 4) == ["c", "d"]
+
+
+def test_a_group_that_lost_a_row_waits_for_it(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"], grpo_group_size=2)
+    put(client, ["u_g0", "u_g1", "v_g0", "v_g1"])
+    client.clear_samples(["u_g0"], "p")
+    assert claim(client, 4) == ["v_g0", "v_g1"]
+    put(client, ["u_g0"])
+    assert claim(client, 4) == ["u_g1", "u_g0"]
+
+
+def test_a_blocking_claim_that_groups_can_not_fill_is_refused(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"], grpo_group_size=4)
+    with pytest.raises(ValueError, match="grpo_group_size"):
+        client.claim_meta("p", "t", ["x"], 6)
+
+
+def test_the_group_size_stays_while_there_are_rows(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"], grpo_group_size=2)
+    put(client, ["u_g0"])
+    with pytest.raises(ValueError, match="grpo_group_size"):
+        client.register_partition("p", ["x"], 8, ["t"])
+    client.clear_samples(None, "p")
+    client.register_partition("p", ["x"], 8, ["t"])
+    put(client, ["u_g0"])
+    assert claim(client, 1) == ["u_g0"]
+
+
+# Order
+
+
+def test_a_row_is_as_old_as_its_first_put(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 8, ["t"])
+    client.put_samples(["old"], "p", tags=[{"n": 1}])
+    put(client, ["young"])
+    put(client, ["old"])
+    assert claim(client, 2) == ["old", "young"]
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32), group_size=st.integers(1, 3))
+def test_a_queue_agrees_with_a_plain_list(seed: int, group_size: int) -> None:
+    """Adds, discards and takes at random, against a list that is searched every time."""
+    rng = random.Random(seed)
+    queue, ready = ReadyQueue(group_size), list[Row]()
+
+    def whole_groups() -> list[list[Row]]:
+        groups: dict[Any, list[Row]] = {}
+        for row in sorted(ready, key=lambda row: row.age):
+            groups.setdefault(row.group, []).append(row)
+        return [rows for rows in groups.values() if len(rows) == group_size]
+
+    for age in range(300):
+        row = Row(f"row{age}", age, (None, rng.randrange(40)))
+        if sum(other.group == row.group for other in ready) < group_size:
+            queue.add(row)
+            ready.append(row)
+        if ready and rng.random() < 0.6:
+            gone = rng.choice(ready)
+            queue.discard(gone)
+            ready.remove(gone)
+        if rng.random() < 0.1:
+            n_groups = rng.randrange(4)
+            expected = [row for rows in whole_groups()[:n_groups] for row in rows]
+            assert queue.take(n_groups) == expected
+            ready = [row for row in ready if row not in expected]
+        assert len(queue) == len(whole_groups())
+
+
+def test_a_row_claimed_for_some_fields_is_not_handed_out_for_others(client: MemoryClient) -> None:
+    client.register_partition("p", ["x", "y"], 8, ["t"])
+    put(client, ["a"])
+    client.put_samples(["a", "b"], "p", TensorDict({"y": torch.zeros(2)}, [2]))
+    for fields, claimed in ((["y", "x"], ["a"]), (["x"], []), (["y"], ["b"]), (["y"], [])):
+        meta = client.claim_meta("p", "t", fields, 2, blocking=False)
+        assert meta.sample_ids == claimed
+    put(client, ["b"])
+    assert claim(client, 2) == []
+
+
+# Registration
+
+
+def test_registering_a_partition_with_rows_adds_tasks_and_keeps_cursors(
+    client: MemoryClient,
+) -> None:
+    client.register_partition("p", ["x"], 2, ["t"])
+    put(client, ["a", "b"])
+    assert claim(client, 1) == ["a"]
+    client.register_partition("p", ["y"], 2, ["u"])
+    assert claim(client, 2) == ["b"]
+    assert claim(client, 2, "u") == ["a", "b"]
+
+
+def test_registering_an_empty_partition_starts_it_anew(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 2, ["t"])
+    put(client, ["a"])
+    assert claim(client, 1) == ["a"]
+    client.clear_samples(None, "p")
+    assert client.check_consumption_status("p", ["t"])
+    client.register_partition("p", ["x"], 2, ["u"])
+    assert not client.check_consumption_status("p", ["u"])
+    with pytest.raises(LookupError):
+        claim(client, 1, "t")
+
+
+def test_a_partition_may_be_written_before_it_is_registered(client: MemoryClient) -> None:
+    put(client, ["a"])
+    with pytest.raises(LookupError):
+        claim(client, 1)
+    client.register_partition("p", ["x"], 2, ["t"])
+    assert claim(client, 2) == ["a"]
+
+
+# Status
+
+
+def test_a_cleared_row_leaves_the_count_whether_claimed_or_not(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 4, ["t", "u"])
+    put(client, ["a", "b", "c"])
+    claim(client, 2)
+    client.clear_samples(["a"], "p")
+    assert not client.check_consumption_status("p", ["t"])
+    client.clear_samples(["c"], "p")
+    assert client.check_consumption_status("p", ["t"])
+    assert not client.check_consumption_status("p", ["t", "u"])
+
+
+def test_a_row_counts_from_its_first_field_on(client: MemoryClient) -> None:
+    client.register_partition("p", ["x"], 4, ["t"])
+    client.put_samples(["a"], "p", tags=[{"n": 1}])
+    assert not client.check_consumption_status("p", ["t"])
+    put(client, ["a"])
+    assert not client.check_consumption_status("p", ["t"])
+    claim(client, 1)
+    put(client, ["a"])
+    assert client.check_consumption_status("p", ["t"])
+
+
+# Kinds
+
+
+def test_a_dtype_may_change_with_all_rows_of_its_field_at_once(client: MemoryClient) -> None:
+    put(client, ["a", "b"])
+    with pytest.raises(ValueError, match="float32"):
+        put(client, ["a", "c"], torch.int64)
+    with pytest.raises(LookupError):
+        client.get_samples(["c"], "p", ["x"])
+    put(client, ["c", "b", "a"], torch.int64)
+    assert client.get_samples(["a", "b", "c"], "p", ["x"])["x"].dtype == torch.int64
+    with pytest.raises(ValueError, match="int64"):
+        put(client, ["a", "b"])
+
+
+def test_cleared_rows_have_no_say_in_a_fields_dtype(client: MemoryClient) -> None:
+    put(client, ["a", "b"])
+    client.clear_samples(["a", "b"], "p")
+    assert client._plane.partitions["p"]._fields == {}
+    put(client, ["c"], torch.int64)
+    assert client.get_samples(["c"], "p", ["x"])["x"].dtype == torch.int64
+
+
+def test_a_refused_put_changes_none_of_its_other_fields(client: MemoryClient) -> None:
+    put(client, ["a", "b"])
+    both = TensorDict({"new": torch.ones(1), "x": torch.ones(1, dtype=torch.int64)}, [1])
+    with pytest.raises(ValueError, match="int64"):
+        client.put_samples(["a"], "p", both, tags=[{"seen": 1}])
+    with pytest.raises(LookupError):
+        client.get_samples(["a"], "p", ["new"])
+    client.register_partition("p", ["x"], 2, ["t"])
+    assert client.claim_meta("p", "t", ["x"], 1).tags == [{}]
+
+
+# Capacity and planes
+
+
+def test_a_full_plane_refuses_new_rows_and_takes_known_ones() -> None:
+    client = MemoryClient({"enabled": True, "impl": "memory", "storage_capacity": 2})
+    put(client, ["a", "b"])
+    with pytest.raises(CapacityExceeded):
+        client.put_samples(["c"], "elsewhere", tags=[{"n": 1}])
+    with pytest.raises(UnknownPartition):
+        client.get_samples(["c"], "elsewhere", ["x"])
+    put(client, ["b", "a"])
+    client.clear_samples(["a"], "p")
+    put(client, ["c"])
+    client.close()
+
+
+def test_clients_attach_to_the_newest_plane_that_is_open() -> None:
+    first, second = MemoryClient(), MemoryClient()
+    put(first, ["first"])
+    put(second, ["second"])
+    assert MemoryClient(bootstrap=False).get_samples(["second"], "p", ["x"]) is not None
+    second.close()
+    assert MemoryClient(bootstrap=False).get_samples(["first"], "p", ["x"]) is not None
+    first.close()
+    with pytest.raises(ConnectionError):
+        MemoryClient(bootstrap=False)
