@@ -88,7 +88,7 @@ def certify(
         with LiveProgress(console, verbose) as progress:
             run = Runner(options, progress.hear).certify()
     except (ConfigError, PlaneDidNotStart) as error:
-        _fail(target, error, verbose)
+        _fail(f"{target} with {config}" if config else target, error, verbose)
     results = judge(
         requirements, run.plan, run.results, run.target["level"], run.target["capabilities"]
     )

@@ -15,6 +15,11 @@ from rlconform.certify.replay import render_script
 from rlconform.certify.session import PlaneSession
 from rlconform.contract import LEVELS, Level, Target
 
+
+class CleanUpFailed(UserWarning):
+    """A check could not clear its rows; later checks use other partitions."""
+
+
 #: Where an item keeps the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
 

@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.checked import RECORDING, ends_plane
+from rlconform.certify.checked import RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.partition import Partition
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.session import PlaneSession
 from rlconform.contract import DataPlaneClient, Target
-
-
-class CleanUpFailed(UserWarning):
-    """A check could not clear its rows; later checks use other partitions."""
 
 
 def _checks(request: pytest.FixtureRequest) -> Any:

@@ -20,9 +20,16 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.checked import RECORDING, check_id, describe, ends_plane, level_of, result_of
+from rlconform.certify.checked import (
+    RECORDING,
+    CleanUpFailed,
+    check_id,
+    describe,
+    ends_plane,
+    level_of,
+    result_of,
+)
 from rlconform.certify.expect import Blemish
-from rlconform.certify.fixtures import CleanUpFailed
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
 from rlconform.certify.recorder import Recording, shorten
 from rlconform.certify.resolve import resolve_target

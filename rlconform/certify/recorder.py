@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.replay import Call, call_source
+from rlconform.certify.replay import Call
+from rlconform.certify.source import call_source
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
 #: Calls described per check; a check of concurrency makes thousands.

@@ -6,17 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from tensordict import TensorDictBase
-
 from rlconform.contract import load_requirements
-from rlconform.wire import classify_leaf, object_rows
 
 #: Longer histories tell a person nothing; checks of concurrency have thousands of calls.
 MAX_LINES = 40
-#: Larger tensors are written as zeros of the same dtype and shape.
-MAX_LITERAL = 64
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ def attempt(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     except Exception as error:  # noqa: BLE001 - a reproducer shows whatever the plane raises
         print(f"{name} raised {type(error).__name__}: {error}")  # noqa: T201
         return None
-    if isinstance(came, TensorDictBase):
+    if hasattr(came, "batch_size"):
         columns = {key: came.get(key) for key in came.keys()}  # noqa: SIM118
         print(f"{name} -> batch of {tuple(came.batch_size)}: {columns}")  # noqa: T201
     else:
@@ -97,68 +90,6 @@ def render_script(
         lines.append(f"# ... and {len(calls) - MAX_LINES} more calls")
     lines.append("client.close()")
     return "\n".join(lines) + "\n"
-
-
-def call_source(
-    number: int,
-    who: str,
-    method: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    results: Mapping[int, str],
-) -> str:
-    """The call as a line that keeps its result as ``r<number>``.
-
-    ``results`` names earlier results by ``id``, so that a meta handed on is not written out.
-    """
-    shown = [f"{who}.{method}", *(literal(value, results) for value in args)]
-    shown += [f"{name}={literal(value, results)}" for name, value in kwargs.items()]
-    return f"r{number} = attempt({', '.join(shown)})"
-
-
-def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
-    """Python source that makes ``value`` again, or the name of the earlier result that it is."""
-    if results and id(value) in results and value is not None:
-        return results[id(value)]
-    if isinstance(value, torch.Tensor):
-        return _tensor(value)
-    if isinstance(value, TensorDictBase):
-        columns = [f"{key!r}: {_leaf(value, key)}" for key in value.keys()]  # noqa: SIM118
-        return f"TensorDict({{{', '.join(columns)}}}, batch_size={list(value.batch_size)})"
-    if isinstance(value, np.ndarray):
-        return literal(value.tolist())
-    if isinstance(value, list):
-        return f"[{', '.join(literal(item) for item in value)}]"
-    if hasattr(value, "sample_ids"):
-        named = ", ".join(f"{name}={literal(held)}" for name, held in vars(value).items())
-        return f"SimpleNamespace({named})"
-    return repr(value)
-
-
-def _leaf(batch: TensorDictBase, key: str) -> str:
-    leaf = batch.get(key)
-    try:
-        kind = classify_leaf(leaf)
-    except TypeError:
-        return literal(leaf)
-    if kind != "object":
-        return literal(leaf)
-    values = ", ".join(
-        f"NonTensorData({literal(item)})" for item in object_rows(leaf, batch.batch_size[0])
-    )
-    return f"NonTensorStack({values})"
-
-
-def _tensor(value: torch.Tensor) -> str:
-    value = value.detach().cpu()
-    if value.is_nested:
-        rows = ", ".join(_tensor(row) for row in value.unbind())
-        return f"torch.nested.as_nested_tensor([{rows}], layout=torch.jagged)"
-    if value.is_sparse:
-        return f"{_tensor(value.to_dense())}.to_sparse()"
-    if value.numel() == 0 or value.numel() > MAX_LITERAL:
-        return f"torch.zeros({tuple(value.shape)}, dtype={value.dtype})"
-    return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
 
 
 def _in_docstring(text: str) -> str:

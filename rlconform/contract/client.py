@@ -15,9 +15,10 @@ every other process (``bootstrap=False``), which attaches to the running one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tensordict import TensorDict
+if TYPE_CHECKING:  # importing torch takes seconds, and reading the contract needs none of it
+    from tensordict import TensorDict
 
 Tags = dict[str, Any]
 

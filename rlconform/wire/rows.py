@@ -155,9 +155,8 @@ def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
 
 
 def owned(tensor: Tensor) -> Tensor:
-    """A contiguous copy that needs no grad and has no lazy conjugation or negation left."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    return plain.clone(memory_format=torch.contiguous_format)
+    """A contiguous copy that needs no grad; cloning carries out a lazy conjugation or negation."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _plain(tokens: Tensor) -> Tensor:

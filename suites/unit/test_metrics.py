@@ -120,6 +120,8 @@ def test_totals_follow_puts_overwrites_and_clears(client: MetricsClient) -> None
     client.clear_samples(["a"], "p")
     client.clear_samples(["a", "never"], "p")
     assert client.totals() == {"p": PartitionTotals(2, 16, 34)}
+    client.put_samples(["a"], "p", TensorDict({"x": torch.zeros(1, 2)}, 1))
+    assert client.totals() == {"p": PartitionTotals(3, 24, 34)}
     client.clear_samples(None, "p")
     assert client.totals() == {"p": PartitionTotals(0, 0, 34)}
 

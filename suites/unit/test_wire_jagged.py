@@ -133,6 +133,12 @@ class TestToNestedByLength:
         padded = random_bits((4, 1, 11), torch.uint8)[1:2, :, :8]
         assert is_list_of_rows(to_nested_by_length(padded, [1]), [padded[0]])
 
+    def test_carries_out_a_negation_that_is_contiguous(self):
+        padded = torch.tensor([[1 + 2j]]).conj().imag
+        assert padded.is_neg()
+        assert padded.is_contiguous()
+        assert to_nested_by_length(padded, [1]).values().tolist() == [-2.0]
+
     def test_result_does_not_follow_its_source(self):
         padded = torch.zeros(2, 3)
         nested = to_nested_by_length(padded, [3, 2])

@@ -16,6 +16,7 @@ from rlconform.backends.transfer_queue.batches import NO_FIELD, stored_name
 from rlconform.backends.transfer_queue.sampler import REPLY
 from rlconform.backends.transfer_queue.session import Session
 from rlconform.contract import (
+    CapacityExceeded,
     DataPlaneError,
     PlaneUnavailable,
     UnknownField,
@@ -107,6 +108,8 @@ def _refuse(partition_id: str, status: str, value: list[str]) -> NoReturn:
         raise UnknownField(f"field {detail!r} is not produced for every sample asked for")
     if what == "task":
         raise UnknownTask(f"task {detail!r} is not registered for partition {partition_id!r}")
+    if what == "room":
+        raise CapacityExceeded(f"the plane has no room for {detail}")
     if what == "notice":
         raise PlaneUnavailable("TransferQueue's controller never heard of the data")
     raise ValueError(f"{what} must fit the groups of {detail} in partition {partition_id!r}")

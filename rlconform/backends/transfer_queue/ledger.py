@@ -79,6 +79,11 @@ class Ledger:
         self._next_order = 0
         self._next_ungrouped = 0
 
+    @property
+    def occupied(self) -> int:
+        """Rows that hold a field, or that a put is about to give one."""
+        return len(self._by_index) + self._pins.count_outside(self._by_index)
+
     def register(self, tasks: Iterable[str], group_size: int) -> None:
         """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
 
@@ -115,6 +120,12 @@ class Ledger:
     def pinned(self, token: int) -> list[int]:
         """Indexes that a put holds. ``Revoked`` if it was given up for dead."""
         return self._pins.get(token).indexes
+
+    def count_new(self, indexes: Iterable[int]) -> int:
+        """How many of the indexes hold no row yet, nor does a put write one there."""
+        return sum(
+            index not in self._by_index and not self._pins.holds(index) for index in indexes
+        )
 
     def commit(
         self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str

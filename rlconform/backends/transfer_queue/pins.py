@@ -9,7 +9,7 @@ and a put that wakes after it is told so: its token is not here any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 
@@ -70,6 +70,10 @@ class Pins:
             if self._pins[token].expires <= now:
                 self.remove(token)
         return index in self._writers
+
+    def count_outside(self, indexes: Container[int]) -> int:
+        """How many indexes puts are writing at that are none of these."""
+        return sum(index not in indexes and self.holds(index) for index in list(self._writers))
 
     def writes(self, indexes: Iterable[int], names: Iterable[str]) -> bool:
         """Whether a put is writing to one of the fields at one of the indexes."""

@@ -138,9 +138,13 @@ def _detach(client: Any) -> None:
 
 
 def _close_store(client: Any) -> None:
-    """Close Mooncake's client, which TransferQueue leaves open, pinging a master that is gone."""
+    """Close Mooncake's client, which TransferQueue leaves open, pinging a master that is gone.
+
+    Not under a call that still runs, as one does for a while after the master died: the library
+    would crash the process.
+    """
     store = getattr(getattr(client, "storage_manager", None), "storage_client", None)
-    if store is not None:
+    if store is not None and not client._thread.is_alive():
         store.close()
 
 
@@ -148,7 +152,7 @@ def _configuration(cfg: DataPlaneConfig, master_address: str) -> DictConfig:
     settings: dict[str, Any]
     if cfg.backend == "simple":
         settings = {
-            "total_storage_size": cfg.storage_capacity,
+            "total_storage_size": None,  # the ledgers count
             "num_data_storage_units": cfg.num_storage_units,
         }
     else:
@@ -166,7 +170,7 @@ def _configuration(cfg: DataPlaneConfig, master_address: str) -> DictConfig:
         {
             # Without polling, one claim for more rows than are ready stops the controller's only
             # thread, and everybody with it.
-            "controller": {"sampler": LedgerSampler(), "polling_mode": True},
+            "controller": {"sampler": LedgerSampler(cfg.storage_capacity or 0), "polling_mode": True},
             "backend": {"storage_backend": engine, engine: settings},
             "rlconform": {
                 "master_address": master_address,

@@ -33,10 +33,17 @@ REPLY = "reply"
 
 
 class LedgerSampler(BaseSampler):  # type: ignore[misc]
-    """Ledgers by partition, and the calls that clients may make on them."""
+    """Ledgers by partition, and the calls that clients may make on them.
 
-    def __init__(self) -> None:
+    Args:
+        capacity: Rows that the plane holds at most. The store's own limit is not used: it counts
+            for each storage unit, to which a reused index leads, so that a plane refuses rows long
+            before it is full, and does so after other units stored theirs.
+    """
+
+    def __init__(self, capacity: int) -> None:
         super().__init__()
+        self._capacity = capacity
         self._ledgers: dict[str, Ledger] = {}
 
     def sample(
@@ -56,11 +63,18 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
                 consumed = [row.index for row in rows]
                 reply: Any = ["ok", [[row.sample_id for row in rows], [row.tags for row in rows]]]
             else:
+                if name == "pin":
+                    self._check_room(ledger.count_new(arguments["indexes"]))
                 reply = ["ok", _CALLS[name](ledger, partition, **arguments)]
         except (Conflict, Revoked, Unready) as refused:
             reply = [type(refused).__name__, list(refused.args)]
         partition.custom_meta[MAILBOX] = {REPLY: codec.pack(reply)}
         return [MAILBOX], consumed
+
+    def _check_room(self, new_rows: int) -> None:
+        held = sum(ledger.occupied for ledger in self._ledgers.values())
+        if held + new_rows > self._capacity:
+            raise Unready("room", f"{new_rows} new rows beside {held}, of {self._capacity}")
 
     def clear_cache(self, partition_id: str) -> None:
         """Called by the controller when a whole partition goes."""

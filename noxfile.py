@@ -1,0 +1,43 @@
+"""Sessions: ``nox -s unit functional`` on every change, ``certify`` for one plane, ``lint``."""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.sessions = ["lint", "unit", "functional"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "venv"
+
+CONSTRAINTS = ("-c", "ci/constraints.txt")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """One process: the kit's own tests, and the contract on the embedded plane."""
+    session.install(*CONSTRAINTS, "-e", ".[dev,tq]")
+    session.run("pytest", "suites/unit", "-n", "2", "--dist", "loadfile", *session.posargs)
+
+
+@nox.session
+def functional(session: nox.Session) -> None:
+    """Real planes and several processes: certifications from end to end."""
+    session.run("bash", "ci/system_packages.sh", external=True)
+    session.install(*CONSTRAINTS, "-e", ".[dev,tq,mooncake]")
+    session.run("pytest", "suites/functional", *session.posargs)
+
+
+@nox.session
+def certify(session: nox.Session) -> None:
+    """``nox -s certify -- TARGET [options]``: certify a plane in an environment of its own."""
+    session.run("bash", "ci/system_packages.sh", external=True)
+    session.install(*CONSTRAINTS, "-e", ".[tq,mooncake]")
+    session.run("rlconform", "certify", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff's rules and format, mypy's types."""
+    session.install(*CONSTRAINTS, "-e", ".[dev,tq]")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")

@@ -1,0 +1,5 @@
+"""``python -m rlconform``: the command line."""
+
+from rlconform.cli import main
+
+main()

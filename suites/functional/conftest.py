@@ -1,0 +1,81 @@
+"""Runs ``rlconform certify`` as a user does: in a process of its own, from a folder of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rlconform.resources import resource_dir
+
+
+@dataclass(frozen=True)
+class Certification:
+    """What a certification printed and wrote."""
+
+    code: int
+    stdout: str
+    stderr: str
+    out: Path
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report; a missing one is an error."""
+        loaded: dict[str, Any] = json.loads((self.out / "report.json").read_text("utf-8"))
+        return loaded
+
+    def outcomes(self) -> dict[str, str]:
+        """Outcome by requirement."""
+        return {row["id"]: row["outcome"] for row in self.report["requirements"]}
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        """Checks by id."""
+        return {check["id"]: check for check in self.report["checks"]}
+
+
+@pytest.fixture
+def planes() -> Path:
+    """Folder of the example and hostile planes."""
+    return resource_dir("fixtures") / "planes"
+
+
+@pytest.fixture
+def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
+    """``certify(*arguments)``: run it beside the example planes; nothing may be left running."""
+
+    def run(*arguments: str, timeout_s: float = 900) -> Certification:
+        mark = tmp_path.name
+        out = tmp_path / "report"
+        done = subprocess.run(
+            [sys.executable, "-m", "rlconform", "certify", *arguments, "--out", str(out)],
+            cwd=planes,
+            env=os.environ | {"RLCONFORM_TEST": mark},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert processes_with("RLCONFORM_TEST", mark) == []
+        return Certification(done.returncode, done.stdout, done.stderr, out)
+
+    return run
+
+
+def processes_with(variable: str, value: str) -> list[str]:
+    """Names of the processes whose environment holds the variable with that value."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(variable) == value and process.pid != os.getpid():
+                found.append(process.name())
+        except (psutil.Error, OSError):
+            continue
+    return found

@@ -1,0 +1,71 @@
+"""Bad input: one clear message that names what to mend, exit 2, no traceback unless asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BAD: dict[str, tuple[list[str], list[str]]] = {
+    "unknown_target": (["memroy"], ["memroy", "did you mean 'memory'"]),
+    "module_missing": (["no_such_module:plane"], ["no_such_module", "does not import"]),
+    "attribute_missing": (["hostile:no_such_plane"], ["no_such_plane", "has no attribute"]),
+    "not_a_target": (["hostile:a_number"], ["hostile:a_number", "is a int", "Target"]),
+    "not_a_client": (["hostile:not_a_client"], ["without", "register_partition", "claim_meta"]),
+    "raises_on_open": (["hostile:raises_on_open"], ["ConnectionRefusedError", "50051"]),
+    "dies_on_open": (["hostile:dies_on_open"], ["SIGSEGV"]),
+    "never_opens": (["hostile:never_opens"], ["did not open within"]),
+    "unknown_level": (["memory", "--level", "unti"], ["unti", "unit, functional, e2e"]),
+    "config_missing": (["memory", "--config", "nowhere.yaml"], ["nowhere.yaml"]),
+    "waivers_missing": (["memory", "--waivers", "nowhere.toml"], ["nowhere.toml"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD.values(), ids=BAD)
+def test_one_message_and_exit_2(
+    certify: Callable[..., Any], arguments: list[str], told: list[str]
+) -> None:
+    done = certify(*arguments, timeout_s=120)
+    assert done.code == 2, done.stdout + done.stderr
+    for text in told:
+        assert text in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert not done.out.exists()
+
+
+def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:
+    done = certify("hostile:raises_on_open", "-v", timeout_s=120)
+    assert done.code == 2
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("data_plane: {enabled: true, impl: memory, storage_capcity: 5}", "storage_capcity"),
+        ("data_plane: {enabled: true, impl: transfer_queue, backend: simple}", "storage_capacity"),
+        ("data_plane: {enabled: maybe, impl: memory}", "enabled"),
+        ("data_plane: {enabled: false, impl: memory}", "enabled"),
+        ("data_plane: [", "plane.yaml"),
+        ("just text", "plane.yaml"),
+    ],
+)
+def test_config_with_a_mistake(
+    certify: Callable[..., Any], tmp_path: Path, text: str, told: str
+) -> None:
+    config = tmp_path / "plane.yaml"
+    config.write_text(text, "utf-8")
+    done = certify(
+        "rlconform.backends:build_data_plane_client", "--config", str(config), timeout_s=120
+    )
+    assert done.code == 2, done.stdout + done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_nothing_selected_is_exit_3(certify: Callable[..., Any]) -> None:
+    done = certify("memory", "-k", "no_check_has_this_name", timeout_s=120)
+    assert done.code == 3
+    assert done.report["verdict"]["verdict"] == "not certified"

@@ -1,0 +1,124 @@
+"""``rlconform certify`` from end to end on planes of one process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+
+def test_memory_is_certified(certify: Callable[..., Any]) -> None:
+    done = certify()
+    assert done.code == 0, done.stdout
+    assert done.report["verdict"]["verdict"] == "certified"
+    assert done.report["footer"]["complete"]
+    assert set(done.outcomes().values()) == {"PASS", "NOT_APPLICABLE"}
+    assert "level unit" in done.stdout.splitlines()[0]
+
+
+def test_an_adapter_written_for_nemo_rl_is_certified_unchanged(
+    certify: Callable[..., Any], planes: Path
+) -> None:
+    assert "rlconform" not in _imports(planes / "nemo_style.py")
+    done = certify("nemo_style:make_client")
+    assert done.code == 0, done.stdout
+    assert done.report["verdict"]["verdict"] == "certified"
+
+
+def _imports(path: Path) -> set[str]:
+    words = [line.split() for line in path.read_text("utf-8").splitlines()]
+    return {w[1].split(".")[0] for w in words if w and w[0] in {"import", "from"}}
+
+
+def test_the_readmes_target_is_certified(certify: Callable[..., Any]) -> None:
+    done = certify("acme_target:TARGET")
+    assert done.code == 0, done.stdout
+    assert done.report["header"]["target"]["name"] == "acme/dict"
+
+
+def test_config_file_reaches_the_factory(certify: Callable[..., Any], tmp_path: Path) -> None:
+    config = tmp_path / "plane.yaml"
+    config.write_text("data_plane: {enabled: true, impl: memory}", "utf-8")
+    done = certify(
+        "rlconform.backends:build_data_plane_client", "--config", str(config), "-k", "PUT or put"
+    )
+    assert done.report["header"]["target"]["config"]["data_plane"]["impl"] == "memory"
+    assert "FAIL" not in done.outcomes().values()
+
+
+def test_a_narrowed_run_is_never_certified(certify: Callable[..., Any]) -> None:
+    done = certify("memory", "-k", "test_get")
+    assert done.code == 1
+    assert done.report["verdict"]["verdict"] == "not certified"
+    assert done.outcomes()["GET-04"] == "PASS"
+    assert done.outcomes()["CLAIM-03"] == "NOT_TESTED"
+
+
+def test_failures_come_with_evidence_and_a_reproducer(
+    certify: Callable[..., Any], planes: Path
+) -> None:
+    done = certify("hostile:drops_unknown_rows")
+    assert done.code == 1
+    broken = {name for name, outcome in done.outcomes().items() if outcome == "FAIL"}
+    assert broken == {"GET-04", "GET-06"}
+    (reason,) = [r["reason"] for r in done.report["requirements"] if r["id"] == "GET-04"]
+    assert "expected an id that was never put to be rejected" in reason
+    script = done.out / "reproducers" / "GET-04.py"
+    ran = subprocess.run(
+        [sys.executable, str(script)], cwd=planes, capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(planes), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert "get_samples -> batch of (1,)" in ran.stdout
+
+
+def test_report_is_sealed_and_junit_counts_agree(certify: Callable[..., Any]) -> None:
+    done = certify("hostile:drops_unknown_rows", "-k", "test_get")
+    report = done.report
+    body = {key: report[key] for key in ("verdict", "requirements", "checks", "notes")}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == report["footer"]["body_sha256"]
+    suite = ElementTree.parse(done.out / "junit.xml").getroot()
+    failed = [check for check in report["checks"] if check["outcome"] == "FAIL"]
+    assert int(suite.get("failures", "")) == len(failed) == len(suite.findall(".//failure"))
+    assert int(suite.get("tests", "")) == len(report["checks"])
+
+
+@pytest.mark.parametrize(
+    ("match", "expires", "allow", "verdict", "code"),
+    [
+        ("never put", "2999-01-01", True, "conditional", 0),
+        ("never put", "2999-01-01", False, "conditional", 1),
+        ("never put", "2001-01-01", True, "not certified", 1),
+        ("something else", "2999-01-01", True, "not certified", 1),
+    ],
+)
+def test_waivers(
+    certify: Callable[..., Any],
+    tmp_path: Path,
+    match: str,
+    expires: str,
+    allow: bool,
+    verdict: str,
+    code: int,
+) -> None:
+    waivers = tmp_path / "waivers.toml"
+    rows = {"GET-04": match, "GET-06": "cleared"}
+    waivers.write_text(
+        "".join(
+            f'[[waiver]]\nid = "{name}"\nreason = "known"\nissue = "tracker/1"\n'
+            f'match = "{text}"\nexpires = {expires}\n'
+            for name, text in rows.items()
+        ),
+        "utf-8",
+    )
+    options = ["--allow-deviations"] if allow else []
+    done = certify("hostile:drops_unknown_rows", "--waivers", str(waivers), *options)
+    assert done.report["verdict"]["verdict"] == verdict, done.stdout
+    assert done.code == code

@@ -1,0 +1,56 @@
+"""Planes that crash, hang or end the process: the report is complete and the runner ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+HOSTILE = {
+    "segfaulting_get": ("get_samples", "CRASH", "SIGSEGV"),
+    "exiting_put": ("put_samples", "CRASH", "exited with status 3"),
+    "sleeping_claim": ("claim_meta", "TIMEOUT", "did not return"),
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("plane", "expected"), HOSTILE.items(), ids=HOSTILE)
+def test_the_report_is_complete(
+    certify: Callable[..., Any], plane: str, expected: tuple[str, str, str]
+) -> None:
+    method, outcome, evidence = expected
+    done = certify(f"hostile:{plane}")
+    assert done.code == 1, done.stdout + done.stderr
+    footer = done.report["footer"]
+    assert footer["complete"]
+    assert footer["checks_run"] == footer["checks_planned"] > 200
+    lost = [check for check in done.report["checks"] if check["outcome"] == outcome]
+    assert lost
+    for check in lost:
+        assert evidence in check["evidence"], check
+        assert method in check["steps"][-1] or method in check["evidence"], check
+    assert not [c for c in done.report["checks"] if c["outcome"] == "SUITE_ERROR"]
+    untouched = [c for c in done.report["checks"] if c["outcome"] == "PASS"]
+    assert untouched, "checks that don't use the method still run and pass"
+
+
+def test_stacks_show_where_a_call_hangs(certify: Callable[..., Any]) -> None:
+    done = certify("hostile:sleeping_claim", "-k", "test_tasks_have_their_own_cursors")
+    (check,) = [c for c in done.report["checks"] if c["outcome"] == "TIMEOUT"]
+    assert "hostile.py" in check["stacks"]
+
+
+def test_a_plane_that_does_not_close_is_ended(certify: Callable[..., Any]) -> None:
+    done = certify("hostile:unwilling_to_close", "-k", "test_get")
+    assert done.outcomes()["GET-04"] == "PASS"
+
+
+def test_a_plane_that_answers_nothing_fails_without_a_suite_error(
+    certify: Callable[..., Any],
+) -> None:
+    done = certify("hostile:lazy")
+    assert done.code == 1
+    assert done.report["footer"]["complete"]
+    wrong = [c for c in done.report["checks"] if c["outcome"] == "SUITE_ERROR"]
+    assert not wrong, wrong[:3]
