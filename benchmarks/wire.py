@@ -2,8 +2,9 @@
 
     python benchmarks/wire.py --json wire.json
 
-Contenders take turns within one run, so that a busy machine slows all of them alike; medians are
-shown. ``x clone`` is the time over that of cloning the bytes of the result: 1.0 is memory speed.
+Contenders take turns within one run, so that a busy machine meets all of them; medians are shown,
+and beside their ratio that of the fastest turns, which tells of the code where others use the cores
+too. ``x clone`` is the time over that of cloning the bytes of the result: 1.0 is memory speed.
 """
 
 from __future__ import annotations
@@ -35,24 +36,21 @@ Contenders = dict[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Result:
-    """Median milliseconds of one operation, by contender."""
+    """Milliseconds of one operation by contender: the median turn and the fastest."""
 
     operation: str
     data: str
     megabytes: float
-    wire_ms: float
-    torch_ms: float
-    clone_ms: float
+    median_ms: dict[str, float]
+    fastest_ms: dict[str, float]
 
-    @property
-    def speedup(self) -> float:
-        """How many times as fast as torch's own way."""
-        return self.torch_ms / self.wire_ms
-
-    @property
-    def over_clone(self) -> float:
-        """How many times as long as a plain copy of the result's bytes."""
-        return self.wire_ms / self.clone_ms
+    def ratios(self) -> dict[str, float]:
+        """How often the wire is as fast as torch's own way, and how long beside a plain copy."""
+        return {
+            "speedup": self.median_ms[TORCH] / self.median_ms[WIRE],
+            "fastest_speedup": self.fastest_ms[TORCH] / self.fastest_ms[WIRE],
+            "over_clone": self.median_ms[WIRE] / self.median_ms[CLONE],
+        }
 
 
 def main(
@@ -95,9 +93,7 @@ def main(
     if json_file is not None:
         document = {
             "settings": settings,
-            "results": [
-                asdict(r) | {"speedup": r.speedup, "over_clone": r.over_clone} for r in results
-            ],
+            "results": [asdict(result) | result.ratios() for result in results],
         }
         json_file.write_text(json.dumps(document, indent=2) + "\n")
 
@@ -106,7 +102,7 @@ def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: in
     """Padded to jagged, against a list of row slices."""
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
     values = values_of(to_nested_by_length(padded, lengths))
-    medians = time_in_turns(
+    times = time_in_turns(
         {
             WIRE: lambda: to_nested_by_length(padded, lengths),
             TORCH: lambda: nest_slices(padded, lengths),
@@ -114,7 +110,7 @@ def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: in
         },
         rounds,
     )
-    return result_of("pack", str(dtype), values, medians)
+    return result_of("pack", str(dtype), values, times)
 
 
 def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
@@ -122,7 +118,7 @@ def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rou
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
     nested = to_nested_by_length(padded, lengths)
     batch = TensorDict({"input_ids": nested}, batch_size=[len(lengths)])
-    medians = time_in_turns(
+    times = time_in_turns(
         {
             WIRE: lambda: materialize(batch, pad_value_dict={"input_ids": 7}),
             TORCH: lambda: torch.nested.to_padded_tensor(nested, 7),
@@ -130,7 +126,7 @@ def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rou
         },
         rounds,
     )
-    return result_of("materialize", str(dtype), padded, medians)
+    return result_of("materialize", str(dtype), padded, times)
 
 
 def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
@@ -146,7 +142,7 @@ def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
         fields[name] = torch.randn(shape)
     batch = TensorDict(fields, batch_size=[len(lengths)])
     packed = [values_of(leaf) for leaf in pack_jagged_fields(batch, lengths).values()]
-    medians = time_in_turns(
+    times = time_in_turns(
         {
             WIRE: lambda: pack_jagged_fields(batch, lengths),
             TORCH: lambda: [nest_slices(field, lengths) for field in fields.values()],
@@ -155,7 +151,7 @@ def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
         rounds,
     )
     as_bytes = torch.cat([values.view(torch.uint8).view(-1) for values in packed])
-    return result_of("pack batch", "6 fields", as_bytes, medians)
+    return result_of("pack batch", "6 fields", as_bytes, times)
 
 
 def nest_slices(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -170,28 +166,29 @@ def values_of(nested: Any) -> torch.Tensor:
     return values
 
 
-def time_in_turns(contenders: Contenders, rounds: int) -> dict[str, float]:
-    """Median milliseconds of each contender; all run once per round, after one round unheeded."""
-    milliseconds: dict[str, list[float]] = {name: [] for name in contenders}
+def time_in_turns(contenders: Contenders, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each contender's turns; a first round, which warms up, is left out."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, run in contenders.items():
             start = time.perf_counter()
             run()
             elapsed = time.perf_counter() - start
             if turn:
-                milliseconds[name].append(elapsed * 1e3)
-    return {name: statistics.median(times) for name, times in milliseconds.items()}
+                times[name].append(elapsed * 1e3)
+    return times
 
 
-def result_of(operation: str, data: str, output: torch.Tensor, medians: dict[str, float]) -> Result:
+def result_of(
+    operation: str, data: str, output: torch.Tensor, times: dict[str, list[float]]
+) -> Result:
     """A result; ``output`` is what the operation leaves behind."""
     return Result(
         operation=operation,
         data=data.removeprefix("torch."),
         megabytes=output.nbytes / 1e6,
-        wire_ms=medians[WIRE],
-        torch_ms=medians[TORCH],
-        clone_ms=medians[CLONE],
+        median_ms={name: statistics.median(turns) for name, turns in times.items()},
+        fastest_ms={name: min(turns) for name, turns in times.items()},
     )
 
 
@@ -205,11 +202,12 @@ def show(results: list[Result], settings: dict[str, Any]) -> None:
     )
     for heading in ("operation", "data"):
         table.add_column(heading)
-    for heading in ("MB", "wire ms", "torch ms", "clone ms", "x as fast", "x clone"):
+    for heading in ("MB", "wire ms", "torch ms", "clone ms", "x as fast", "fastest", "x clone"):
         table.add_column(heading, justify="right")
-    for r in results:
-        figures = (r.megabytes, r.wire_ms, r.torch_ms, r.clone_ms, r.speedup, r.over_clone)
-        table.add_row(r.operation, r.data, *(f"{figure:.1f}" for figure in figures))
+    for result in results:
+        medians = [result.median_ms[name] for name in (WIRE, TORCH, CLONE)]
+        figures = [result.megabytes, *medians, *result.ratios().values()]
+        table.add_row(result.operation, result.data, *(f"{figure:.1f}" for figure in figures))
     Console(width=100).print(table)
 
 

@@ -62,13 +62,13 @@ class LiveProgress:
     def hear(self, run: Run, event: Mapping[str, Any]) -> None:
         """Show what an event of the run means to somebody who waits."""
         match event["event"]:
-            case "target":
+            case "target" if run.children == 1:
                 self._console.print(
                     f"Certifying [bold]{escape(run.target['name'])}[/] "
                     f"{escape(run.target['version'])} at level [bold]{run.target['level']}[/]"
                     f"{_level_origin(run)}"
                 )
-            case "plan":
+            case "plan" if run.children == 1:
                 self._progress.update(self._task, total=len(run.due), description="checking")
                 self._console.print(f"{len(run.due)} checks planned")
             case "begin":
@@ -80,7 +80,7 @@ class LiveProgress:
 
     def _tell(self, run: Run, event: Mapping[str, Any]) -> None:
         outcome = Outcome(event["outcome"])
-        if outcome is Outcome.PASS and not self._verbose:
+        if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
         result = run.results[event["id"]]
         self._progress.console.print(

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 from rlconform.wire import classify_leaf, object_rows
 
 #: Larger tensors are written as zeros of the same dtype and shape.
-MAX_LITERAL = 64
+MAX_LITERAL = 256
 
 
 def call_source(

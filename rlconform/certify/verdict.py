@@ -103,10 +103,10 @@ def _judge_one(
         why = next((check.left_out for check in missing if check.left_out), "the run ended early")
         reason = f"{len(missing)} of {len(applicable)} checks did not run: {why}"
         return RequirementResult(requirement.id, outcome, reason, ids)
-    reason = next(
-        (_reason_of(result) for result in ran if _outcome_of(result) is outcome),
-        "",
-    )
+    worst_ones = [result for result in ran if _outcome_of(result) is outcome]
+    reason = _reason_of(worst_ones[0])
+    if reason and len(ran) > 1:
+        reason = f"{reason} ({len(worst_ones)} of {len(ran)} checks)"
     if outcome is Outcome.FAIL and requirement.level == "SHOULD":
         outcome = Outcome.WARN
     return RequirementResult(requirement.id, outcome, reason, ids)
@@ -134,8 +134,13 @@ def _probe_says(
     probed = [results[check.id] for check in planned if check.id in results]
     if not probed:
         return needs
-    works = all(result.outcome is Outcome.PASS for result in probed)
-    return f"{needs}; {'undeclared, but works' if works else 'probed, and it does not work'}"
+    match worst([result.outcome for result in probed]):
+        case Outcome.PASS:
+            return f"{needs}; undeclared, but works"
+        case Outcome.NOT_TESTED:
+            return f"{needs}; not probed: {probed[0].evidence}"
+        case _:
+            return f"{needs}; probed, and it does not work"
 
 
 def conclude(

@@ -207,7 +207,7 @@ def test_junit_counts_and_names_every_check(tmp_path: Path) -> None:
     assert [s.get("message") for s in suite.iter("skipped")] == ["no GPU", "declares no fp8"]
 
 
-NASTY = "\x00\x08\x0b\x1b[31m\ud800\udfff\ufffe\uffff<&>\"'\n\U0001f642"
+NASTY = "\x00\x08\x0b\x1b[31m\udfff\ud800\ufffe\uffff<&>\"'\n\U0001f642"
 HARMLESS = "\ufffd\ufffd\ufffd\ufffd[31m\ufffd\ufffd\ufffd\ufffd<&>\"'\n\U0001f642"
 
 PLACES: dict[str, Callable[[Run], Run]] = {

@@ -84,6 +84,10 @@ def test_the_built_in_names_are_known() -> None:
     assert resolve_target("memory").name == "memory"
 
 
+def test_a_name_is_listed_once() -> None:
+    assert sorted(known_targets()) == sorted(set(known_targets()))
+
+
 @pytest.mark.parametrize("typed", ["memroy", "memor", "Memory"])
 def test_a_name_mistyped_gets_a_suggestion(typed: str) -> None:
     said = message(typed)

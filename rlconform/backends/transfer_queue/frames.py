@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from mmap import mmap
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -140,8 +141,7 @@ def encode_column(
         for row_id, first, payload in zip(ids, rows.firsts, rows.payloads, strict=True)
     ]
     sizes = [header + len(payload) for payload in rows.payloads]
-    buffer = torch.empty(sum(sizes), dtype=torch.uint8)
-    frames = buffer.numpy()
+    frames = _memory(sum(sizes))
     if isinstance(rows.payloads, np.ndarray):
         table = frames.reshape(len(ids), -1)
         table[:, :header] = _table(np.frombuffer(b"".join(heads), dtype=np.uint8), len(ids))
@@ -152,7 +152,7 @@ def encode_column(
             frames[start : start + header] = np.frombuffer(head, dtype=np.uint8)
             frames[start + header : start + size] = payload
             start += size
-    return Column(rows.kind, sizes, buffer)
+    return Column(rows.kind, sizes, torch.from_numpy(frames))
 
 
 class _Frame(NamedTuple):
@@ -251,10 +251,12 @@ def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> tor
 
 def _filled(shape: tuple[int, ...], dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
     """A tensor of the rows' payloads, one after the other."""
-    tensor = torch.empty(shape, dtype=dtype)
-    if tensor.numel():
-        np.concatenate([row.payload for row in rows], out=codec.tensor_bytes(tensor))
-    return tensor
+    size = sum(len(row.payload) for row in rows)
+    if not size:
+        return torch.empty(shape, dtype=dtype)
+    memory = _memory(size)
+    np.concatenate([row.payload for row in rows], out=memory)
+    return torch.from_numpy(memory).view(dtype).view(shape)
 
 
 def _join_objects(payloads: Sequence[np.ndarray]) -> NonTensorStack:
@@ -284,6 +286,17 @@ def _jagged(values: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
     offsets = torch.tensor([0, *lengths], dtype=torch.int64).cumsum(0)
     nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
     return nested
+
+
+def _memory(size: int) -> np.ndarray:
+    """Fresh bytes; many of them go back to the system as soon as nobody holds them.
+
+    In the heap, large buffers that the store's threads let go of leave holes behind: a process that
+    puts 16 MiB at a time grew by 300.
+    """
+    if size < _LARGE:
+        return np.empty(size, dtype=np.uint8)
+    return np.frombuffer(mmap(-1, size), dtype=np.uint8)
 
 
 def _table(data: np.ndarray, n_rows: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 import torch
+from tensordict import TensorDictBase
 
 from rlconform.certify.expect import (
     ContractViolation,
@@ -151,7 +152,7 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
             raise
         except Exception:  # noqa: BLE001 - an error is right here, another row's bytes are not
             continue
-        _expect_own_rows(part, asked, batch.get("x"))
+        _expect_own_rows(part, asked, batch)
     churner.result(part.timeouts.operation)
 
 
@@ -203,9 +204,9 @@ def _expect_kept(part: Partition, sample_id: str) -> None:
             )
 
 
-def _expect_own_rows(part: Partition, ids: list[str], leaf: torch.Tensor) -> None:
-    came = rows_of(leaf)
-    expect(len(came) == len(ids), f"{len(ids)} rows or an error", f"{len(came)} rows")
-    for sample_id, row in zip(ids, came, strict=True):
-        if row_difference(row, payload_row(part.id, sample_id, "x")):
-            raise ContractViolation(f"x of {sample_id!r}", f"bytes of {show_row(row)}")
+def _expect_own_rows(part: Partition, ids: list[str], batch: TensorDictBase) -> None:
+    """Whatever row came is one that was asked for; that none is missing is for GET-06 to judge."""
+    own = [payload_row(part.id, sample_id, "x") for sample_id in ids]
+    for row in rows_of(batch.get("x")) if "x" in batch.keys() else ():  # noqa: SIM118
+        if all(row_difference(row, want) for want in own):
+            raise ContractViolation(f"x of {ids}, or an error", f"bytes of {show_row(row)}")

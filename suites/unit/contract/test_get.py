@@ -61,7 +61,7 @@ def test_only_the_fields_asked_for_come(part: Partition, asked: list[str]) -> No
 
 
 @requirement("GET-04")
-@pytest.mark.parametrize("asked", [["ghost"], ["u0_g0", "ghost"], ["ghost", "u0_g0", "u1_g0"]])
+@pytest.mark.parametrize("asked", [["u0_g0", "ghost"], ["ghost"], ["ghost", "u0_g0"]], ids="-".join)
 def test_an_unknown_id_raises(part: Partition, asked: list[str]) -> None:
     part.put_payload(IDS)
     expect_lookup_error(lambda: part.get(asked, "x"), "an id that was never put")
@@ -71,7 +71,7 @@ def test_an_unknown_id_raises(part: Partition, asked: list[str]) -> None:
 @pytest.mark.parametrize(
     ("ids", "fields"),
     [(IDS, ["y"]), (IDS, ["x", "y"]), (IDS[2:], ["y"]), (IDS, ["nope"]), (IDS, ["x", "nope"])],
-    ids=str,
+    ids=["for_some", "beside_another", "for_none", "never_heard_of", "never_heard_of_beside"],
 )
 def test_a_field_not_produced_for_every_id_raises(
     part: Partition, ids: list[str], fields: list[str]
@@ -82,7 +82,7 @@ def test_a_field_not_produced_for_every_id_raises(
 
 
 @requirement("GET-06")
-@pytest.mark.parametrize("asked", [IDS[:2], IDS, IDS[1:3]], ids=str)
+@pytest.mark.parametrize("asked", [IDS[:2], IDS, IDS[1:3]], ids=["alone", "all", "some"])
 def test_a_cleared_row_raises(part: Partition, asked: list[str]) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:2])

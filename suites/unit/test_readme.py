@@ -1,0 +1,36 @@
+"""The README tells what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlconform.contract import load_requirements
+from rlconform.resources import resource_dir
+
+README = resource_dir("suites").parent / "README.md"
+
+pytestmark = pytest.mark.skipif(
+    not README.is_file(), reason="an installed wheel carries the suites without the README"
+)
+
+
+def test_its_example_is_the_one_that_is_tested() -> None:
+    example = (resource_dir("fixtures") / "planes" / "acme_target.py").read_text("utf-8")
+    assert f"```python\n{example}```" in README.read_text("utf-8")
+    assert len(example.splitlines()) <= 40
+
+
+def test_folders_that_it_names_exist() -> None:
+    named = re.findall(r"^\| (`.*?`(?:, `.*?`)*) \|", README.read_text("utf-8"), re.MULTILINE)
+    folders = [folder for cell in named for folder in re.findall(r"`(.*?)`", cell)]
+    assert len(folders) > 5
+    assert [f for f in folders if not (README.parent / Path(f)).exists()] == []
+
+
+def test_requirements_that_it_names_exist() -> None:
+    named = set(re.findall(r"\b[A-Z]+-\d\d\b", README.read_text("utf-8")))
+    assert named
+    assert named <= load_requirements().keys()
