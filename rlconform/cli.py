@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 from datetime import UTC, datetime
@@ -82,11 +83,14 @@ def certify(
 ) -> None:
     """Run the contract against a plane and write a certificate. Default: the embedded one."""
     requirements = load_requirements()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
         options = RunOptions(target, _read_config(config), _level(level), select, check_timeout)
         waived = load_waivers(waivers) if waivers else []
         with LiveProgress(console, verbose) as progress:
             run = Runner(options, progress.hear).certify()
+    except KeyboardInterrupt:
+        _fail(target, ConfigError("interrupted before the first check"), verbose)
     except (ConfigError, PlaneDidNotStart) as error:
         _fail(f"{target} with {config}" if config else target, error, verbose)
     results = judge(

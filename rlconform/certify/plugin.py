@@ -178,6 +178,8 @@ class Checks:
             for check in self._plan
         ]
         self.events.send("plan", checks=[asdict(check) for check in plan])
+        if self.events.watched and self.session.target.isolation == "process":
+            session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
 
     def _planned(self, item: pytest.Item) -> PlannedCheck | None:
         mark = item.get_closest_marker("requirement")

@@ -107,7 +107,7 @@ class Runner:
         self.run = Run()
 
     def certify(self) -> Run:
-        """Run every check.
+        """Run every check. Interrupted, it ends what it started and gives what it has.
 
         Raises:
             PlaneDidNotStart: The first child could not open the plane.
@@ -122,6 +122,10 @@ class Runner:
                 if fruitless == 2:
                     self.run.notes.append("stopped: two test processes in a row brought no result")
                     break
+        except KeyboardInterrupt:
+            if not self.run.plan:
+                raise
+            self.run.notes.append("interrupted: the report is partial")
         finally:
             self._workspace.close()
             self.run.seconds = time.monotonic() - started
@@ -169,11 +173,8 @@ class Runner:
         if options.select:
             arguments += ["-k", options.select]
         if self.run.plan:
-            pending = self.run.pending
-            if self.run.target["isolation"] == "process":
-                pending = pending[:1]
             only = self._workspace.path / "only.txt"
-            only.write_text("\n".join(check.id for check in pending), "utf-8")
+            only.write_text("\n".join(check.id for check in self.run.pending), "utf-8")
             arguments += ["--only", str(only)]
         return arguments
 

@@ -158,7 +158,7 @@ def conclude(
     """
     results = list(results)
     musts = [result for result in results if requirements[result.id].level == "MUST"]
-    ran = [r for r in results if r.outcome not in {Outcome.NOT_TESTED, Outcome.NOT_APPLICABLE}]
+    ran = [result for result in results if result.checks]
     suite_errors = [f"{r.id}: {r.reason}" for r in results if r.outcome is Outcome.SUITE_ERROR]
     reasons = [
         *(f"{r.id} {r.outcome}" for r in musts if r.outcome in BROKEN),

@@ -69,6 +69,12 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
     return run
 
 
+@pytest.fixture
+def running_with() -> Callable[[str, str], list[str]]:
+    """``running_with(variable, value)``: names of the processes with that in their environment."""
+    return processes_with
+
+
 def processes_with(variable: str, value: str) -> list[str]:
     """Names of the processes whose environment holds the variable with that value."""
     found = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,6 +78,52 @@ def test_failures_come_with_evidence_and_a_reproducer(
         env={"PYTHONPATH": str(planes), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert "get_samples -> batch of (1,)" in ran.stdout
+
+
+@pytest.mark.parametrize(("isolation", "single"), [("process", False), ("plane", True)])
+def test_each_check_gets_a_fresh_plane(
+    certify: Callable[..., Any], isolation: str, single: bool
+) -> None:
+    done = certify(f"hostile:fresh_{isolation}_each", "-k", "test_stat or test_tag")
+    ran = [check for check in done.report["checks"] if check["outcome"] != "NOT_TESTED"]
+    assert len(ran) > 8
+    assert {check["outcome"] for check in ran} == {"PASS"}
+    assert (done.report["header"]["test_processes"] == 1) is single
+
+
+def test_modules_on_pythonpath_are_found(
+    certify: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far_away.py").write_text(
+        "from rlconform.backends.memory import MemoryClient as plane\n", "utf-8"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert certify("far_away:plane", "-k", "STAT or test_stat").outcomes()["STAT-01"] == "PASS"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_that_it_is_partial(
+    planes: Path,
+    tmp_path: Path,
+    running_with: Callable[[str, str], list[str]],
+    sent: signal.Signals,
+) -> None:
+    command = [sys.executable, "-m", "rlconform", "certify", "-v", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, cwd=planes, stdout=subprocess.PIPE, text=True, env=os.environ | {"MARK": "partial"}
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("PASS"):
+                break
+        running.send_signal(sent)
+        running.communicate(timeout=60)
+    assert running.returncode == 1
+    report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+    assert not report["footer"]["complete"]
+    assert 0 < report["footer"]["checks_run"] < report["footer"]["checks_planned"]
+    assert report["verdict"]["verdict"] == "not certified"
+    assert running_with("MARK", "partial") == []
 
 
 def test_report_is_sealed_and_junit_counts_agree(certify: Callable[..., Any]) -> None:

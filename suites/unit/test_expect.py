@@ -94,9 +94,22 @@ def test_rows_compare_by_value_not_by_memory(got: torch.Tensor, want: torch.Tens
 def test_rows_that_differ_are_told_apart(got: torch.Tensor, want: torch.Tensor, named: str) -> None:
     for here, there in ((got, want), (want, got)):
         assert row_difference(here, there) is not None
-    expected, came = row_difference(got, want) or ("", "")
+    expected, _ = row_difference(got, want) or ("", "")
     assert named in expected
-    assert expected != came
+
+
+@pytest.mark.parametrize(
+    ("got", "want"),
+    [
+        (floats(0), floats(MINUS_ZERO)),
+        (floats(NAN), floats(NAN_WITH_PAYLOAD)),
+        (torch.arange(100), torch.arange(100).index_fill(0, torch.tensor(90), -1)),
+    ],
+    ids=["sign of zero", "payload of nan", "far behind"],
+)
+def test_a_reader_sees_where_rows_differ(got: torch.Tensor, want: torch.Tensor) -> None:
+    expected, came = row_difference(got, want) or ("", "")
+    assert expected.removeprefix("= ") != came
 
 
 def test_bytes_are_those_in_memory() -> None:

@@ -9,13 +9,21 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rlconform.contract import DataPlaneClient, Target, Timeouts
+from rlconform.contract import DataPlaneClient, PlaneControl, Target, Timeouts
 
 
 def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
     from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
 
     return TransferQueueClient(cfg, bootstrap=bootstrap)
+
+
+def _control(client: DataPlaneClient) -> PlaneControl:
+    from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
+
+    if not isinstance(client, TransferQueueClient):
+        raise TypeError(f"{type(client).__name__} is no client of a TransferQueue")
+    return client.control()
 
 
 def _version(package: str) -> str:
@@ -31,6 +39,7 @@ _CAPABILITIES: dict[str, bool | str] = {
     "dtype_complex": True,
     "group_claims": True,
     "restart": True,
+    "control": True,
     "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
 }
 _CONFIG: dict[str, Any] = {
@@ -54,6 +63,7 @@ SIMPLE = Target(
     capabilities=_CAPABILITIES,
     timeouts=_TIMEOUTS,
     config=_CONFIG,
+    control=_control,
 )
 
 MOONCAKE_CPU = Target(
@@ -67,6 +77,7 @@ MOONCAKE_CPU = Target(
     capabilities=_CAPABILITIES,
     timeouts=_TIMEOUTS,
     config=_CONFIG | {"backend": "mooncake_cpu"},
+    control=_control,
 )
 
 __all__ = ["MOONCAKE_CPU", "SIMPLE"]

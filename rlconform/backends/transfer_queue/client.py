@@ -25,6 +25,7 @@ from rlconform.contract import (
     Tags,
 )
 from rlconform.contract.fields import INPUT_LENGTHS
+from rlconform.contract.target import PlaneControl
 
 if TYPE_CHECKING:
     from rlconform.backends.transfer_queue.frames import Rows
@@ -59,7 +60,7 @@ class TransferQueueClient:
         config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
         if not isinstance(config, TransferQueueConfig):
             raise ConfigError(f"data_plane.impl is {config.impl!r}: this is transfer_queue")
-        arguments.flag("bootstrap", bootstrap)
+        self._owner = arguments.flag("bootstrap", bootstrap)
         runtime = _runtime()
         self._poll_s = config.claim_meta_poll_interval_s
         self._session = runtime.start(config) if bootstrap else runtime.attach()
@@ -230,6 +231,13 @@ class TransferQueueClient:
     def close(self) -> None:
         """Let go of the plane. The owner's close ends it, with everything that it started."""
         self._session.close()
+
+    def control(self) -> PlaneControl:
+        """Power over the processes of the plane. ``ValueError`` unless this client owns it."""
+        if not self._owner:
+            raise ValueError("an attached client has no power over the plane's processes")
+        session: PlaneControl = self._session
+        return session
 
 
 def _runtime() -> Any:

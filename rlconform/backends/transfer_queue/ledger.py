@@ -123,9 +123,7 @@ class Ledger:
 
     def count_new(self, indexes: Iterable[int]) -> int:
         """How many of the indexes hold no row yet, nor does a put write one there."""
-        return sum(
-            index not in self._by_index and not self._pins.holds(index) for index in indexes
-        )
+        return sum(index not in self._by_index and not self._pins.holds(index) for index in indexes)
 
     def commit(
         self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str

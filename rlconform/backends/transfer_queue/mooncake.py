@@ -167,10 +167,8 @@ def _import_store() -> ModuleType:
         named = _LIBRARY.search(str(error))
         if named is None:
             raise
-        libraries = [named[1]]
-        for program in ("store.so", "engine.so", "mooncake_master"):
-            libraries += missing_libraries(_ldd(_folder() / program))
-        raise ConfigError(missing_library_sentence(list(dict.fromkeys(libraries)))) from error
+        libraries = dict.fromkeys([named[1], *missing_libraries(_linked_libraries())])
+        raise ConfigError(missing_library_sentence(list(libraries))) from error
 
 
 def _folder() -> Path:
@@ -178,9 +176,13 @@ def _folder() -> Path:
     return Path(next(iter(package.__path__)))
 
 
-def _ldd(path: Path) -> str:
+def _linked_libraries() -> str:
+    """What ``ldd`` says of the wheel's programs; nothing where there is no ``ldd``."""
+    programs = [_folder() / name for name in ("store.so", "engine.so", "mooncake_master")]
     try:
-        return subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+        return subprocess.run(
+            ["ldd", *programs], capture_output=True, text=True, check=False
+        ).stdout
     except FileNotFoundError:
         return ""
 

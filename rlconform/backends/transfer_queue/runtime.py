@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from ray.exceptions import RayError
 from transfer_queue import interface
 
-from rlconform.backends.config import DataPlaneConfig
+from rlconform.backends.config import TransferQueueConfig
 from rlconform.backends.ray_session import RaySession, ensure_ray
 from rlconform.backends.transfer_queue import mooncake
 from rlconform.backends.transfer_queue.sampler import LedgerSampler
@@ -70,7 +70,7 @@ class OwnedPlane:
             self.ray_session.close()
 
 
-def start(cfg: DataPlaneConfig) -> Session:
+def start(cfg: TransferQueueConfig) -> Session:
     """Start a plane in this process's Ray, or in a local one that ends with the plane.
 
     Raises:
@@ -90,7 +90,8 @@ def start(cfg: DataPlaneConfig) -> Session:
                 owned.master = mooncake.start_master()
             address = owned.master.address if owned.master else ""
             _initialize(_configuration(cfg, address))
-            session = Session(tq.get_client(), _actors(_stored()), address, owned.stop)
+            actors = _actors(_stored())
+            session = Session(tq.get_client(), actors, address, owned.stop, owned.master)
             started = True
         finally:
             if not started:
@@ -148,7 +149,7 @@ def _close_store(client: Any) -> None:
         store.close()
 
 
-def _configuration(cfg: DataPlaneConfig, master_address: str) -> DictConfig:
+def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
     settings: dict[str, Any]
     if cfg.backend == "simple":
         settings = {
@@ -165,12 +166,15 @@ def _configuration(cfg: DataPlaneConfig, master_address: str) -> DictConfig:
             "global_segment_size": cfg.global_segment_size,
             "local_buffer_size": cfg.local_buffer_size,
         }
-    engine = _ENGINES[str(cfg.backend)]
+    engine = _ENGINES[cfg.backend]
     return OmegaConf.create(
         {
             # Without polling, one claim for more rows than are ready stops the controller's only
             # thread, and everybody with it.
-            "controller": {"sampler": LedgerSampler(cfg.storage_capacity or 0), "polling_mode": True},
+            "controller": {
+                "sampler": LedgerSampler(cfg.storage_capacity),
+                "polling_mode": True,
+            },
             "backend": {"storage_backend": engine, engine: settings},
             "rlconform": {
                 "master_address": master_address,

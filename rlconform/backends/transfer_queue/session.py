@@ -36,15 +36,22 @@ class Session:
         actors: Its controller and storage units.
         master_address: Of Mooncake's master; empty for the other engine.
         stop: Ends the client, and with the owner's the plane.
+        master: That master's process, where this session owns it.
     """
 
     def __init__(
-        self, client: Any, actors: list[Any], master_address: str, stop: Callable[[], None]
+        self,
+        client: Any,
+        actors: list[Any],
+        master_address: str,
+        stop: Callable[[], None],
+        master: mooncake.Master | None = None,
     ) -> None:
         self.client = client
         self._actors = actors
         self._master_address = master_address
         self._stop = stop
+        self._master = master
         self._closed = threading.Event()
         self._looked = time.monotonic()
 
@@ -105,3 +112,15 @@ class Session:
         if not self._closed.is_set():
             self._closed.set()
             self._stop()
+
+    def kill_controller(self) -> None:
+        """End the controller as a crash would."""
+        ray.kill(self._actors[0])
+
+    def kill_storage(self) -> None:
+        """End a storage unit as a crash would; Mooncake's master, without which no row is found."""
+        if self._master is None:
+            ray.kill(self._actors[1])
+        elif (process := self._master.process) is not None:
+            process.kill()
+            process.wait(_PING_S)
