@@ -108,13 +108,18 @@ class Partition:
         self,
         task: str = "train",
         fields: Sequence[str] = ("x",),
-        batch_size: int = 64,
+        batch_size: int | None = None,
         *,
         blocking: bool = False,
         timeout_s: float | None = None,
         dp_rank: int | None = None,
     ) -> BatchMeta:
-        """``claim_meta``, not blocking unless asked; ids twice in one claim are a violation."""
+        """``claim_meta``, not blocking unless asked; ids twice in one claim are a violation.
+
+        Asks for as many rows as the check has put: whether a plane serves a claim of more than are
+        ready is for CLAIM-04 to judge.
+        """
+        batch_size = batch_size or max(1, len(self._ids))
         meta = _meta(
             self.client.claim_meta(
                 partition_id=self.id,
@@ -133,7 +138,7 @@ class Partition:
         return meta
 
     def claim_all(
-        self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 64
+        self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
     ) -> list[str]:
         """Claim until nothing is ready; the ids in the order they came."""
         claimed: list[str] = []
@@ -172,7 +177,7 @@ class Partition:
         """No trace of ``ids``: not readable, not claimable by a task that never claimed."""
         for sample_id in ids:
             expect_unreadable(partial(self.get, [sample_id], field), sample_id, field)
-        claimed = set(self.claim("prev_lp", [field]).sample_ids) & set(ids)
+        claimed = set(self.claim_all("prev_lp", [field])) & set(ids)
         expect(not claimed, f"none of {list(ids)} to be claimable", f"claimed {sorted(claimed)}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 HOSTILE = {
-    "segfaulting_get": ("get_samples", "CRASH", "SIGSEGV"),
+    "segfaulting_get": ("get_", "CRASH", "SIGSEGV"),
     "exiting_put": ("put_samples", "CRASH", "exited with status 3"),
     "sleeping_claim": ("claim_meta", "TIMEOUT", "did not return"),
 }

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import psutil
@@ -77,11 +78,12 @@ def column(*values: float) -> TensorDict:
 
 def masters() -> list[psutil.Process]:
     """Mooncake's masters that this process started."""
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.name().startswith("mooncake_mast")
-    ]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.name().startswith("mooncake_mast"):
+                found.append(process)
+    return found
 
 
 class TestRunningPlane:
@@ -160,36 +162,35 @@ def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
     ray_session: RaySession, engine: str, victim: str
 ) -> None:
     assert ray_session is not None
-    first = TransferQueueClient(CONFIGS[engine])
-    first.register_partition("train", ["x"], 2, ["train"])
-    first.put_samples(["a", "b"], "train", column(1.0, 2.0))
-    getattr(first.control(), victim)()
-    with pytest.raises(PlaneUnavailable):
-        first.claim_meta("train", "train", ["x"], 3, timeout_s=60.0)
-    with pytest.raises(PlaneUnavailable):
-        first.clear_samples(["a"], "train")
-    first.close()
-    second = TransferQueueClient(CONFIGS[engine])
-    with pytest.raises(UnknownPartition):
+    with closing(TransferQueueClient(CONFIGS[engine])) as first:
+        first.register_partition("train", ["x"], 2, ["train"])
+        first.put_samples(["a", "b"], "train", column(1.0, 2.0))
+        getattr(first.control(), victim)()
+        with pytest.raises(PlaneUnavailable):
+            first.claim_meta("train", "train", ["x"], 3, timeout_s=60.0)
+        with pytest.raises(PlaneUnavailable):
+            first.clear_samples(["a"], "train")
+    with (
+        closing(TransferQueueClient(CONFIGS[engine])) as second,
+        pytest.raises(UnknownPartition),
+    ):
         second.claim_meta("train", "train", ["x"], 1, blocking=False)
-    second.close()
 
 
 @needs_mooncake
 def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_session: RaySession) -> None:
     assert ray_session is not None
     stranger = mooncake.start_master()
-    client = TransferQueueClient(CONFIGS["mooncake"])
-    ports = [
-        {link.laddr.port for link in master.net_connections() if link.status == psutil.CONN_LISTEN}
-        for master in masters()
-    ]
-    client.close()
-    left = masters()
+    with closing(TransferQueueClient(CONFIGS["mooncake"])):
+        ports = [
+            {link.laddr.port for link in master.net_connections() if link.status == "LISTEN"}
+            for master in masters()
+        ]
+    left = [master.ppid() for master in masters()]
     stranger.stop()
     assert len(ports) == 2
     assert not ports[0] & ports[1]
-    assert [master.ppid() for master in left] == [stranger.guard.pid]
+    assert left == [stranger.guard.pid]
     assert masters() == []
 
 
@@ -232,12 +233,11 @@ def test_two_planes_on_one_machine_leave_each_other_alone(
         stdout=subprocess.PIPE,
         text=True,
     )
-    mine = TransferQueueClient(CONFIGS[engine])
-    assert other.stdout is not None
-    assert other.stdout.readline() == "up\n"
-    mine.put_samples(["a"], "train", column(1.0))
-    assert mine.get_samples(["a"], "train", ["x"])["x"].tolist() == [1.0]
-    mine.close()
+    with closing(TransferQueueClient(CONFIGS[engine])) as mine:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "up\n"
+        mine.put_samples(["a"], "train", column(1.0))
+        assert mine.get_samples(["a"], "train", ["x"])["x"].tolist() == [1.0]
     out, _ = other.communicate("\n", timeout=120)
     assert out == "2.0\n"
     assert other.returncode == 0

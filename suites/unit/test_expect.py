@@ -68,11 +68,20 @@ def test_a_row_equals_its_copy(row: torch.Tensor) -> None:
         (torch.arange(12).reshape(3, 4).t(), torch.arange(12).reshape(3, 4).t().contiguous()),
         (torch.arange(8)[::2], torch.tensor([0, 2, 4, 6])),
         (torch.tensor(7).expand(3), torch.tensor([7, 7, 7])),
+        (torch.arange(3.0).reshape(1, 3).t()[1], torch.tensor([1.0])),
         (torch.ones(2, requires_grad=True), torch.ones(2)),
         (torch.tensor([1 + 2j]).conj(), torch.tensor([1 - 2j])),
         (torch.tensor([1 + 2j]).conj().imag, torch.tensor([-2.0])),
     ],
-    ids=["transposed", "strided", "expanded", "with grad", "conjugated", "negated"],
+    ids=[
+        "transposed",
+        "strided",
+        "expanded",
+        "one of a stride",
+        "with grad",
+        "conjugated",
+        "negated",
+    ],
 )
 def test_rows_compare_by_value_not_by_memory(got: torch.Tensor, want: torch.Tensor) -> None:
     assert row_difference(got, want) is None

@@ -79,9 +79,15 @@ def judged(
     return result
 
 
+def came_to(row: Requirement, outcome: Outcome) -> RequirementResult:
+    """A requirement's result; it names a check where one ran."""
+    idle = outcome in {Outcome.NOT_TESTED, Outcome.NOT_APPLICABLE}
+    return RequirementResult(row.id, outcome, "why", [] if idle else [planned(row).id])
+
+
 def concluded(*results: tuple[Requirement, Outcome], **options: bool) -> Conclusion:
     rows = {row.id: row for row, _ in results}
-    judged = [RequirementResult(row.id, outcome, "why") for row, outcome in results]
+    judged = [came_to(row, outcome) for row, outcome in results]
     return conclude(rows, judged, **{"complete": True} | options)  # type: ignore[arg-type]
 
 
@@ -139,8 +145,11 @@ def test_the_worst_check_decides_and_gives_the_reason(first: Outcome, second: Ou
     checks = {planned(MUST, "a"): first, planned(MUST, "b"): second}
     result = judged(MUST, checks)
     assert result.outcome is max(first, second, key=SEVERITY.index)
-    expected = {Outcome.PASS: "", Outcome.WARN: "a blemish"}
-    assert result.reason == expected.get(result.outcome, result.outcome.lower())
+    said = {Outcome.PASS: "", Outcome.WARN: "a blemish"}
+    reason, _, tally = result.reason.partition(" (")
+    assert reason == said.get(result.outcome, result.outcome.lower())
+    like = [first, second].count(result.outcome)
+    assert tally == (f"{like} of 2 checks)" if reason else "")
 
 
 def test_the_reason_is_the_first_broken_checks_evidence() -> None:
@@ -151,7 +160,7 @@ def test_the_reason_is_the_first_broken_checks_evidence() -> None:
         for check, outcome in zip(checks, outcomes, strict=True)
     }
     (result,) = judge({MUST.id: MUST}, checks, results, "unit", {})
-    assert result.reason == f"evidence of {checks[1].id}"
+    assert result.reason == f"evidence of {checks[1].id} (2 of 3 checks)"
 
 
 @pytest.mark.parametrize("others", [[], [Outcome.PASS], [Outcome.WARN, Outcome.PASS]])
@@ -338,7 +347,7 @@ def test_a_partial_run_is_never_certified(outcome: Outcome) -> None:
 
 
 def test_a_waiver_that_does_not_hold_is_never_certified() -> None:
-    results = [RequirementResult(MUST.id, Outcome.PASS)]
+    results = [came_to(MUST, Outcome.PASS)]
     conclusion = conclude({MUST.id: MUST}, results, complete=True, problems=["waiver is stale"])
     assert conclusion.verdict is Verdict.NOT_CERTIFIED
     assert conclusion.reasons == ["waiver is stale"]
@@ -381,7 +390,7 @@ results_of_requirements = st.dictionaries(
 
 def verdict_on(outcomes: Mapping[str, Outcome], complete: bool, allowed: bool) -> Conclusion:
     rows = {row.id: row for row in [*ROWS, MUST]}
-    results = [RequirementResult(name, outcome, "why") for name, outcome in outcomes.items()]
+    results = [came_to(rows[name], outcome) for name, outcome in outcomes.items()]
     return conclude(rows, results, complete=complete, allow_deviations=allowed)
 
 

@@ -62,11 +62,12 @@ class Master:
     def process(self) -> psutil.Process | None:
         """The master itself; ``None`` once it is gone."""
         try:
-            children = psutil.Process(self.guard.pid).children()
+            for child in psutil.Process(self.guard.pid).children():
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    return child
         except psutil.NoSuchProcess:
-            return None
-        running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-        return running[0] if running else None
+            pass
+        return None
 
     def stop(self) -> None:
         """End it and wait until it is gone. Idempotent."""

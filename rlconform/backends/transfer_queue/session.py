@@ -13,6 +13,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import ray
@@ -79,6 +81,8 @@ class Session:
                 except TimeoutError as error:
                     if future.done():
                         raise PlaneUnavailable(f"TransferQueue gave up: {error}") from error
+                except CancelledError as error:
+                    raise ClientClosed("this client was closed during the call") from error
                 self.check_open()
                 self.check_alive()
                 if time.monotonic() > end:
@@ -111,6 +115,10 @@ class Session:
         """Close the client, and with the owner's the plane. Idempotent."""
         if not self._closed.is_set():
             self._closed.set()
+            # The package must not be closed under its own calls: it frees what they work on.
+            ended = asyncio.run_coroutine_threadsafe(_cancel_calls(), self.client._loop)
+            with suppress(TimeoutError):
+                ended.result(_LOOK_S)
             self._stop()
 
     def kill_controller(self) -> None:
@@ -123,4 +131,11 @@ class Session:
             ray.kill(self._actors[1])
         elif (process := self._master.process) is not None:
             process.kill()
-            process.wait(_PING_S)
+
+
+async def _cancel_calls() -> None:
+    """Cancel all calls on this loop and wait until they have let go."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)

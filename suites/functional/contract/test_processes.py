@@ -44,7 +44,7 @@ def test_a_put_is_seen_as_a_whole(part: Partition, actors: Actors) -> None:
     seen = 0
     while True:
         over = producer.finished.is_set()
-        ids = part.claim("train", ["x"], 6).sample_ids
+        ids = part.claim("train", ["x"], 3).sample_ids
         if ids:
             seen += len(ids)
             part.expect_payload(ids, *fields)  # raises if a field isn't there yet
@@ -79,7 +79,7 @@ def test_two_processes_stamp_the_same_rows(part: Partition, actors: Actors) -> N
         for actor, key in zip(actors(2), keys, strict=True)
     ]
     together(calls, part.timeouts.check, "stamper")
-    came = tags_by_id(part.claim("train", batch_size=64))
+    came = tags_by_id(part.claim("train"))
     lost = [i for n, i in enumerate(ids) if came.get(i) != {"std": n, "reward": n}]
     expect(not lost, "both stamps on every row", f"{len(lost)} of {len(ids)} lost one: {lost[:4]}")
 

@@ -24,8 +24,8 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 def test_only_ready_rows_are_claimed(part: Partition) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:3], "y")
-    expect_ids(part.claim("train", ["x", "y"]), IDS[:3], "rows with both fields")
-    expect_equal(part.claim("prev_lp", ["z"]).sample_ids, [], "rows with a field nobody wrote")
+    expect_ids(part.claim("train", ["x", "y"], 3), IDS[:3], "rows with both fields")
+    expect_equal(part.claim_all("prev_lp", ["z"]), [], "rows with a field nobody wrote")
 
 
 @requirement("CLAIM-01")
@@ -40,7 +40,7 @@ def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
     ids = [f"r{i}" for i in range(20)]
     part.put_payload(ids)
     expect_equal(Counter(part.claim_all(batch_size=7)), Counter(ids), "claims by id")
-    expect_equal(part.claim().sample_ids, [], "rows left")
+    expect_equal(part.claim(batch_size=1).sample_ids, [], "rows left")
 
 
 @requirement("CLAIM-02")
@@ -119,16 +119,18 @@ def test_a_blocking_claim_times_out_having_claimed_nothing(part: Partition, read
         )
     else:
         raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
-    expect_ids(part.claim(batch_size=8), IDS[:ready], "rows still claimable after the timeout")
+    expect_equal(
+        sorted(part.claim_all()), sorted(IDS[:ready]), "rows still claimable after the timeout"
+    )
 
 
 @requirement("CLAIM-07")
 def test_the_last_field_makes_a_row_claimable_once(part: Partition) -> None:
     part.put_payload(IDS[:2], "x")
-    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "rows before their last field")
+    expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows before their last field")
     part.put_payload(IDS[:1], "y")
-    expect_ids(part.claim("train", ["x", "y"]), IDS[:1], "rows after it")
-    expect_equal(part.claim("train", ["x", "y"]).sample_ids, [], "rows claimed again")
+    expect_ids(part.claim("train", ["x", "y"], 1), IDS[:1], "rows after it")
+    expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
 
 
 @requirement("CLAIM-08")
@@ -137,7 +139,7 @@ def test_a_claimed_row_is_not_handed_out_again(part: Partition, field: str) -> N
     part.put_payload(IDS)
     part.claim("train")
     part.put_payload(IDS, field, version=1)
-    expect_equal(part.claim("train").sample_ids, [], "rows claimed again after a write")
+    expect_equal(part.claim_all("train"), [], "rows claimed again after a write")
 
 
 @requirement("CLAIM-09")
@@ -152,7 +154,7 @@ def test_claimed_rows_stay_readable(part: Partition) -> None:
 def test_cleared_rows_are_never_claimed(part: Partition) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:3])
-    expect_ids(part.claim("train"), IDS[3:], "rows that were not cleared")
+    expect_equal(sorted(part.claim_all()), sorted(IDS[3:]), "rows that were not cleared")
 
 
 @requirement("CLAIM-10")
@@ -170,10 +172,10 @@ def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
     churner = Background(churn, "the churner")
     while not churner.finished.is_set():
         gone = set(cleared)  # cleared before this claim began
-        ghosts = gone & set(part.claim("train", ["x"], 4).sample_ids)
+        ghosts = gone & set(part.claim("train", ["x"], 1).sample_ids)
         expect(not ghosts, "no row that was cleared before the claim", sorted(ghosts))
     churner.result(part.timeouts.operation)
-    expect_equal(part.claim("train").sample_ids, [], "rows claimable once all are cleared")
+    expect_equal(part.claim_all(), [], "rows claimable once all are cleared")
 
 
 @requirement("CLAIM-11")
@@ -223,6 +225,6 @@ def test_the_meta_says_where_it_comes_from(part: Partition) -> None:
 def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload([IDS[0], IDS[2], IDS[3]])
-    expect_ids(part.claim("train"), IDS[2:4], "rows of the one whole group")
+    expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
     part.put_payload([IDS[1], IDS[4]])
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
 from collections.abc import Callable
 
@@ -11,14 +11,20 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.certify.expect import (
+    ContractViolation,
     expect,
     expect_column,
     expect_equal,
-    expect_lookup_error,
     expect_rejection,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, batch_of, expect_ids, tags_by_id
+from rlconform.certify.partition import (
+    Partition,
+    batch_of,
+    expect_ids,
+    expect_unreadable,
+    tags_by_id,
+)
 from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -63,20 +69,24 @@ def test_a_slice_costs_what_its_copy_costs(part: Partition) -> None:
     rows, width = 16, 64 * 1024  # 1 MiB
     base = torch.empty(512 * rows, width, dtype=torch.uint8)  # 512 MiB, its pages never touched
     ids = [f"r{i}" for i in range(rows)]
-    contenders = {"slice": base[:rows], "copy": base[:rows].clone()}
-    costs: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(5):
-        for name, column in contenders.items():
-            started = time.perf_counter()
-            part.put(ids, x=column)
-            costs[name].append(time.perf_counter() - started)
-    sliced, copied = (statistics.median(costs[name]) for name in ("slice", "copy"))
-    timer_noise_s = 0.005
-    expect(
-        sliced <= 5 * copied + timer_noise_s,
-        f"putting a 1 MiB slice of 512 MiB within 5x of its copy ({copied * 1e3:.1f} ms)",
-        f"{sliced * 1e3:.1f} ms",
+    sliced, copied = base[:rows], base[:rows].clone()
+    # The fastest of several turns each: other load on the machine only ever adds to a time.
+    of_slice, of_copy = math.inf, math.inf
+    for _ in range(10):
+        of_slice = min(of_slice, _seconds(lambda: part.put(ids, x=sliced)))
+        of_copy = min(of_copy, _seconds(lambda: part.put(ids, x=copied)))
+        if of_slice <= 5 * of_copy:
+            return
+    raise ContractViolation(
+        f"putting a 1 MiB slice of 512 MiB within 5x of its copy ({of_copy * 1e3:.1f} ms)",
+        f"{of_slice * 1e3:.1f} ms",
     )
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
 
 
 @requirement("PUT-11")
@@ -90,10 +100,10 @@ def test_a_later_column_leaves_the_earlier_ones(part: Partition) -> None:
 def test_rows_without_a_field_stay_unproduced_for_it(part: Partition) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:1], "y")
-    expect_ids(part.claim("train", ["x", "y"]), IDS[:1], "rows that have both fields")
-    expect_lookup_error(lambda: part.get(IDS[1:2], "y"), "a field that this row was not given")
+    expect_ids(part.claim("train", ["x", "y"], 1), IDS[:1], "rows that have both fields")
+    expect_unreadable(lambda: part.get(IDS[1:2], "y"), IDS[1], "y")
     part.put_payload(IDS[1:], "y")
-    expect_ids(part.claim("train", ["x", "y"]), IDS[1:], "rows that got the field later")
+    expect_ids(part.claim("train", ["x", "y"], 2), IDS[1:], "rows that got the field later")
     part.expect_payload(IDS, "x", "y")
 
 
@@ -183,7 +193,7 @@ def test_a_failed_put_leaves_nothing(
     part.expect_absent(IDS)
     expect(part.consumed("train"), "every row still consumed", "a row of the failed put counted")
     part.put_payload(IDS, "z")
-    left = {i: tags for i, tags in _tags_of(part.claim("train", ["z"])).items() if "v" in tags}
+    left = {i: tags for i, tags in _tags_of(part.claim("train", ["z"], 3)).items() if "v" in tags}
     expect(not left, "no tag of the failed put", left)
 
 
@@ -204,7 +214,7 @@ def test_tags_alone_are_accepted(part: Partition) -> None:
 def test_an_empty_put_does_nothing(part: Partition, kind: str) -> None:
     meta = part.put([], x=torch.zeros(0, 4)) if kind == "fields" else part.put([], [])
     expect_equal(meta.sample_ids, [], "sample_ids of an empty put")
-    expect_equal(part.claim("train").sample_ids, [], "rows claimable after it")
+    expect_equal(part.claim_all(), [], "rows claimable after it")
 
 
 @requirement("PUT-19")

@@ -19,7 +19,7 @@ def test_true_once_every_task_has_every_row(part: Partition) -> None:
     part.put_payload(IDS)
     part.claim("train", batch_size=2)
     expect_status(part, False, "with a row unclaimed")
-    part.claim("train")
+    part.claim("train", batch_size=1)
     expect_status(part, True, "with every row claimed")
     expect_status(part, False, "for a second task that claimed nothing", "train", "prev_lp")
     part.claim("prev_lp")
@@ -70,5 +70,5 @@ def test_cleared_rows_do_not_count(part: Partition) -> None:
 def test_rows_with_tags_only_do_not_count(part: Partition) -> None:
     part.put_payload(IDS)
     part.put(["tags_only"], [{"std": 0.0}])
-    part.claim("train")
+    part.claim_all()
     expect_status(part, True, "with every produced row claimed")

@@ -60,7 +60,7 @@ def test_no_row_is_claimed_before_its_tags(part: Partition) -> None:
     seen: dict[str, object] = {}
     while len(seen) < rounds:
         over = producer.finished.is_set()
-        meta = part.claim("train", ["x"], 4)
+        meta = part.claim("train", ["x"], 1)
         for sample_id, tags in (tags_by_id(meta) if meta.sample_ids else {}).items():
             seen[sample_id] = tags.get("weight_version")
         if over and not meta.sample_ids:
