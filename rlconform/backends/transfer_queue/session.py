@@ -106,7 +106,8 @@ class Session:
         except RayActorError as error:
             raise PlaneUnavailable("a process of TransferQueue is dead") from error
         except RayError as error:
-            raise PlaneUnavailable(f"Ray lost TransferQueue: {error}") from error
+            first_line = str(error).partition("\n")[0]
+            raise PlaneUnavailable(f"Ray lost TransferQueue: {first_line}") from error
         if self._master_address and not mooncake.is_up(self._master_address):
             raise PlaneUnavailable("Mooncake's master is dead")
         self._looked = time.monotonic()
