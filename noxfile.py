@@ -23,7 +23,7 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     session.install(*CONSTRAINTS, "-e", ".[dev,tq,mooncake]")
-    session.run("pytest", "suites/functional", *session.posargs)
+    session.run("pytest", "suites/functional", "-n", "2", "--dist", "loadfile", *session.posargs)
 
 
 @nox.session

@@ -23,6 +23,8 @@ import ray
 
 #: Logical CPUs: three actors of a plane, and as many of a check. They needn't exist.
 LOGICAL_CPUS = 16
+#: Characters of a folder below which Ray's sockets still have short enough paths.
+_LONGEST_HOME = 24
 _OBJECT_STORE_BYTES = 128 * 2**20
 
 #: What Ray would otherwise take from, or add to, its surroundings.
@@ -76,7 +78,8 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS) -> RaySession:
     if ray.is_initialized():
         return RaySession()
     # Sockets lie in this folder and a socket's path ends at 107 bytes: keep it short.
-    folder = tempfile.mkdtemp(prefix="rl", dir="/tmp")
+    home = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
     session = RaySession(folder, _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None}))
     atexit.register(session.close)
     ray.init(

@@ -6,6 +6,7 @@ its rows must have the dtype, the shape and the bytes that were put.
 
 from __future__ import annotations
 
+import struct
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,13 +45,7 @@ def expect_equal(came: Any, expected: Any, what: str) -> None:
 
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
     """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes."""
-    leaf = leaf_of(batch, field)
-    try:
-        came = rows_of(leaf)
-    except TypeError as error:
-        raise ContractViolation(
-            f"{field!r} as a tensor column", f"a {type(leaf).__name__}"
-        ) from error
+    came = rows_in(batch, field)
     expect(len(came) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(came)} rows")
     for index, (got, want) in enumerate(zip(came, rows, strict=True)):
         if difference := row_difference(got, want):
@@ -73,6 +68,17 @@ def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> 
         )
 
 
+def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
+    """The rows of the tensor column ``field``, or a violation that tells what came instead."""
+    leaf = leaf_of(batch, field)
+    try:
+        return rows_of(leaf)
+    except TypeError as error:
+        raise ContractViolation(
+            f"{field!r} as a tensor column", f"a {type(leaf).__name__} ({error})"
+        ) from error
+
+
 def leaf_of(batch: TensorDictBase, field: str) -> Any:
     """The leaf ``field`` as stored, or a violation that tells which fields came."""
     names = list(batch.keys())
@@ -87,14 +93,31 @@ def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | N
     if got.shape != want.shape:
         return f"of shape {tuple(want.shape)}", str(tuple(got.shape))
     if not torch.equal(as_bytes(got), as_bytes(want)):
-        return f"= {show_row(want)}", show_row(got)
+        expected, came = show_row(want), show_row(got)
+        if expected == came:  # they differ behind what is shown, or in bits that print alike
+            expected, came = _first_difference(want, got)
+        return f"= {expected}", came
     return None
+
+
+def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
+    """The first element that differs in each row, with its bytes."""
+    size = want.element_size()
+    rows = [as_bytes(row).reshape(-1, size) for row in (want, got)]
+    at = int((rows[0] != rows[1]).any(dim=1).nonzero()[0])
+    values = (row.reshape(-1)[at].item() for row in (want, got))
+    shown = [
+        f"{value} (bytes {bytes(row[at].tolist()).hex()}) at element {at}"
+        for value, row in zip(values, rows, strict=True)
+    ]
+    return shown[0], shown[1]
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's bytes, flat uint8; NaN payloads and signed zeros included."""
-    # a flat copy first: view(uint8) needs one dense dimension
-    return tensor.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
+    # a copy first: view(uint8) needs stride 1, which contiguous() doesn't give one element
+    return plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def show_row(row: torch.Tensor) -> str:
@@ -112,8 +135,8 @@ def same_object(got: Any, want: Any) -> bool:
         return isinstance(got, torch.Tensor) and row_difference(got, want) is None
     if isinstance(want, dict):
         return (
-            isinstance(got, dict)
-            and got.keys() == want.keys()
+            type(got) is type(want)
+            and {(type(key), key) for key in got} == {(type(key), key) for key in want}
             and all(same_object(got[key], want[key]) for key in want)
         )
     if isinstance(want, list | tuple):
@@ -122,6 +145,8 @@ def same_object(got: Any, want: Any) -> bool:
             and len(got) == len(want)
             and all(same_object(a, b) for a, b in zip(got, want, strict=True))
         )
+    if type(want) is float:
+        return type(got) is float and struct.pack("<d", got) == struct.pack("<d", want)
     return type(got) is type(want) and bool(got == want)
 
 
@@ -133,6 +158,8 @@ def expect_rejection(
     """``call`` must raise. An error outside ``kinds`` is a blemish, data is a violation."""
     try:
         came = call()
+    except ContractViolation:
+        raise  # it came back with an answer that is wrong, or not at all: it did not reject
     except Exception as error:  # noqa: BLE001 - a plane may raise anything; the type is judged here
         if not isinstance(error, kinds):
             names = (

@@ -39,10 +39,17 @@ def random_rows(
 ) -> list[torch.Tensor]:
     """Rows of random bits in ``dtype``, one for each shape; bools are 0 or 1.
 
-    Floating rows hold NaNs with payloads, infinities and negative zeros as they fall.
+    Of real floating rows of several values, each ends in a value that gets lost easily: a NaN with
+    a payload, minus zero, infinity, in turn.
     """
     generator = torch.Generator().manual_seed(seed)
-    return [random_bits(dtype, shape, generator) for shape in shapes]
+    rows = [random_bits(dtype, shape, generator) for shape in shapes]
+    if dtype.is_floating_point and dtype.itemsize > 1:
+        odd = torch.tensor([float("nan"), -0.0, float("inf")], dtype=dtype)
+        odd.view(torch.uint8)[0] |= 1
+        for index, row in enumerate(row for row in rows if row.numel() > 1):
+            row.view(-1)[-1] = odd[index % len(odd)]
+    return rows
 
 
 def random_bits(

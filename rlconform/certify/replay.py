@@ -93,4 +93,5 @@ def render_script(
 
 
 def _in_docstring(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"""', "'''")
+    escaped = text.replace("\\", "\\\\").replace('"""', "'''")
+    return "".join(char if char >= " " or char == "\n" else repr(char)[1:-1] for char in escaped)

@@ -139,11 +139,13 @@ def _junit(run: Run) -> ElementTree.Element:
     results = run.results.values()
     suite = ElementTree.Element(
         "testsuite",
-        name=f"rlconform {run.target.get('name', '')}",
+        name=_xml_text(f"rlconform {run.target.get('name', '')}"),
         tests=str(len(run.plan)),
         failures=str(sum(result.outcome in broken for result in results)),
         errors=str(sum(result.outcome is Outcome.SUITE_ERROR for result in results)),
-        skipped=str(len(run.plan) - len(run.results)),
+        skipped=str(
+            len(run.plan) - sum(result.outcome is not Outcome.NOT_TESTED for result in results)
+        ),
         time=f"{run.seconds:.3f}",
     )
     for check in run.plan:
@@ -152,7 +154,9 @@ def _junit(run: Run) -> ElementTree.Element:
         )
         result = run.results.get(check.id)
         if result is None:
-            ElementTree.SubElement(case, "skipped", message=check.left_out or "did not run")
+            ElementTree.SubElement(
+                case, "skipped", message=_xml_text(check.left_out or "did not run")
+            )
         else:
             _junit_result(case, result)
     return suite

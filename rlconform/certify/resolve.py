@@ -74,7 +74,7 @@ def open_target(
 
 def known_targets() -> list[str]:
     """Names that need no module path: built in, then from entry points."""
-    return [*BUILTIN, *sorted(_entry_points())]
+    return list(dict.fromkeys([*BUILTIN, *sorted(_entry_points())]))
 
 
 def _entry_points() -> dict[str, str]:
@@ -87,7 +87,7 @@ def _load(path: str, spec: str) -> object:
         close = difflib.get_close_matches(spec, known_targets(), n=1)
         raise TargetError(
             f"unknown target {spec!r}"
-            + (f", did you mean {close[0]!r}?" if close else "")
+            + (f", did you mean {close[0]!r}?" if close else ".")
             + f" Known: {', '.join(known_targets())}; or name one as module:attribute"
         )
     if os.getcwd() not in sys.path:

@@ -11,6 +11,10 @@ from tensordict import TensorDictBase
 
 from rlconform.wire import classify_leaf, object_rows
 
+#: What a meta holds.
+META_FIELDS = (
+    "partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "extra_info", "tags",
+)  # fmt: skip
 #: Larger tensors are written as zeros of the same dtype and shape.
 MAX_LITERAL = 256
 
@@ -34,7 +38,7 @@ def call_source(
 
 def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
     """Python source that makes ``value`` again, or the name of the earlier result that it is."""
-    if results and id(value) in results and value is not None:
+    if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
     if isinstance(value, torch.Tensor):
         return _tensor(value)
@@ -45,9 +49,13 @@ def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
         return literal(value.tolist())
     if isinstance(value, list):
         return f"[{', '.join(literal(item) for item in value)}]"
+    if isinstance(value, tuple):
+        return f"({''.join(f'{literal(item)}, ' for item in value)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {literal(held)}' for key, held in value.items())}}}"
     if hasattr(value, "sample_ids"):
-        named = ", ".join(f"{name}={literal(held)}" for name, held in vars(value).items())
-        return f"SimpleNamespace({named})"
+        held = ((name, getattr(value, name)) for name in META_FIELDS if hasattr(value, name))
+        return f"SimpleNamespace({', '.join(f'{name}={literal(item)}' for name, item in held)})"
     return repr(value)
 
 
@@ -59,9 +67,11 @@ def _leaf(batch: TensorDictBase, key: str) -> str:
         return literal(leaf)
     if kind != "object":
         return literal(leaf)
-    values = ", ".join(
-        f"NonTensorData({literal(item)})" for item in object_rows(leaf, batch.batch_size[0])
-    )
+    try:
+        rows = object_rows(leaf, batch.batch_size.numel())
+    except ValueError:  # a column that doesn't fit its batch: the plane is to refuse it
+        return repr(leaf.data)
+    values = ", ".join(f"NonTensorData({literal(item)})" for item in rows)
     return f"NonTensorStack({values})"
 
 
@@ -74,4 +84,10 @@ def _tensor(value: torch.Tensor) -> str:
         return f"{_tensor(value.to_dense())}.to_sparse()"
     if value.numel() == 0 or value.numel() > MAX_LITERAL:
         return f"torch.zeros({tuple(value.shape)}, dtype={value.dtype})"
+    if value.is_complex() or (value.is_floating_point() and value.double().isnan().any()):
+        # only bytes say which NaN it is, and a complex one has no literal
+        plain = value.resolve_conj().resolve_neg().reshape(-1)
+        raw = plain.clone(memory_format=torch.contiguous_format).view(torch.uint8).tolist()
+        source = f"torch.tensor({raw}, dtype=torch.uint8).view({value.dtype})"
+        return f"{source}.reshape({tuple(value.shape)})"
     return f"torch.tensor({value.tolist()}, dtype={value.dtype})"

@@ -34,6 +34,11 @@ class Background:
             self.seconds = time.monotonic() - started
             self.finished.set()
 
+    @property
+    def failed(self) -> bool:
+        """Whether the call came back with an error."""
+        return self._error is not None
+
     def result(self, timeout_s: float) -> Any:
         """What the call returned or raised; a violation if it isn't back after ``timeout_s``."""
         if not self.finished.wait(timeout_s):
@@ -51,4 +56,9 @@ def together(calls: Sequence[Callable[[], Any]], timeout_s: float, what: str = "
     running = [Background(call, f"{what} {i}", gate) for i, call in enumerate(calls)]
     gate.set()
     deadline = time.monotonic() + timeout_s
+    for call in running:
+        call.finished.wait(max(0.0, deadline - time.monotonic()))
+    for call in running:  # what one call raised tells more than that another waits for it
+        if call.failed:
+            call.result(0.0)
     return [call.result(max(0.0, deadline - time.monotonic())) for call in running]

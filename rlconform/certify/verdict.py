@@ -90,11 +90,14 @@ def _judge_one(
     ids = [result.id for result in ran]
     if not applicable:
         if not planned:
-            reason = _undeclared(requirement.capability, capabilities) or "no check for it exists"
-            outcome = Outcome.NOT_APPLICABLE if requirement.capability else Outcome.NOT_TESTED
-            return RequirementResult(requirement.id, outcome, reason)
+            return _without_a_check(requirement, capabilities)
+        probed = [results[check.id] for check in planned if check.id in results]
+        ours = [result for result in probed if result.outcome is Outcome.SUITE_ERROR]
+        if ours:
+            reason = _reason_of(ours[0])
+            return RequirementResult(requirement.id, Outcome.SUITE_ERROR, reason, [ours[0].id])
         return RequirementResult(
-            requirement.id, Outcome.NOT_APPLICABLE, _probe_says(planned, results, capabilities)
+            requirement.id, Outcome.NOT_APPLICABLE, _probe_says(planned, probed, capabilities)
         )
     missing = [check for check in applicable if check.id not in results]
     outcomes = [_outcome_of(result) for result in ran] + [Outcome.NOT_TESTED for _ in missing]
@@ -112,6 +115,16 @@ def _judge_one(
     return RequirementResult(requirement.id, outcome, reason, ids)
 
 
+def _without_a_check(
+    requirement: Requirement, capabilities: Mapping[str, bool | str]
+) -> RequirementResult:
+    needs = requirement.capability
+    if needs and not any(capabilities.get(name) is True for name in needs):
+        reason = _undeclared(needs, capabilities)
+        return RequirementResult(requirement.id, Outcome.NOT_APPLICABLE, reason)
+    return RequirementResult(requirement.id, Outcome.NOT_TESTED, "no check for it exists")
+
+
 def _outcome_of(result: CheckResult) -> Outcome:
     return Outcome.WARN if result.outcome is Outcome.PASS and result.warnings else result.outcome
 
@@ -127,12 +140,11 @@ def _undeclared(names: Iterable[str], capabilities: Mapping[str, bool | str]) ->
 
 def _probe_says(
     planned: list[PlannedCheck],
-    results: Mapping[str, CheckResult],
+    probed: list[CheckResult],
     capabilities: Mapping[str, bool | str],
 ) -> str:
     needs = _undeclared(dict.fromkeys(check.capability for check in planned), capabilities)
-    probed = [results[check.id] for check in planned if check.id in results]
-    if not probed:
+    if len(probed) < len(planned):
         return needs
     match worst([result.outcome for result in probed]):
         case Outcome.PASS:

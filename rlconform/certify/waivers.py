@@ -40,11 +40,16 @@ def load_waivers(path: Path) -> list[Waiver]:
         ConfigError: The file can't be read, or a waiver lacks a key or holds a wrong one.
     """
     try:
-        rows = tomllib.loads(path.read_text("utf-8")).get("waiver", [])
+        loaded = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
+    if unknown := loaded.keys() - {"waiver"}:
+        raise ConfigError(f"{path}: unknown {', '.join(sorted(unknown))}: write [[waiver]]")
+    rows = loaded.get("waiver", [])
+    if not isinstance(rows, list):
+        raise ConfigError(f"{path}: [waiver] is one table: write [[waiver]]")
     return [_parse(path, row) for row in rows]
 
 
@@ -79,11 +84,11 @@ def _parse(path: Path, row: dict[str, Any]) -> Waiver:
     if row.keys() != names:
         wrong = ", ".join(sorted(row.keys() ^ names))
         raise ConfigError(f"{path}: waiver {row.get('id', '?')}: missing or unknown keys: {wrong}")
-    if not isinstance(row["expires"], date):
+    if type(row["expires"]) is not date:  # a datetime is a date too, but compares with none
         raise ConfigError(f"{path}: waiver {row['id']}: expires must be a date such as 2027-03-01")
-    empty = [name for name in ("id", "reason", "issue", "match") if not str(row[name]).strip()]
-    if empty:
-        raise ConfigError(f"{path}: waiver {row['id']}: {', '.join(empty)} must not be empty")
+    for name in ("id", "reason", "issue", "match"):
+        if not isinstance(row[name], str) or not row[name].strip():
+            raise ConfigError(f"{path}: waiver {row['id']}: {name} must not be empty, and is text")
     try:
         re.compile(row["match"])
     except re.error as error:

@@ -58,8 +58,15 @@ class KVBatchMeta:
         return len(self.sample_ids)
 
     def subset(self, indices: Iterable[int]) -> KVBatchMeta:
-        """The rows at ``indices``, in that order; one may repeat. ``IndexError`` outside."""
+        """The rows at ``indices``, in that order; one may repeat.
+
+        Raises:
+            IndexError: A row that isn't there.
+            TypeError: A mask of booleans, which would be read as rows 0 and 1.
+        """
         chosen = list(indices)
+        if any(isinstance(index, bool) for index in chosen):
+            raise TypeError("KVBatchMeta.subset takes row numbers, not a mask of booleans")
         return self._with_rows(
             [self.sample_ids[i] for i in chosen],
             None if self.sequence_lengths is None else [self.sequence_lengths[i] for i in chosen],

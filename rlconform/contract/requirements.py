@@ -115,6 +115,10 @@ def _parse(row: dict[str, Any]) -> Requirement:
         key: tuple(value) if isinstance(value, list) else value
         for key, value in (_OPTIONAL | row).items()
     }
+    for key, default in _OPTIONAL.items():
+        if type(filled[key]) is not type(default):
+            kind = "a list" if default == () else "text"
+            raise ConfigError(f"requirements.toml: {name}.{key} must be {kind}")
     for key, allowed in _ALLOWED.items():
         values = filled[key] if isinstance(filled[key], tuple) else (filled[key],)
         if wrong := [value for value in values if value not in allowed]:

@@ -111,9 +111,9 @@ class Target:
         _one_of("isolation", self.isolation, ISOLATIONS)
         for name, declared in self.capabilities.items():
             _one_of("capability", name, CAPABILITIES)
-            if declared is False:
+            if declared is not True and not (isinstance(declared, str) and declared.strip()):
                 raise ValueError(
-                    f"capability {name!r} is False: say why in a sentence instead, "
+                    f"capability {name!r} is {declared!r}: True, or a sentence that says why not; "
                     f"it stands in the report beside each row that does not apply"
                 )
 

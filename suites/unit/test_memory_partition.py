@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -281,5 +283,13 @@ def test_clients_attach_to_the_newest_plane_that_is_open() -> None:
     second.close()
     assert MemoryClient(bootstrap=False).get_samples(["first"], "p", ["x"]) is not None
     first.close()
-    with pytest.raises(ConnectionError):
-        MemoryClient(bootstrap=False)
+
+
+def test_there_is_nothing_to_attach_to_where_no_plane_is_open() -> None:
+    # in a process of its own: other tests keep planes open in this one
+    script = "from rlconform.backends.memory import MemoryClient; MemoryClient(bootstrap=False)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "PlaneUnavailable" in done.stderr

@@ -313,3 +313,9 @@ def test_joining_is_associative(metas: list[KVBatchMeta]) -> None:
     assert at_once == first.concat(second).concat(third)
     assert at_once == first.concat(second.concat(third))
     assert at_once.size == sum(meta.size for meta in metas)
+
+
+def test_a_mask_of_booleans_is_no_list_of_rows() -> None:
+    meta = KVBatchMeta(partition_id="p", task_name=None, sample_ids=["a", "b", "c"])
+    with pytest.raises(TypeError, match="mask"):
+        meta.subset([True, False, True])

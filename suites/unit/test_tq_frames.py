@@ -169,11 +169,14 @@ OBJECTS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", OBJECTS, ids=repr)
+@pytest.mark.parametrize("value", OBJECTS, ids=lambda value: type(value).__name__)
 def test_plain_data_comes_back_with_its_type(value: Any) -> None:
     got = codec.unpack(codec.pack(value))
     assert type(got) is type(value)
-    assert repr(got) == repr(value)
+    if isinstance(value, set | frozenset):  # the order of a set's repr is nobody's promise
+        assert got == value
+    else:
+        assert repr(got) == repr(value)  # tells -0.0 from 0.0 and the types of what is inside
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDict
 
+from rlconform.backends import arguments
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
-from rlconform.backends.memory import arguments
 from rlconform.backends.memory.cells import join_columns, split_columns
 from rlconform.backends.memory.partition import Partition
 from rlconform.backends.memory.plane import newest_plane, start_plane, stop_plane

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
+from rlconform.backends import arguments
 from rlconform.backends.config import DataPlaneConfig, TransferQueueConfig, parse_data_plane
-from rlconform.backends.memory import arguments
 from rlconform.contract import (
     BatchMeta,
     ConfigError,

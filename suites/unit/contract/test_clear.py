@@ -16,13 +16,13 @@ from rlconform.certify.expect import (
     expect,
     expect_equal,
     row_difference,
+    rows_in,
     show_row,
 )
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, expect_ids, expect_unreadable, tags_by_id
 from rlconform.certify.payload import payload_row
 from rlconform.certify.together import Background
-from rlconform.wire import rows_of
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
@@ -195,17 +195,18 @@ def _expect_kept(part: Partition, sample_id: str) -> None:
             f"{type(error).__name__}: {error}",
         ) from error
     for field in ("x", "y"):
-        (row,) = rows_of(batch.get(field))
+        rows = rows_in(batch, field)
+        expect_equal(len(rows), 1, f"rows of {field} for one id")
         want = payload_row(part.id, sample_id, field)
-        if row_difference(row, want):
+        if row_difference(rows[0], want):
             raise ContractViolation(
-                f"{field} of {sample_id!r} to be its own bytes", f"bytes of {show_row(row)}"
+                f"{field} of {sample_id!r} to be its own bytes", f"bytes of {show_row(rows[0])}"
             )
 
 
 def _expect_own_rows(part: Partition, ids: list[str], batch: TensorDictBase) -> None:
     """Whatever row came is one that was asked for; that none is missing is for GET-06 to judge."""
     own = [payload_row(part.id, sample_id, "x") for sample_id in ids]
-    for row in rows_of(batch.get("x")) if "x" in batch.keys() else ():  # noqa: SIM118
+    for row in rows_in(batch, "x") if "x" in batch.keys() else ():  # noqa: SIM118
         if all(row_difference(row, want) for want in own):
             raise ContractViolation(f"x of {ids}, or an error", f"bytes of {show_row(row)}")

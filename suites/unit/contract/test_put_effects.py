@@ -44,7 +44,9 @@ def test_changing_the_callers_tensor_changes_nothing_stored(part: Partition) -> 
 @requirement("PUT-09")
 def test_changing_what_get_returned_changes_nothing_stored(part: Partition) -> None:
     part.put(IDS, x=torch.zeros(3, 4))
-    leaf = part.get(IDS, "x").get("x")
+    batch = part.get(IDS, "x")
+    expect_column(batch, "x", [torch.zeros(4)] * 3)
+    leaf = batch.get("x")
     (leaf.values() if leaf.is_nested else leaf).fill_(9)
     part.expect_rows(IDS, x=[torch.zeros(4)] * 3)
 
@@ -72,12 +74,11 @@ def test_a_slice_costs_what_its_copy_costs(part: Partition) -> None:
     sliced, copied = base[:rows], base[:rows].clone()
     # The fastest of several turns each: other load on the machine only ever adds to a time.
     of_slice, of_copy = math.inf, math.inf
-    for _ in range(10):
+    for _ in range(8):
         of_slice = min(of_slice, _seconds(lambda: part.put(ids, x=sliced)))
         of_copy = min(of_copy, _seconds(lambda: part.put(ids, x=copied)))
-        if of_slice <= 5 * of_copy:
-            return
-    raise ContractViolation(
+    expect(
+        of_slice <= 5 * of_copy,
         f"putting a 1 MiB slice of 512 MiB within 5x of its copy ({of_copy * 1e3:.1f} ms)",
         f"{of_slice * 1e3:.1f} ms",
     )
@@ -230,7 +231,9 @@ def test_rows_of_two_dtypes_are_never_cast(part: Partition) -> None:
     part.put(["int"], x=whole.reshape(1, 4))
     try:
         part.put(["float"], x=real.reshape(1, 4))
-    except (TypeError, ValueError, RuntimeError):
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
         part.expect_absent(["float"])
     else:
         part.expect_rows(["float"], x=[real])
@@ -242,7 +245,9 @@ def _expect_not_cast(part: Partition, rows: list[torch.Tensor]) -> None:
     """Reading both rows at once gives each as it was put, or is refused."""
     try:
         batch = part.get(["int", "float"], "x")
-    except (TypeError, ValueError, RuntimeError):
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - see above
         return
     expect_column(batch, "x", rows)
 
