@@ -19,7 +19,7 @@ from rlconform.contract.errors import (
     UnknownSample,
     UnknownTask,
 )
-from rlconform.contract.fields import DP_TRAIN_FIELDS, LP_SEED_FIELDS
+from rlconform.contract.fields import DP_TRAIN_FIELDS, LP_SEED_FIELDS, PER_TOKEN_FIELDS
 from rlconform.contract.meta import KVBatchMeta
 from rlconform.contract.requirements import CURRENT_SET, Requirement, load_requirements
 from rlconform.contract.target import (
@@ -39,6 +39,7 @@ __all__ = [
     "DP_TRAIN_FIELDS",
     "LEVELS",
     "LP_SEED_FIELDS",
+    "PER_TOKEN_FIELDS",
     "BatchMeta",
     "CapacityExceeded",
     "ClientClosed",

@@ -23,5 +23,17 @@ DP_TRAIN_FIELDS: tuple[str, ...] = (
     SAMPLE_MASK,
 )
 
+#: Columns that run over tokens, as far as they have a second dimension.
+PER_TOKEN_FIELDS: frozenset[str] = frozenset(
+    {
+        INPUT_IDS,
+        GENERATION_LOGPROBS,
+        PREV_LOGPROBS,
+        REFERENCE_POLICY_LOGPROBS,
+        ADVANTAGES,
+        TOKEN_MASK,
+    }
+)
+
 #: Columns that a logprob stage reads.
 LP_SEED_FIELDS: tuple[str, ...] = (INPUT_IDS, INPUT_LENGTHS, TOKEN_MASK, SAMPLE_MASK)

@@ -17,9 +17,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags
-from rlconform.contract.fields import INPUT_LENGTHS
+from rlconform.contract.fields import INPUT_LENGTHS, PER_TOKEN_FIELDS
 from rlconform.wire import (
-    PER_TOKEN_FIELDS,
     Layout,
     Lengths,
     classify_leaf,

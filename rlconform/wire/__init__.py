@@ -8,7 +8,7 @@
 Every copy is bit for bit. Nothing is dropped: what can't travel raises.
 """
 
-from rlconform.wire.batch import PER_TOKEN_FIELDS, Layout, materialize, pack_jagged_fields
+from rlconform.wire.batch import Layout, materialize, pack_jagged_fields
 from rlconform.wire.jagged import (
     pack_per_token_field,
     response_from_nested,
@@ -21,7 +21,6 @@ from rlconform.wire.objects import is_object_column, object_column, object_rows
 from rlconform.wire.rows import Lengths
 
 __all__ = [
-    "PER_TOKEN_FIELDS",
     "Layout",
     "LeafKind",
     "Lengths",

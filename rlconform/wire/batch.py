@@ -17,32 +17,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.contract.fields import (
-    ADVANTAGES,
-    GENERATION_LOGPROBS,
-    INPUT_IDS,
-    PREV_LOGPROBS,
-    REFERENCE_POLICY_LOGPROBS,
-    TOKEN_MASK,
-)
+from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.wire.jagged import pack_per_token_field
 from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts
 from rlconform.wire.objects import object_column, object_rows
 from rlconform.wire.rows import Lengths, Rows, owned
 
 Layout = Literal["padded", "jagged"]
-
-#: Columns of the contract that run over tokens, as far as they have a second dimension.
-PER_TOKEN_FIELDS: frozenset[str] = frozenset(
-    {
-        INPUT_IDS,
-        GENERATION_LOGPROBS,
-        PREV_LOGPROBS,
-        REFERENCE_POLICY_LOGPROBS,
-        ADVANTAGES,
-        TOKEN_MASK,
-    }
-)
 
 
 def pack_jagged_fields(
