@@ -52,6 +52,7 @@ class RemoteClient:
         self._actor = actor
         self._timeouts = timeouts
         self.name = name
+        self.died = False
         for method in CLIENT_METHODS:
             setattr(self, method, self._remote(method))
 
@@ -60,9 +61,13 @@ class RemoteClient:
             # a blocking claim may wait its timeout_s out before it owes an answer
             waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
             deadline = waits + self._timeouts.operation
-            ok, came = fetch(
-                self._actor.call.remote(method, args, kwargs), deadline, f"{self.name}.{method}"
-            )
+            try:
+                ok, came = fetch(
+                    self._actor.call.remote(method, args, kwargs), deadline, f"{self.name}.{method}"
+                )
+            except ProcessDied:
+                self.died = True
+                raise
             if ok:
                 return came
             raise rebuilt_error(*came)
@@ -105,8 +110,8 @@ class ActorPool:
 
     def take(self, count: int) -> list[RemoteClient]:
         """``count`` clients in as many processes; the same ones for every check."""
-        missing = count - len(self._pool)
-        self._pool += self.start(max(0, missing))
+        self._pool = [client for client in self._pool if not client.died]
+        self._pool += self.start(max(0, count - len(self._pool)))
         return self._pool[:count]
 
     def start(self, count: int) -> list[RemoteClient]:
@@ -127,16 +132,12 @@ class ActorPool:
             client = RemoteClient(actor, f"actor{self._started}", self._timeouts)
             try:
                 fetch(actor.ready.remote(), self._timeouts.start, f"{client.name}: attaching")
-            except ray.exceptions.RayTaskError as error:
+            except (ray.exceptions.RayTaskError, ProcessDied) as error:
                 raise ContractViolation(
                     f"{client.name} to attach with bootstrap=False", shorten(str(error), 400)
                 ) from error
             clients.append(client)
         return clients
-
-    def forget(self, dead: RemoteClient) -> None:
-        """Take a client whose process died out of the pool."""
-        self._pool = [client for client in self._pool if client is not dead]
 
     def close(self) -> None:
         """End every actor of the pool."""

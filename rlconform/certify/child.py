@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -170,7 +171,7 @@ class Child:
         before = self._log.stat().st_size
         if self._pid is None or self._code is not None:
             return self.tail()
-        os.kill(self._pid, signal.SIGUSR1)
+        self._send(signal.SIGUSR1)
         deadline = time.monotonic() + patience_s
         while self._log.stat().st_size == before and time.monotonic() < deadline:
             try:
@@ -202,10 +203,14 @@ class Child:
                 while self.next_event(deadline) is not None:
                     continue
             except TimeoutError:
-                if self._pid is not None:
-                    os.kill(self._pid, signal.SIGKILL)
+                self._send(signal.SIGKILL)
             else:
                 return
+
+    def _send(self, wanted: signal.Signals) -> None:
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself meanwhile
+                os.kill(self._pid, wanted)
 
 
 def _end(process: psutil.Process) -> str:

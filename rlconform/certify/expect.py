@@ -79,6 +79,23 @@ def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
         ) from error
 
 
+def overwrite_first(batch: TensorDictBase, field: str) -> None:
+    """Write -1 into the first row as its reader may; a result that refuses it is a violation."""
+    row = rows_in(batch, field)[0]
+    try:
+        with torch.inference_mode(row.is_inference()), torch.no_grad():
+            row.fill_(-1)
+    except RuntimeError as error:
+        raise ContractViolation(f"{field!r} to be the reader's own memory", str(error)) from error
+
+
+def expect_rows_but_first(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
+    """The rows after the first are still these: no two of a result share memory."""
+    for index, (got, want) in enumerate(zip(rows_in(batch, field), rows, strict=True)):
+        if index and (difference := row_difference(got, want)):
+            raise ContractViolation(f"row {index} untouched by a write to row 0", difference[1])
+
+
 def leaf_of(batch: TensorDictBase, field: str) -> Any:
     """The leaf ``field`` as stored, or a violation that tells which fields came."""
     names = list(batch.keys())

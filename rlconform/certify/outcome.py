@@ -99,9 +99,11 @@ class RequirementResult:
         outcome: Verdict on it.
         reason: Why, in one line; the evidence of the first broken check on a failure.
         checks: Ids of the checks that ran for it.
+        failures: Evidence of each check that the plane broke.
     """
 
     id: str
     outcome: Outcome
     reason: str = ""
     checks: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)

@@ -106,6 +106,7 @@ class Checks:
         self._warnings: dict[str, list[str]] = {}
         self._looks_after_health: bool = config.getoption("health")
         self._watchdog: Watchdog | None = None
+        self._in_flight = ""
 
     # -- the plane ---------------------------------------------------------------------------
 
@@ -139,7 +140,9 @@ class Checks:
         if self._looks_after_health:
             self.session.note_health()
         self.events.send("looked_after")
-        self._watchdog = Watchdog(target.timeouts, lambda late: self.events.send("hung", text=late))
+        self._watchdog = Watchdog(
+            target.timeouts, lambda late: self.events.send("hung", id=self._in_flight, text=late)
+        )
 
     def pytest_sessionfinish(self) -> None:
         """Close the plane."""
@@ -200,7 +203,8 @@ class Checks:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Report the check's begin and end; look whether the plane survived a failure."""
-        self.events.send("begin", id=check_id(item))
+        self._in_flight = check_id(item)
+        self.events.send("begin", id=self._in_flight)
         started = time.monotonic()
         done = yield
         if self._watchdog is not None:
@@ -252,6 +256,8 @@ class Checks:
         if mark is None:
             return report
         before = self._results.get(item.nodeid)
+        if call.when == "call" and self._watchdog is not None:
+            self._watchdog.watch(None)  # the clean-up's calls are not the check's
         if before is None or before.outcome is Outcome.PASS:
             recording = item.stash.get(RECORDING, Recording())
             self._results[item.nodeid] = result_of(

@@ -70,6 +70,7 @@ def _header(options: RunOptions, run: Run) -> dict[str, Any]:
         "target": run.target | {"spec": options.spec, "config": dict(options.config)},
         "level": run.target.get("level"),
         "selected": options.select,
+        "check_timeout": options.check_timeout,
         "kit": rlconform.__version__,
         "requirement_set": CURRENT_SET,
         "requirement_set_sha256": requirement_set_digest(),

@@ -151,6 +151,8 @@ class Runner:
                     self._died(child, event)
                     return
                 event = received
+                if event["event"] == "hung" and event["id"] != self._in_flight:
+                    continue  # it came back while the watchdog told of it
                 if event["event"] == "hung":
                     self._lost(Outcome.TIMEOUT, event["text"], child.stacks())
                     return
@@ -158,7 +160,7 @@ class Runner:
                     self.run.start_seconds += time.monotonic() - began
                 self._take(event)
         finally:
-            child.end(self._timeouts.operation if event["event"] in LAST_WORDS else 0.0)
+            child.end(self._timeouts.operation + 5 if event["event"] in LAST_WORDS else 0.0)
             left = self._nursery.end_leftovers()
             if left and event["event"] == "bye":
                 self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")

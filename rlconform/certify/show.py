@@ -83,6 +83,9 @@ class LiveProgress:
         if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
         result = run.results[event["id"]]
+        probe = result.capability and run.target["capabilities"].get(result.capability) is not True
+        if probe and not self._verbose:
+            return  # of a capability that the target doesn't declare; the table tells what came
         self._progress.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",

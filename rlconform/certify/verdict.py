@@ -112,7 +112,8 @@ def _judge_one(
         reason = f"{reason} ({len(worst_ones)} of {len(ran)} checks)"
     if outcome is Outcome.FAIL and requirement.level == "SHOULD":
         outcome = Outcome.WARN
-    return RequirementResult(requirement.id, outcome, reason, ids)
+    failures = [_reason_of(result) for result in ran if result.outcome in BROKEN]
+    return RequirementResult(requirement.id, outcome, reason, ids, failures)
 
 
 def _without_a_check(

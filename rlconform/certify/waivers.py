@@ -66,10 +66,9 @@ def apply_waivers(
         elif result is None or result.outcome not in BROKEN:
             came = "is not in this profile" if result is None else f"is {result.outcome}"
             problems.append(f"waiver {waiver.id} is stale: the requirement {came}; remove it")
-        elif not re.search(waiver.match, result.reason):
+        elif other := _unmatched(waiver, result):
             problems.append(
-                f"waiver {waiver.id} does not match the failure: no {waiver.match!r} in "
-                f"{result.reason!r}"
+                f"waiver {waiver.id} does not match a failure: no {waiver.match!r} in {other[0]!r}"
             )
         else:
             reason = f"waived until {waiver.expires} ({waiver.reason}; {waiver.issue}): "
@@ -77,6 +76,12 @@ def apply_waivers(
                 result, outcome=Outcome.DEVIATION, reason=reason + result.reason
             )
     return list(by_id.values()), problems
+
+
+def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
+    """Failures of the requirement that are not the one that was declared."""
+    failures = result.failures or [result.reason]
+    return [text for text in failures if not re.search(waiver.match, text)]
 
 
 def _parse(path: Path, row: dict[str, Any]) -> Waiver:

@@ -38,6 +38,11 @@ CAPABILITIES: tuple[str, ...] = (
 )
 
 
+#: Bounds of what a target may ask for: a deadline without an end would judge nothing.
+SHORTEST_QUIET_S = 0.1
+LONGEST_SETTLE_S = 10.0
+
+
 class PlaneControl(Protocol):
     """Power over the plane's processes, for checks of how it fails."""
 
@@ -70,6 +75,10 @@ class Timeouts:
         for name, seconds in vars(self).items():
             if not seconds > 0:
                 raise ValueError(f"Timeouts.{name} must be positive seconds, got {seconds!r}")
+        if self.quiet < SHORTEST_QUIET_S:
+            raise ValueError(f"Timeouts.quiet: nothing is seen in less than {SHORTEST_QUIET_S} s")
+        if self.settle > LONGEST_SETTLE_S:
+            raise ValueError(f"Timeouts.settle: an effect is late after {LONGEST_SETTLE_S} s")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from rlconform.certify.expect import (
     ContractViolation,
     expect,
+    expect_column,
     expect_equal,
 )
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, expect_ids, expect_unreadable, tags_by_id
+from rlconform.certify.payload import payload_rows
 from rlconform.certify.together import Background, together
 from rlconform.contract import DataPlaneClient
 
@@ -59,9 +62,52 @@ def test_a_finished_put_is_seen_in_every_process(part: Partition, actors: Actors
     writer, reader = (part.via(actor) for actor in actors(2))
     for n in range(20):
         ids = [f"r{n}_{k}" for k in range(2)]
-        writer.put_payload(ids)
-        reader.expect_payload(ids)
-        part.expect_payload(ids)
+        for version in (0, 1):
+            writer.put_payload(ids, version=version)
+            reader.expect_payload(ids, version=version)
+            part.expect_payload(ids, version=version)
+    writer.clear(ids)
+    expect_unreadable(lambda: reader.get(ids[:1], "x"), ids[0], "x")
+
+
+@requirement("CLAIM-05")
+def test_a_blocked_claim_wakes_by_what_others_put(part: Partition, actors: Actors) -> None:
+    first, second = (part.via(actor) for actor in actors(2))
+    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    first.put_payload(IDS[:2])
+    early = waiting.finished.wait(part.timeouts.quiet)
+    expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
+    second.put_payload(IDS[2:])
+    expect_ids(waiting.result(part.timeouts.settle), IDS, "rows of the woken claim")
+
+
+@requirement("REG-06")
+def test_many_processes_bring_new_fields_at_once(part: Partition, actors: Actors) -> None:
+    rounds = 5
+
+    def produce(producing: Partition, who: int) -> None:
+        for n in range(rounds):
+            producing.put_payload([f"p{who}"], f"extra_{who}_{n}")
+
+    def watch() -> None:
+        for _ in range(8 * rounds):
+            part.claim("train", ["x"])
+
+    producers = [part.via(actor) for actor in actors(4)]
+    calls = [partial(produce, producing, who) for who, producing in enumerate(producers)]
+    together([*calls, watch], part.timeouts.check, "producer")
+    for who in range(len(producers)):
+        part.expect_payload([f"p{who}"], *(f"extra_{who}_{n}" for n in range(rounds)))
+
+
+@requirement("GET-11")
+def test_claimed_rows_are_read_by_another_process(part: Partition, actors: Actors) -> None:
+    (actor,) = actors(1)
+    part.put_payload(IDS, "x", "y")
+    meta = part.claim("train", ["x", "y"])
+    batch = part.via(actor).get_data(meta)
+    for field in ("x", "y"):
+        expect_column(batch, field, payload_rows(part.id, meta.sample_ids, field))
 
 
 @requirement("TAG-07")

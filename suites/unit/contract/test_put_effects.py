@@ -16,6 +16,7 @@ from rlconform.certify.expect import (
     expect_column,
     expect_equal,
     expect_rejection,
+    overwrite_first,
 )
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import (
@@ -46,8 +47,7 @@ def test_changing_what_get_returned_changes_nothing_stored(part: Partition) -> N
     part.put(IDS, x=torch.zeros(3, 4))
     batch = part.get(IDS, "x")
     expect_column(batch, "x", [torch.zeros(4)] * 3)
-    leaf = batch.get("x")
-    (leaf.values() if leaf.is_nested else leaf).fill_(9)
+    overwrite_first(batch, "x")
     part.expect_rows(IDS, x=[torch.zeros(4)] * 3)
 
 

@@ -33,7 +33,10 @@ def test_odd_ids_stay_distinct(part: Partition) -> None:
 def test_id_joined_with_field_collides_with_nothing(part: Partition, separator: str) -> None:
     long_id, long_field = f"a{separator}x", f"x{separator}x"
     part.put_payload([long_id], "x")  # joined: a<sep>x<sep>x
-    part.put_payload(["a"], long_field)  # joined: the same
+    try:
+        part.put_payload(["a"], long_field)  # joined: the same
+    except (ValueError, TypeError):
+        return  # only ids are opaque: a plane that refuses such a field has nothing to confuse
     part.expect_payload([long_id], "x")
     part.expect_payload(["a"], long_field)
 
@@ -44,7 +47,10 @@ def test_id_joined_with_partition_collides_with_nothing(
     new_partition: Callable[..., Partition], separator: str
 ) -> None:
     short = new_partition()
-    long = new_partition(exact=f"{short.id}{separator}q")
+    try:
+        long = new_partition(exact=f"{short.id}{separator}q")
+    except (ValueError, TypeError):
+        return  # only ids are opaque: a plane that refuses such a partition has nothing to confuse
     short.put_payload([f"q{separator}a"])
     long.put_payload(["a"])
     short.expect_payload([f"q{separator}a"])

@@ -49,7 +49,8 @@ def test_object_column_is_exact_or_refused(
             raise ContractViolation(
                 "the declared capability 'objects'", f"TypeError: {refusal}"
             ) from refusal
-        part.expect_absent(IDS, "log")
+        for field in (*tensors, "log"):
+            part.expect_absent(IDS, field)
         return
     expect_objects(part.get(IDS, "log"), "log", values)
     expect_objects(part.get(IDS[::-1], *tensors, "log"), "log", values[::-1])
