@@ -260,7 +260,7 @@ class Runner:
             elif last["event"] != "start_failed":
                 self.run.notes.append(f"a test process {how} between checks")
             return
-        last_call = f" in {self._calls[-1].text}" if self._calls else ""
+        last_call = f"; the last call begun was {self._calls[-1].text}" if self._calls else ""
         self._lost(Outcome.CRASH, f"the process that used the plane {how}{last_call}", tail)
 
     def _health_broke(self, last: dict[str, Any]) -> bool:
