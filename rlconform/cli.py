@@ -145,8 +145,6 @@ def explain(
     console.print(f"Why: {escape(row.why)}")
     if row.capability:
         console.print(f"Applies to planes that declare: {', '.join(row.capability)}")
-    if row.seen:
-        console.print(f"Seen in the field: {', '.join(row.seen)}")
     console.print(f"Since: {row.since}")
 
 
@@ -181,7 +179,7 @@ def _fail(subject: str, error: Exception, verbose: bool) -> NoReturn:
     detail = getattr(error, "detail", "")
     if detail and verbose:
         told.print(escape(detail), soft_wrap=True)
-    elif detail:
+    elif detail and not getattr(error, "plain", False):
         told.print("Run again with -v to see the traceback.")
     raise typer.Exit(ExitCode.KIT_FAILED)
 

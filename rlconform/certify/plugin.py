@@ -134,6 +134,7 @@ class Checks:
                 "start_failed",
                 message=str(error) if known else f"{type(error).__name__}: {shorten(str(error))}",
                 detail=traceback.format_exc(),
+                plain=known,
             )
             pytest.exit("the plane does not start", returncode=SICK_PLANE)
         self.events.send("opened", seconds=time.monotonic() - started)

@@ -28,11 +28,16 @@ LAST_WORDS = frozenset({"bye", "sick", "spent"})
 
 
 class PlaneDidNotStart(DataPlaneError):
-    """The target can't be opened; ``detail`` is the traceback or the process's last words."""
+    """The target can't be opened.
 
-    def __init__(self, message: str, detail: str) -> None:
+    ``detail`` is the traceback or the process's last words; ``plain`` says that the message alone
+    tells what to mend.
+    """
+
+    def __init__(self, message: str, detail: str, plain: bool = False) -> None:
         super().__init__(message)
         self.detail = detail
+        self.plain = plain
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,7 @@ class Runner:
             case "target":
                 self.run.target = {key: value for key, value in event.items() if key != "event"}
             case "start_failed":
-                self._start_failed(event["message"], event["detail"])
+                self._start_failed(event["message"], event["detail"], event["plain"])
             case "plan" if not self.run.plan:
                 self.run.plan = [PlannedCheck(**check) for check in event["checks"]]
             case "begin":
@@ -292,7 +297,7 @@ class Runner:
         self.run.results[result.id] = result
         self._listener(self.run, {"event": "end", "id": check.id, "outcome": outcome})
 
-    def _start_failed(self, message: str, detail: str) -> None:
+    def _start_failed(self, message: str, detail: str, plain: bool = False) -> None:
         if not self.run.plan:
-            raise PlaneDidNotStart(message, detail)
+            raise PlaneDidNotStart(message, detail, plain)
         self.run.notes.append(f"a fresh plane did not start: {message}")

@@ -90,4 +90,14 @@ def _tensor(value: torch.Tensor) -> str:
         raw = plain.clone(memory_format=torch.contiguous_format).view(torch.uint8).tolist()
         source = f"torch.tensor({raw}, dtype=torch.uint8).view({value.dtype})"
         return f"{source}.reshape({tuple(value.shape)})"
-    return f"torch.tensor({value.tolist()}, dtype={value.dtype})"
+    return f"torch.tensor({_elements(value)}, dtype={value.dtype})"
+
+
+def _elements(value: torch.Tensor) -> str:
+    """The elements as nested lists; rows of printable bytes (self-describing ones) as text."""
+    if value.dtype is not torch.uint8 or value.dim() not in {1, 2}:
+        return repr(value.tolist())
+    if value.dim() == 2:
+        return f"[{', '.join(_elements(row) for row in value)}]"
+    text = bytes(value.tolist())
+    return f"[*{text!r}]" if text.isascii() and text.decode().isprintable() else repr([*text])

@@ -23,6 +23,12 @@ def test_its_example_is_the_one_that_is_tested() -> None:
     assert len(example.splitlines()) <= 40
 
 
+def test_its_files_in_docs_exist() -> None:
+    named = set(re.findall(r"`(docs/[^`]+)`", README.read_text("utf-8")))
+    assert named
+    assert [name for name in named if not (README.parent / name).is_file()] == []
+
+
 def test_folders_that_it_names_exist() -> None:
     named = re.findall(r"^\| (`.*?`(?:, `.*?`)*) \|", README.read_text("utf-8"), re.MULTILINE)
     folders = [folder for cell in named for folder in re.findall(r"`(.*?)`", cell)]

@@ -70,7 +70,11 @@ def test_no_row_is_claimed_before_its_tags(part: Partition) -> None:
     for producer in running:
         producer.result(part.timeouts.operation)
     late = [i for i, version in seen.items() if version != int(i.partition("_")[2])]
-    expect(not late, "the tags of its put on every claimed row", f"{len(late)} of {len(seen)} rows")
+    expect(
+        not late,
+        "the tags of its put on every claimed row",
+        f"{len(late)} of {len(seen)} claimed without them",
+    )
     expect_equal(len(seen), producers * rounds, "rows claimed while they were put")
 
 
