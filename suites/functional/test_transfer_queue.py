@@ -11,12 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 import torch
 from tensordict import TensorDict
-
-pytest.importorskip("transfer_queue")
-
-import ray
 
 from rlconform.backends.ray_session import RaySession, ensure_ray
 from rlconform.backends.transfer_queue import MOONCAKE_CPU, SIMPLE, mooncake
@@ -45,26 +42,13 @@ CONFIGS = {
 }
 
 
-def has_mooncake() -> bool:
-    """Whether Mooncake and its system libraries are installed."""
-    try:
-        mooncake.join()
-    except ConfigError:
-        return False
-    return True
-
-
-needs_mooncake = pytest.mark.skipif(not has_mooncake(), reason="Mooncake is not installed")
-ENGINES = ["simple", pytest.param("mooncake", marks=needs_mooncake)]
-
-
 @pytest.fixture(scope="module")
 def ray_session() -> Iterator[RaySession]:
     with ensure_ray() as session:
         yield session
 
 
-@pytest.fixture(scope="class", params=ENGINES)
+@pytest.fixture(scope="class", params=CONFIGS)
 def owner(request: pytest.FixtureRequest, ray_session: RaySession) -> Iterator[TransferQueueClient]:
     assert ray_session is not None
     client = TransferQueueClient(CONFIGS[request.param])
@@ -156,7 +140,7 @@ class TestRunningPlane:
         assert owner.get_samples(["a"], "still", ["x"])["x"].tolist() == [3.0]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", CONFIGS)
 @pytest.mark.parametrize("victim", ["kill_storage", "kill_controller"])
 def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
     ray_session: RaySession, engine: str, victim: str
@@ -177,7 +161,6 @@ def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
         second.claim_meta("train", "train", ["x"], 1, blocking=False)
 
 
-@needs_mooncake
 def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_session: RaySession) -> None:
     assert ray_session is not None
     stranger = mooncake.start_master()
@@ -194,7 +177,6 @@ def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_session: Ra
     assert masters() == []
 
 
-@needs_mooncake
 def test_the_master_dies_with_its_owner() -> None:
     code = (
         "import os; from rlconform.backends.transfer_queue import mooncake;"
@@ -222,7 +204,7 @@ client.close()
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", CONFIGS)
 def test_two_planes_on_one_machine_leave_each_other_alone(
     ray_session: RaySession, engine: str
 ) -> None:

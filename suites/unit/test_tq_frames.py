@@ -10,8 +10,6 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 from torch import Tensor
 
-pytest.importorskip("msgpack")
-
 from rlconform.backends.transfer_queue import codec
 from rlconform.backends.transfer_queue.frames import (
     Column,

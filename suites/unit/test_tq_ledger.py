@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("msgpack")
-
 from rlconform.backends.transfer_queue.ledger import Conflict, Ledger, Unready
 from rlconform.backends.transfer_queue.pins import Revoked
 
