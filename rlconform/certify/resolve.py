@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
@@ -115,18 +113,3 @@ def _target_of_factory(spec: str, factory: Callable[..., DataPlaneClient]) -> Ta
         version=str(getattr(module, "__version__", "")),
         open=lambda cfg, bootstrap: factory(cfg, bootstrap=bootstrap),
     )
-
-
-def accepts_config(factory: Callable[..., Any]) -> bool:
-    """Whether ``factory`` can be called as ``factory(cfg, bootstrap=...)``."""
-    try:
-        inspect.signature(factory).bind({}, bootstrap=True)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """The call's result and its wall time in seconds."""
-    started = time.monotonic()
-    return call(), time.monotonic() - started

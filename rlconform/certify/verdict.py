@@ -18,7 +18,7 @@ from rlconform.certify.outcome import (
     RequirementResult,
     worst,
 )
-from rlconform.contract import LEVELS, Level, Requirement, Target
+from rlconform.contract import LEVELS, Level, Requirement
 
 #: Outcomes of a MUST that do not stand in a certificate's way.
 ACCEPTED = frozenset({Outcome.PASS, Outcome.WARN, Outcome.NOT_APPLICABLE})
@@ -173,9 +173,10 @@ def conclude(
     musts = [result for result in results if requirements[result.id].level == "MUST"]
     ran = [result for result in results if result.checks]
     suite_errors = [f"{r.id}: {r.reason}" for r in results if r.outcome is Outcome.SUITE_ERROR]
+    named = {r.id: f"{r.id} {r.outcome}: {requirements[r.id].title}" for r in musts}
     reasons = [
-        *(f"{r.id} {r.outcome}" for r in musts if r.outcome in BROKEN),
-        *(f"{r.id} {r.outcome}" for r in musts if r.outcome is Outcome.NOT_TESTED),
+        *(named[r.id] for r in musts if r.outcome in BROKEN),
+        *(named[r.id] for r in musts if r.outcome is Outcome.NOT_TESTED),
         *([] if complete else ["the run is partial"]),
         *problems,
     ]
@@ -191,8 +192,3 @@ def conclude(
         return Conclusion(Verdict.CONDITIONAL, code, deviations)
     assert all(result.outcome in ACCEPTED for result in musts)
     return Conclusion(Verdict.CERTIFIED, ExitCode.CERTIFIED, [])
-
-
-def capability_map(target: Target) -> dict[str, bool | str]:
-    """What a target declares, as plain data for the report."""
-    return dict(target.capabilities)
