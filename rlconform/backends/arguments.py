@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from tensordict import TensorDictBase
 
 from rlconform.contract import Tags
 
@@ -76,6 +77,16 @@ def enumerations(value: object) -> None:
         raise TypeError(f"enums must be a mapping or None, got {type(value).__name__}")
     for name, members in value.items():
         texts(f"enums[{text('an enum name', name)!r}]", members, unique=True)
+
+
+def batch(value: object, n_rows: int) -> None:
+    """A TensorDict of ``n_rows`` rows, or None."""
+    if value is None:
+        return
+    if not isinstance(value, TensorDictBase):
+        raise TypeError(f"fields must be a TensorDict, got {type(value).__name__}")
+    if tuple(value.batch_size) != (n_rows,):
+        raise ValueError(f"fields has batch size {tuple(value.batch_size)} for {n_rows} sample_ids")
 
 
 def tag_rows(tags: object, n_rows: int) -> list[Tags] | None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import threading
 
-from rlconform.backends.memory.partition import Partition
+from rlconform.backends.index import Index
 from rlconform.contract import PlaneUnavailable
 
 
 class Plane:
-    """Partitions behind one lock.
+    """An index behind one lock; a block's payload is the parcel itself.
 
     Attributes:
-        capacity: Rows that the plane holds at most; None for no limit.
         changed: The lock; notified when a claim may have become possible, or impossible.
-        partitions: By id, to be touched under the lock only.
+        index: To be touched under the lock only.
         closed: Whether the owner closed it.
     """
 
     def __init__(self, capacity: int | None) -> None:
-        self.capacity = capacity
         self.changed = threading.Condition()
-        self.partitions: dict[str, Partition] = {}
+        self.index = Index(capacity)
         self.closed = False
 
 
@@ -30,7 +28,7 @@ _LOCK = threading.Lock()
 
 
 def start_plane(capacity: int | None) -> Plane:
-    """A new plane, to which clients attach from now on."""
+    """A new plane of at most ``capacity`` rows, to which clients attach from now on."""
     plane = Plane(capacity)
     with _LOCK:
         _OPEN.append(plane)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import zmq
 
-from rlconform.backends.transfer_queue import codec
+from rlconform.backends.columns import codec
 from rlconform.backends.transfer_queue.batches import NO_FIELD, stored_name
 from rlconform.backends.transfer_queue.sampler import REPLY
 from rlconform.backends.transfer_queue.session import Session

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from tensordict import NonTensorStack
 
-from rlconform.backends.transfer_queue import codec
+from rlconform.backends.columns import codec
 from rlconform.contract import ForeignRow
 from rlconform.wire import classify_leaf, object_column, object_rows
 from rlconform.wire.leaves import jagged_parts

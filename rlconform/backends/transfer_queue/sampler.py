@@ -22,7 +22,7 @@ from typing import Any
 
 from transfer_queue import BaseSampler
 
-from rlconform.backends.transfer_queue import codec
+from rlconform.backends.columns import codec
 from rlconform.backends.transfer_queue.batches import stored_name
 from rlconform.backends.transfer_queue.ledger import Conflict, Ledger, Unready
 from rlconform.backends.transfer_queue.pins import Revoked

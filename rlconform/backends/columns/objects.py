@@ -1,0 +1,64 @@
+"""Object columns as bytes: each value by itself, so that a row is read or dropped by itself.
+
+Plain data goes in the exact encoding of ``codec``; a value of any other class is pickled, as Ray
+would, with tensors inside by their own size and not by that of the storage that they look at.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlconform.backends.columns import codec
+from rlconform.backends.columns.parcel import Bytes, Integers
+
+_PLAIN, _PICKLED = b"\0", b"\1"
+
+
+def encode(values: Sequence[Any]) -> tuple[Bytes, Integers]:
+    """The values' bytes, end to end, and the (N + 1,) offsets between them.
+
+    Raises:
+        TypeError: A value that can't be pickled.
+    """
+    rows = [_encode(value) for value in values]
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return np.frombuffer(b"".join(rows), dtype=np.uint8), offsets
+
+
+def decode(values: Bytes, offsets: Integers | None) -> Iterator[Any]:
+    """The values that were encoded; each a fresh one."""
+    assert offsets is not None, "an object column has offsets"
+    data = values.data
+    bounds = offsets.tolist()
+    for start, end in pairwise(bounds):
+        row = data[start:end]
+        yield codec.unpack(row[1:]) if row[:1] == _PLAIN else pickle.loads(row[1:])
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return _PLAIN + codec.pack(value)
+    except TypeError:
+        pass  # not plain data
+    try:
+        return _PICKLED + pickle.dumps(_compact(value), protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(f"a value of an object column can't be pickled: {error}") from error
+
+
+def _compact(value: Any) -> Any:
+    """The value with copies of the tensors in it, which a pickle would ship with their storage."""
+    if isinstance(value, torch.Tensor) and not value.is_nested and value.layout == torch.strided:
+        return value.detach().cpu().clone()
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(map(_compact, value))
+    if type(value) is dict:
+        return {key: _compact(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,105 @@
+"""From a put's batch to a parcel, and from columns back to a batch.
+
+    TensorDict ── pack ──▶ Parcel ── (a store, gather) ──▶ columns ── batch_of ──▶ TensorDict
+
+A parcel's tensors share memory with the batch wherever that is contiguous: a store that keeps it in
+this process copies it first, one that ships it to another does so by shipping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NonTensorStack, TensorDict, TensorDictBase
+from torch import Tensor
+
+from rlconform.backends.columns import objects
+from rlconform.backends.columns.parcel import Bytes, Column, Integers, Parcel
+from rlconform.wire import LeafKind, classify_leaf, object_column, object_rows
+from rlconform.wire.leaves import jagged_parts
+from rlconform.wire.rows import Rows
+
+
+def pack(fields: TensorDictBase | None, n_rows: int) -> Parcel:
+    """A put's ``n_rows`` rows, on the CPU and without grad; no columns where no fields were given.
+
+    Raises:
+        TypeError: A leaf that is no dense or jagged tensor or object column.
+        ValueError: An object column of another number of values.
+    """
+    if fields is None:
+        return {}
+    parcel: Parcel = {}
+    known: list[Integers] = []
+    for name in map(str, fields.keys()):
+        with naming(name):
+            column = _pack(fields.get(name), n_rows)
+        parcel[name] = replace(column, offsets=_shared(column.offsets, known))
+    return parcel
+
+
+def batch_of(columns: Mapping[str, Column], n_rows: int) -> TensorDict:
+    """The columns as a batch of size ``(n_rows,)`` over the same memory."""
+    return TensorDict(
+        {name: _leaf(column, n_rows) for name, column in columns.items()}, batch_size=[n_rows]
+    )
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Name the field in an error about it."""
+    try:
+        yield
+    except TypeError as error:
+        raise TypeError(f"field {name!r}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"field {name!r}: {error}") from error
+
+
+def _pack(leaf: Any, n_rows: int) -> Column:
+    layout = classify_leaf(leaf)
+    if layout == "object":
+        values, offsets = objects.encode(object_rows(leaf, n_rows))
+        return Column("object", "object", (), 1, values, offsets)
+    if layout == "jagged":
+        tokens, rows = jagged_parts(leaf)
+        offsets = rows.offsets.cpu().numpy()
+        return _column(layout, tokens, offsets)
+    return _column(layout, leaf, None)
+
+
+def _shared(offsets: Integers | None, known: list[Integers]) -> Integers | None:
+    """Equal offsets as one array: per-token columns have the same, which then travel once."""
+    if offsets is None:
+        return None
+    for same in known:
+        if np.array_equal(same, offsets):
+            return same
+    known.append(offsets)
+    return offsets
+
+
+def _column(layout: LeafKind, items: Tensor, offsets: Any) -> Column:
+    plain = items.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    shape = tuple(plain.shape[1:])
+    values: Bytes = plain.view(-1).view(torch.uint8).numpy()
+    dtype = str(plain.dtype).removeprefix("torch.")
+    return Column(layout, dtype, shape, plain.itemsize, values, offsets)
+
+
+def _leaf(column: Column, n_rows: int) -> Tensor | NonTensorStack:
+    if column.layout == "object":
+        return object_column(objects.decode(column.values, column.offsets))
+    dtype: torch.dtype = getattr(torch, column.dtype)
+    # numpy gives an empty array strides that torch refuses to view as another dtype
+    no_values = torch.empty(0, dtype=dtype)
+    values = torch.from_numpy(column.values).view(dtype) if column.values.size else no_values
+    if column.offsets is None:
+        return values.view(n_rows, *column.shape)
+    rows = Rows(torch.from_numpy(np.diff(column.offsets)))
+    return rows.nest(values.view(rows.total, *column.shape))

@@ -1,0 +1,12 @@
+"""The index of a plane: which rows there are, where their bytes lie, who claimed them.
+
+It holds no bytes and imports no torch, so that a process of its own for it starts in a moment.
+``memory`` keeps one behind a lock, ``ray_store`` in its controller.
+"""
+
+from rlconform.backends.index.block import Extent, Names
+from rlconform.backends.index.index import Index, Rewritten
+from rlconform.backends.index.partition import Partition, Source
+from rlconform.backends.index.row import Row
+
+__all__ = ["Extent", "Index", "Names", "Partition", "Rewritten", "Row", "Source"]

@@ -1,0 +1,154 @@
+"""``Index``: the partitions of one plane and the blocks in which their rows lie.
+
+commit ──▶ rows point at a new block ─┐
+clear  ──▶ rows go ───────────────────┴─▶ numbers of the blocks that are due
+survivors(number) ──▶ (whoever asked writes those rows anew) ──▶ move(number, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
+
+from rlconform.backends.index.block import Block, Extent, Names
+from rlconform.backends.index.partition import Partition, Selection, Source
+from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Live rows of a block, written anew.
+
+    Attributes:
+        names: Their fields that were live.
+        indexes: Their places in the old block, in the order of the new one.
+        extents: The new block's columns.
+        payload: Where its bytes lie.
+    """
+
+    names: Names
+    indexes: list[int]
+    extents: Mapping[str, Extent]
+    payload: Any
+
+
+class Index:
+    """What a plane knows of its rows. It neither locks nor waits: its holder does.
+
+    Args:
+        capacity: Rows that it holds at most; None for no limit.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self._capacity = capacity
+        self._partitions: dict[str, Partition] = {}
+        self._numbers = count()
+        # Rows hold their blocks; one without rows is gone, and its bytes with it.
+        self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
+
+    def register(self, partition_id: str, tasks: Sequence[str], group_size: int) -> None:
+        """Declare a partition's tasks and the size of its groups."""
+        self._partitions.setdefault(partition_id, Partition()).register(tasks, group_size)
+
+    def commit(
+        self,
+        partition_id: str,
+        sample_ids: Sequence[str],
+        extents: Mapping[str, Extent],
+        payload: Any,
+        tags: Sequence[Tags] | None,
+        writer: str,
+    ) -> list[int]:
+        """Make a put visible, all of it at once; the numbers of the blocks that are due.
+
+        Raises:
+            ValueError: A field would hold rows of two dtypes.
+            CapacityExceeded: There is no room for the new rows.
+        """
+        partition = self._partitions.get(partition_id) or Partition()
+        self._check_room(partition, sample_ids)
+        partition.check_kinds(sample_ids, extents)
+        block = None
+        if extents:
+            block = self._new_block(partition_id, sample_ids, extents, payload)
+        self._partitions[partition_id] = partition
+        return _release(partition.put(sample_ids, block, tags, writer))
+
+    def locate(
+        self, partition_id: str, sample_ids: Sequence[str], names: Sequence[str]
+    ) -> list[Source]:
+        """Where the rows' fields lie. ``LookupError`` if one of them isn't there."""
+        return self.partition(partition_id).locate(sample_ids, names)
+
+    def partition(self, partition_id: str) -> Partition:
+        """The partition. ``UnknownPartition`` if there is none."""
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            raise UnknownPartition(f"partition {partition_id!r} was never registered nor written")
+        return partition
+
+    def all_claimed(self, partition_id: str, tasks: Sequence[str]) -> bool:
+        """Whether all that was produced was claimed by every task."""
+        partition = self._partitions.get(partition_id)
+        return partition is not None and partition.all_claimed(tasks)
+
+    def clear(self, partition_id: str, sample_ids: Sequence[str] | None, writer: str) -> list[int]:
+        """Drop rows, with None those that ``writer`` put; the numbers of the blocks now due."""
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            return []
+        ids = partition.rows_of(writer) if sample_ids is None else sample_ids
+        return _release(partition.clear(ids))
+
+    def clear_all(self) -> None:
+        """Forget everything."""
+        self._partitions.clear()
+
+    def survivors(self, number: int) -> tuple[Any, Selection]:
+        """A block's payload and its live rows by live fields; nothing for a block that is gone."""
+        block = self._blocks.get(number)
+        if block is None or not block.due:
+            return None, {}
+        return block.payload, self._partitions[block.partition_id].survivors(block)
+
+    def move(self, number: int, rewritten: Sequence[Rewritten]) -> None:
+        """Let a block's rows lie where they were written anew, as far as they are still there."""
+        old = self._blocks.get(number)
+        if old is None:
+            return
+        for part in rewritten:
+            sample_ids = [old.sample_ids[index] for index in part.indexes]
+            new = self._new_block(old.partition_id, sample_ids, part.extents, part.payload)
+            self._partitions[old.partition_id].move(old, new, part.indexes)
+
+    def _new_block(
+        self,
+        partition_id: str,
+        sample_ids: Sequence[str],
+        extents: Mapping[str, Extent],
+        payload: Any,
+    ) -> Block:
+        block = Block(next(self._numbers), partition_id, sample_ids, extents, payload)
+        self._blocks[block.number] = block
+        return block
+
+    def _check_room(self, partition: Partition, sample_ids: Sequence[str]) -> None:
+        if self._capacity is None:
+            return
+        held = sum(each.size for each in self._partitions.values())
+        new = partition.count_new(sample_ids)
+        if held + new > self._capacity:
+            raise CapacityExceeded(
+                f"{new} new rows beside {held}: the plane holds {self._capacity} at most"
+            )
+
+
+def _release(hidden: Mapping[Block, Selection]) -> list[int]:
+    """Count what isn't needed any more as waste; the numbers of the blocks that are due."""
+    for block, selection in hidden.items():
+        for names, indexes in selection.items():
+            block.release(names, indexes)
+    return [block.number for block in hidden if block.due]

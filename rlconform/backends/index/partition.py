@@ -1,0 +1,366 @@
+"""``Partition``: rows, tags and cursors of one address space, without locks, clocks or bytes.
+
+    put ──▶ rows, by age ──(a claim looks at rows it has not seen)──▶ ready queue ──▶ claim
+             │      └──(the last required field of one that was seen)─────▲
+             └── locate, until cleared
+
+There is a queue for each task and set of fields that was asked for. It looks at rows when a claim
+needs them, each row once, and from then on puts and clears keep it up: so a put of new rows costs
+no queue anything, and a claim costs what it hands out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rlconform.backends.index.block import Block, Extent, Names
+from rlconform.backends.index.ready import Groups, ReadyQueue, Singles
+from rlconform.backends.index.row import NO_NAMES, GroupKey, Row, generation_of
+from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
+
+#: Cleared rows that the log may hold before it is worth rebuilding.
+_SLACK = 256
+
+#: Rows of a block, by the fields of theirs that are meant.
+Selection = dict[Names, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where fields of some of the rows asked for lie.
+
+    Attributes:
+        block: The block.
+        names: The fields to take from it.
+        indexes: The rows to take, by their place in the block.
+        positions: Their places among the rows asked for.
+    """
+
+    block: Block
+    names: Names
+    indexes: list[int]
+    positions: list[int]
+
+
+@dataclass(slots=True)
+class _Field:
+    """A field's kind, and how many rows hold it: the kind may change with all of them at once."""
+
+    kind: str
+    holders: int = 0
+
+
+# Rows are many and the sets of fields that they hold are few: these are looked up, not computed.
+_minus = lru_cache(4096)(frozenset[str].__sub__)
+_both = lru_cache(4096)(frozenset[str].__or__)
+_common = lru_cache(4096)(frozenset[str].__and__)
+
+
+class Partition:
+    """One address space. Every method either does all of its work or raises before any of it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[str] = set()
+        self._group_size = 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """Be as new: no rows, no cursors, nothing ever produced."""
+        self._rows: dict[str, Row] = {}
+        self._written: dict[str, dict[str, None]] = {}  # ids by the process that put them first
+        self._log: list[Row] = []  # by age; cleared rows stay, without fields, until it is rebuilt
+        self._fields: dict[str, _Field] = {}
+        self._queues: dict[tuple[str, Names], ReadyQueue] = {}
+        self._claimed: Counter[str] = Counter()  # produced rows by the task that claimed them
+        self._produced = 0  # rows with at least one field
+        self._ever_produced = False
+        self._next_age = 0
+        self._next_ungrouped = 0
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    def register(self, tasks: Collection[str], group_size: int) -> None:
+        """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
+
+        Raises:
+            ValueError: The partition holds rows that were grouped by another size.
+        """
+        if not self._rows:
+            self._forget()
+            self._tasks.clear()
+        elif group_size != self._group_size:
+            raise ValueError(
+                f"grpo_group_size can't change from {self._group_size} to {group_size} while the "
+                f"partition holds {len(self._rows)} rows"
+            )
+        self._tasks.update(tasks)
+        self._group_size = group_size
+
+    def count_new(self, sample_ids: Iterable[str]) -> int:
+        """How many of the ids aren't here yet."""
+        return sum(sample_id not in self._rows for sample_id in sample_ids)
+
+    def check_kinds(self, sample_ids: Sequence[str], extents: Mapping[str, Extent]) -> None:
+        """``ValueError`` if, with these columns put, a field would hold rows of two dtypes."""
+        for name, extent in extents.items():
+            field = self._fields.get(name)
+            if field is None or field.kind == extent.kind:
+                continue
+            held = (self._rows[i] for i in sample_ids if i in self._rows)
+            stay = field.holders - sum(name in row.fields for row in held)
+            if stay:
+                raise ValueError(
+                    f"field {name!r} holds {field.kind} in {stay} other rows; a put of "
+                    f"{extent.kind} must replace all of them"
+                )
+
+    def put(
+        self,
+        sample_ids: Sequence[str],
+        block: Block | None,
+        tags: Sequence[Tags] | None,
+        writer: str,
+    ) -> dict[Block, Selection]:
+        """Take in columns and tags of rows, which are made where they don't exist.
+
+        Returns:
+            What of other blocks was overwritten. Its kinds were checked before.
+        """
+        hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
+        grown: list[tuple[Row, Names]] = []
+        fresh_rows: Counter[Names] = Counter()
+        rows = self._rows
+        for index, sample_id in enumerate(sample_ids):
+            row = rows.get(sample_id) or self._new_row(sample_id, writer)
+            if tags is not None:
+                row.tags.update(tags[index])
+            if block is None:
+                continue
+            before = row.fields
+            fresh = _minus(block.names, before) if before else block.names
+            if before:
+                self._hide(row, block.names, hidden)
+            row.parts.append((block, index, block.names))
+            if fresh:
+                fresh_rows[fresh] += 1
+                row.fields = _both(before, fresh)
+                self._produced += not before
+                grown.append((row, fresh))
+        if block is not None:
+            self._count_holders(block.extents, fresh_rows)
+            self._feed_queues(grown)
+        return hidden
+
+    def locate(self, sample_ids: Sequence[str], names: Collection[str]) -> list[Source]:
+        """Where the named fields of the rows lie; every field of every row in one source.
+
+        Raises:
+            UnknownSample: An id isn't here.
+            UnknownField: A field isn't produced for every id.
+        """
+        wanted = frozenset(names)
+        sources: dict[tuple[Block, Names], Source] = {}
+        for position, sample_id in enumerate(sample_ids):
+            row = self._rows.get(sample_id)
+            if row is None:
+                raise UnknownSample(f"no sample {sample_id!r}: never put, or cleared")
+            if not wanted <= row.fields:
+                missing = next(name for name in names if name not in row.fields)
+                raise UnknownField(f"field {missing!r} is not produced for sample {sample_id!r}")
+            for block, index, live in row.parts:
+                source = sources.get((block, live))
+                if source is None:
+                    source = Source(block, _common(live, wanted), [], [])
+                    sources[block, live] = source
+                source.indexes.append(index)
+                source.positions.append(position)
+        return [source for source in sources.values() if source.names]
+
+    def groups_in(self, batch_size: int) -> int:
+        """How many whole groups fit in ``batch_size`` rows."""
+        return batch_size // self._group_size
+
+    def check_exact(self, batch_size: int) -> None:
+        """``ValueError`` unless whole groups can make up exactly ``batch_size`` rows."""
+        if batch_size % self._group_size:
+            raise ValueError(
+                f"a blocking claim waits for batch_size={batch_size} rows, which is no multiple of "
+                f"grpo_group_size={self._group_size}"
+            )
+
+    def is_ready(self, task: str, required: Names, batch_size: int) -> bool:
+        """Whether the task may claim ``batch_size`` rows. ``UnknownTask`` if it's unregistered."""
+        units = self.groups_in(batch_size)
+        return len(self._scanned_queue(task, required, units)) >= units
+
+    def claim(self, task: str, required: Names, batch_size: int) -> list[Row]:
+        """Hand the oldest ready rows to the task, at most ``batch_size``, in whole groups."""
+        units = self.groups_in(batch_size)
+        rows = self._scanned_queue(task, required, units).take(units)
+        others = [
+            queue
+            for (owner, names), queue in self._queues.items()
+            if owner == task and names != required
+        ]
+        this = frozenset([task])
+        for row in rows:
+            row.claimed_by = _both(row.claimed_by, this)
+            for queue in others:
+                queue.discard(row)
+        self._claimed[task] += len(rows)
+        return rows
+
+    def all_claimed(self, tasks: Iterable[str]) -> bool:
+        """Whether rows were produced and each of them that is left was claimed by every task."""
+        return self._ever_produced and all(
+            task in self._tasks and self._claimed[task] == self._produced for task in tasks
+        )
+
+    def rows_of(self, writer: str) -> list[str]:
+        """The ids of the rows that this process was the first to put."""
+        return list(self._written.get(writer, ()))
+
+    def clear(self, sample_ids: Iterable[str]) -> dict[Block, Selection]:
+        """Drop rows with tags and cursors; ids that aren't here are passed over.
+
+        Returns:
+            What of which blocks isn't needed any more.
+        """
+        hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
+        held: Counter[Names] = Counter()
+        claimed: Counter[Names] = Counter()
+        queues = list(self._queues.values())
+        for sample_id in sample_ids:
+            row = self._rows.pop(sample_id, None)
+            if row is None:
+                continue
+            del self._written[row.writer][sample_id]
+            for block, index, names in row.parts:
+                hidden[block][names].append(index)
+            for queue in queues:
+                queue.discard(row)
+            held[row.fields] += 1
+            claimed[row.claimed_by] += 1
+            row.parts, row.fields = [], NO_NAMES
+        self._uncount(held, claimed)
+        if len(self._log) > 2 * len(self._rows) + _SLACK:
+            self._log = list(self._rows.values())
+        return hidden
+
+    def survivors(self, block: Block) -> Selection:
+        """The rows of a block that are needed still, by the fields that are."""
+        live: Selection = defaultdict(list)
+        for index, sample_id in enumerate(block.sample_ids):
+            row = self._rows.get(sample_id)
+            for held, place, names in row.parts if row is not None else ():
+                if held is block and place == index:
+                    live[names].append(index)
+        return live
+
+    def move(self, old: Block, new: Block, indexes: Sequence[int]) -> None:
+        """Let rows of the old block lie in the new one, as far as they are still needed.
+
+        ``indexes`` are their places in the old block, in the order of the new block's rows.
+        """
+        for place, (index, sample_id) in enumerate(zip(indexes, new.sample_ids, strict=True)):
+            row = self._rows.get(sample_id)
+            parts = row.parts if row is not None else []
+            kept = NO_NAMES
+            for n, (held, at, names) in enumerate(parts):
+                if held is old and at == index and names <= new.names:
+                    parts[n] = (new, place, names)
+                    kept = names
+            if kept != new.names:
+                new.release(_minus(new.names, kept), [place])
+
+    def _new_row(self, sample_id: str, writer: str) -> Row:
+        group = self._group_of(sample_id) if self._group_size > 1 else None
+        row = self._rows[sample_id] = Row(sample_id, self._next_age, group, writer)
+        self._written.setdefault(writer, {})[sample_id] = None
+        self._next_age += 1
+        self._log.append(row)
+        return row
+
+    def _group_of(self, sample_id: str) -> GroupKey:
+        """G consecutive generations of one uid; G consecutive new rows where ids don't say."""
+        generation = generation_of(sample_id)
+        if generation is not None:
+            uid, index = generation
+            return uid, index // self._group_size
+        self._next_ungrouped += 1
+        return None, (self._next_ungrouped - 1) // self._group_size
+
+    @staticmethod
+    def _hide(row: Row, names: Names, hidden: dict[Block, Selection]) -> None:
+        """Take the named fields out of the row's parts, as newer ones are about to come."""
+        parts = []
+        for block, index, held in row.parts:
+            left = _minus(held, names)
+            if left != held:
+                hidden[block][_common(held, names)].append(index)
+            if left:
+                parts.append((block, index, left))
+        row.parts = parts
+
+    def _count_holders(self, extents: Mapping[str, Extent], fresh_rows: Counter[Names]) -> None:
+        for name, extent in extents.items():
+            field = self._fields.setdefault(name, _Field(extent.kind))
+            field.kind = extent.kind
+            field.holders += sum(n for fresh, n in fresh_rows.items() if name in fresh)
+        self._ever_produced = self._ever_produced or bool(fresh_rows)
+
+    def _feed_queues(self, grown: list[tuple[Row, Names]]) -> None:
+        """Tell the queues of rows that they have seen before and that may be ready now."""
+        if not grown:
+            return
+        oldest = min(row.age for row, _ in grown)
+        for (task, required), queue in self._queues.items():
+            if oldest >= queue.scanned:
+                continue
+            for row, fresh in grown:
+                if row.age < queue.scanned and not required.isdisjoint(fresh):
+                    _offer(queue, row, task, required)
+
+    def _uncount(self, held: Counter[Names], claimed: Counter[Names]) -> None:
+        for names, count in held.items():
+            self._produced -= count if names else 0
+            for name in names:
+                field = self._fields[name]
+                field.holders -= count
+                if not field.holders:
+                    del self._fields[name]
+        for tasks, count in claimed.items():
+            for task in tasks:
+                self._claimed[task] -= count
+
+    def _scanned_queue(self, task: str, required: Names, units: int) -> ReadyQueue:
+        """The task's queue, which has looked at rows until it held ``units`` or there were none."""
+        if task not in self._tasks:
+            raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self._tasks)}")
+        queue = self._queues.get((task, required))
+        if queue is None:
+            queue = Singles() if self._group_size == 1 else Groups(self._group_size)
+            self._queues[task, required] = queue
+        if len(queue) < units and queue.scanned < self._next_age:
+            at = bisect_left(self._log, queue.scanned, key=_age)
+            while len(queue) < units and at < len(self._log):
+                _offer(queue, self._log[at], task, required)
+                at += 1
+            queue.scanned = self._log[at].age if at < len(self._log) else self._next_age
+        return queue
+
+
+def _age(row: Row) -> int:
+    return row.age
+
+
+def _offer(queue: ReadyQueue, row: Row, task: str, required: Names) -> None:
+    if required <= row.fields and task not in row.claimed_by:
+        queue.add(row)

@@ -1,0 +1,169 @@
+"""``MemoryEngine``: one process's handle on a plane in its memory.
+
+    put   pack, copy ──▶ (lock) commit, wake the claims that wait
+    get   (lock) locate ──▶ gather
+    claim (lock) wait until ready, claim
+
+Nothing is copied under the lock: a put copies before it takes the lock, and a read gathers after it
+let go, as a parcel never changes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.backends.columns.gather import Picked, gather
+from rlconform.backends.columns.pack import batch_of, naming, pack
+from rlconform.backends.columns.parcel import Parcel
+from rlconform.backends.columns.rewrite import live_parcels
+from rlconform.backends.index import Index, Rewritten
+from rlconform.backends.memory.plane import Plane, newest_plane, start_plane, stop_plane
+from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
+
+#: There is one process, so all rows are its own.
+_WRITER = ""
+
+
+class MemoryEngine:
+    """A handle on a plane; ``owner`` starts one of at most ``capacity`` rows, None for no limit.
+
+    Raises:
+        PlaneUnavailable: There is no plane to attach to.
+    """
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        self._owner = owner
+        self._plane: Plane = start_plane(capacity) if owner else newest_plane()
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise unless the plane can be used."""
+        if self._closed:
+            raise ClientClosed("this client was closed")
+        if self._plane.closed:
+            raise PlaneUnavailable("the plane's owner closed it")
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Declare consumer tasks and the size of groups."""
+        with self._locked() as index:
+            index.register(partition_id, tasks, group_size)
+            self._plane.changed.notify_all()
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Write copies of columns and tags."""
+        parcel = _own(pack(fields, len(sample_ids)))
+        extents = {name: column.extent for name, column in parcel.items()}
+        with self._locked() as index:
+            due = index.commit(partition_id, sample_ids, extents, parcel, tags, _WRITER)
+            self._plane.changed.notify_all()
+        self._rewrite(due)
+
+    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
+        """Read rows."""
+        with self._locked() as index:
+            sources = index.locate(partition_id, sample_ids, names)
+        picked = [
+            Picked(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
+            for s in sources
+        ]
+        columns = {}
+        for name in names:
+            with naming(name):
+                columns[name] = gather(picked, name, len(sample_ids))
+        return batch_of(columns, len(sample_ids))
+
+    def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> tuple[list[str], list[Tags]]:
+        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
+        required = frozenset(names)
+        with self._locked() as index:
+            if wait_s is not None:
+                self._wait_until_ready(partition_id, task, required, rows, wait_s)
+            claimed = index.partition(partition_id).claim(task, required, rows)
+            return [row.sample_id for row in claimed], [dict(row.tags) for row in claimed]
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every produced row was claimed by every task."""
+        with self._locked() as index:
+            return index.all_claimed(partition_id, tasks)
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Drop rows, with None all of them."""
+        with self._locked() as index:
+            due = index.clear(partition_id, sample_ids, _WRITER)
+        self._rewrite(due)
+
+    def close(self) -> None:
+        """Let go of the plane; the owner's close ends it, with everything in it."""
+        with self._plane.changed:
+            self._closed = True
+            if self._owner:
+                self._plane.closed = True
+                self._plane.index.clear_all()
+            self._plane.changed.notify_all()
+        if self._owner:
+            stop_plane(self._plane)
+
+    @contextmanager
+    def _locked(self) -> Iterator[Index]:
+        """The plane's index, under its lock."""
+        with self._plane.changed:
+            self.check_open()
+            yield self._plane.index
+
+    def _rewrite(self, due: Iterable[int]) -> None:
+        """Write the live rows of blocks that hold more waste than those anew."""
+        for number in due:
+            with self._plane.changed:
+                parcel, live = self._plane.index.survivors(number)
+            fresh = live_parcels(parcel, live)
+            parts = [
+                Rewritten(names, live[names], {n: c.extent for n, c in new.items()}, new)
+                for names, new in fresh.items()
+            ]
+            with self._plane.changed:
+                self._plane.index.move(number, parts)
+
+    def _wait_until_ready(
+        self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
+    ) -> None:
+        """Wait, holding the lock, until ``rows`` rows can be claimed."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            partition = self._plane.index.partition(partition_id)
+            partition.check_exact(rows)
+            if partition.is_ready(task, required, rows):
+                return
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError(
+                    f"{partition_id!r} has no {rows} rows with {sorted(required)} for task {task!r}"
+                )
+            self._plane.changed.wait(min(remaining, threading.TIMEOUT_MAX))
+            self.check_open()
+
+
+def _own(parcel: Parcel) -> Parcel:
+    """The parcel in memory that nobody else has."""
+    return {
+        name: replace(
+            column,
+            values=column.values.copy(),
+            offsets=None if column.offsets is None else column.offsets.copy(),
+        )
+        for name, column in parcel.items()
+    }
