@@ -6,6 +6,7 @@ from rlconform.backends.factory import build_data_plane_client
 #: Targets of the built-in planes by name, each as ``module:attribute``.
 BUILTIN: dict[str, str] = {
     "memory": "rlconform.backends.memory:TARGET",
+    "ray_store": "rlconform.backends.ray_store:TARGET",
     "transfer_queue/simple": "rlconform.backends.transfer_queue:SIMPLE",
     "transfer_queue/mooncake_cpu": "rlconform.backends.transfer_queue:MOONCAKE_CPU",
 }

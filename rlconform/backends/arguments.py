@@ -97,14 +97,17 @@ def tag_rows(tags: object, n_rows: int) -> list[Tags] | None:
         raise TypeError(f"tags must be a list of dicts, got {type(tags).__name__}")
     if len(tags) != n_rows:
         raise ValueError(f"tags has {len(tags)} entries for {n_rows} sample_ids")
-    return [_tag_row(row) for row in tags]
+    rows = [row.copy() if type(row) is dict else _tag_row(row) for row in tags]
+    # Many rows have few kinds of keys and values: what each kind is worth is looked at once.
+    for key in {key for row in rows for key in row}:
+        text("a tag's key", key)
+    for kind in {type(value) for row in rows for value in row.values()}:
+        if not issubclass(kind, _PRIMITIVES):
+            raise TypeError(f"a tag must be a primitive, got {kind.__name__}")
+    return rows
 
 
 def _tag_row(row: Any) -> Tags:
     if not isinstance(row, Mapping):
         raise TypeError(f"a row's tags must be a dict, got {type(row).__name__}")
-    for key, value in row.items():
-        text("a tag's key", key)
-        if not isinstance(value, _PRIMITIVES):
-            raise TypeError(f"tag {key!r} must be a primitive, got {type(value).__name__}")
     return dict(row)

@@ -6,8 +6,9 @@
       backend: simple
       ...
 
-The eight keys are NeMo-RL's. The YAML is the only source of values: a plane that needs a key finds
-it there or the configuration is refused; nothing is filled in.
+The eight keys are NeMo-RL's; ``ray_store`` takes a ``name`` beside them. The YAML is the only
+source of values: a plane that needs a key finds it there or the configuration is refused; nothing
+is filled in.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -66,6 +68,19 @@ class MemoryConfig(DataPlaneConfig):
     backend: Literal["memory"] | None = None
 
 
+class RayStoreConfig(DataPlaneConfig):
+    """An index in one actor, bytes in Ray's object store.
+
+    Attributes:
+        name: Tells the planes of one Ray cluster apart; clients attach by it.
+        global_segment_size: Bytes of the object store, where the plane starts Ray.
+    """
+
+    impl: Literal["ray_store"]
+    backend: Literal["ray"] | None = None
+    name: Annotated[str, Field(min_length=1)]
+
+
 class TransferQueueConfig(DataPlaneConfig):
     """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``)."""
 
@@ -80,6 +95,7 @@ class TransferQueueConfig(DataPlaneConfig):
 
 _MODELS: dict[str, type[DataPlaneConfig]] = {
     "memory": MemoryConfig,
+    "ray_store": RayStoreConfig,
     "transfer_queue": TransferQueueConfig,
 }
 _KEYS = tuple(DataPlaneConfig.model_fields)
@@ -118,12 +134,13 @@ def parse_data_plane(
         ConfigError: A key is missing, unknown, or has a value that isn't allowed.
     """
     block = _block(cfg, source)
-    for key in block:
-        if key not in _KEYS:
-            raise ConfigError(f"{source}: {key!r} is no key of data_plane{_meant(key, _KEYS)}")
-    _require(block, ["enabled", "impl"], source)
-    impl = block["impl"]
+    impl = block.get("impl")
     model = _MODELS.get(impl) if isinstance(impl, str) else None
+    keys = _KEYS if model is None else tuple(model.model_fields)
+    for key in block:
+        if key not in keys:
+            raise ConfigError(f"{source}: {key!r} is no key of data_plane{_meant(key, keys)}")
+    _require(block, ["enabled", "impl"], source)
     if model is None:
         known = " or ".join(_MODELS)
         raise ConfigError(f"{source}: impl is {impl!r}, not {known}{_meant(impl, _MODELS)}")

@@ -37,6 +37,10 @@ def build_data_plane_client(
         from rlconform.backends.memory import MemoryClient  # noqa: PLC0415
 
         return MemoryClient(config, bootstrap=bootstrap)
+    if config.impl == "ray_store":
+        from rlconform.backends.ray_store.client import RayStoreClient  # noqa: PLC0415
+
+        return RayStoreClient(config, bootstrap=bootstrap)
     from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
 
     client: DataPlaneClient = TransferQueueClient(config, bootstrap=bootstrap)

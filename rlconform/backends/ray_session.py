@@ -73,8 +73,13 @@ class RaySession:
         self.close()
 
 
-def ensure_ray(num_cpus: int = LOGICAL_CPUS) -> RaySession:
-    """Use the Ray of this process if it has one, else start a local one with ``num_cpus``."""
+def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = None) -> RaySession:
+    """Use the Ray of this process if it has one, else start a local one.
+
+    Args:
+        num_cpus: Logical CPUs of a local Ray.
+        object_store_bytes: Size of a local Ray's object store; 128 MiB where not given.
+    """
     if ray.is_initialized():
         return RaySession()
     # Sockets lie in this folder and a socket's path ends at 107 bytes: keep it short.
@@ -86,7 +91,7 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS) -> RaySession:
         address="local",
         namespace=f"rlconform-{uuid4().hex[:8]}",
         num_cpus=num_cpus,
-        object_store_memory=_OBJECT_STORE_BYTES,
+        object_store_memory=object_store_bytes or _OBJECT_STORE_BYTES,
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,

@@ -44,8 +44,8 @@ class Picked:
 
     parcel: Parcel
     names: frozenset[str]
-    indexes: Integers
-    positions: Integers
+    indexes: npt.NDArray[np.integer[Any]]
+    positions: npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _spans(pieces: Sequence[Picked], offsets: Sequence[Integers | int], n_rows: 
         at, rows = piece.positions, piece.indexes
         column[at] = number
         if isinstance(before, int):
-            start[at] = rows * before
+            start[at] = rows * np.int64(before)
             length[at] = before
         else:
             start[at] = before[rows]

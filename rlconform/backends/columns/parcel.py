@@ -57,3 +57,13 @@ class Column:
 
 #: Columns by field; all have as many rows.
 Parcel = dict[str, Column]
+
+
+def extents_of(parcel: Parcel) -> dict[str, Extent]:
+    """What an index should know of the parcel."""
+    return {name: column.extent for name, column in parcel.items()}
+
+
+def bytes_of(parcel: Parcel) -> int:
+    """Bytes of the parcel's values."""
+    return sum(column.values.nbytes for column in parcel.values())

@@ -107,6 +107,11 @@ class Index:
         """Forget everything."""
         self._partitions.clear()
 
+    def payload(self, number: int) -> Any:
+        """A block's payload; None for a block that is gone."""
+        block = self._blocks.get(number)
+        return None if block is None else block.payload
+
     def survivors(self, number: int) -> tuple[Any, Selection]:
         """A block's payload and its live rows by live fields; nothing for a block that is gone."""
         block = self._blocks.get(number)

@@ -71,7 +71,7 @@ class Partition:
     def _forget(self) -> None:
         """Be as new: no rows, no cursors, nothing ever produced."""
         self._rows: dict[str, Row] = {}
-        self._written: dict[str, dict[str, None]] = {}  # ids by the process that put them first
+        self._written: dict[str, dict[str, None]] = defaultdict(dict)  # ids by who put them first
         self._log: list[Row] = []  # by age; cleared rows stay, without fields, until it is rebuilt
         self._fields: dict[str, _Field] = {}
         self._queues: dict[tuple[str, Names], ReadyQueue] = {}
@@ -130,31 +130,28 @@ class Partition:
     ) -> dict[Block, Selection]:
         """Take in columns and tags of rows, which are made where they don't exist.
 
+        The dicts of ``tags`` are the partition's from now on.
+
         Returns:
             What of other blocks was overwritten. Its kinds were checked before.
         """
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         grown: list[tuple[Row, Names]] = []
-        fresh_rows: Counter[Names] = Counter()
-        rows = self._rows
+        known = self._rows
+        before = len(known)
         for index, sample_id in enumerate(sample_ids):
-            row = rows.get(sample_id) or self._new_row(sample_id, writer)
+            row = known.get(sample_id)
+            if row is None:
+                row = self._new_row(sample_id, writer)
+                if block is not None:
+                    row.fields = block.names
+                    row.parts.append((block, index, block.names))
+            elif block is not None:
+                self._write(row, block, index, hidden, grown)
             if tags is not None:
-                row.tags.update(tags[index])
-            if block is None:
-                continue
-            before = row.fields
-            fresh = _minus(block.names, before) if before else block.names
-            if before:
-                self._hide(row, block.names, hidden)
-            row.parts.append((block, index, block.names))
-            if fresh:
-                fresh_rows[fresh] += 1
-                row.fields = _both(before, fresh)
-                self._produced += not before
-                grown.append((row, fresh))
+                row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
         if block is not None:
-            self._count_holders(block.extents, fresh_rows)
+            self._count(block.extents, len(known) - before, grown)
             self._feed_queues(grown)
         return hidden
 
@@ -282,8 +279,9 @@ class Partition:
 
     def _new_row(self, sample_id: str, writer: str) -> Row:
         group = self._group_of(sample_id) if self._group_size > 1 else None
-        row = self._rows[sample_id] = Row(sample_id, self._next_age, group, writer)
-        self._written.setdefault(writer, {})[sample_id] = None
+        row = Row(sample_id, self._next_age, group, writer)
+        self._rows[sample_id] = row
+        self._written[writer][sample_id] = None
         self._next_age += 1
         self._log.append(row)
         return row
@@ -298,23 +296,40 @@ class Partition:
         return None, (self._next_ungrouped - 1) // self._group_size
 
     @staticmethod
-    def _hide(row: Row, names: Names, hidden: dict[Block, Selection]) -> None:
-        """Take the named fields out of the row's parts, as newer ones are about to come."""
+    def _write(
+        row: Row,
+        block: Block,
+        index: int,
+        hidden: dict[Block, Selection],
+        grown: list[tuple[Row, Names]],
+    ) -> None:
+        """Let a row's fields lie in the block; what they replace goes to ``hidden``."""
         parts = []
-        for block, index, held in row.parts:
-            left = _minus(held, names)
+        for old, place, held in row.parts:
+            left = _minus(held, block.names)
             if left != held:
-                hidden[block][_common(held, names)].append(index)
+                hidden[old][_common(held, block.names)].append(place)
             if left:
-                parts.append((block, index, left))
+                parts.append((old, place, left))
+        parts.append((block, index, block.names))
         row.parts = parts
+        fresh = _minus(block.names, row.fields)
+        if fresh:
+            grown.append((row, fresh))
+            row.fields = _both(row.fields, fresh)
 
-    def _count_holders(self, extents: Mapping[str, Extent], fresh_rows: Counter[Names]) -> None:
+    def _count(
+        self, extents: Mapping[str, Extent], new: int, grown: list[tuple[Row, Names]]
+    ) -> None:
+        """Count in ``new`` rows that hold all these fields, and rows that have grown by some."""
+        fresh_rows = Counter(fresh for _, fresh in grown)
         for name, extent in extents.items():
             field = self._fields.setdefault(name, _Field(extent.kind))
             field.kind = extent.kind
-            field.holders += sum(n for fresh, n in fresh_rows.items() if name in fresh)
-        self._ever_produced = self._ever_produced or bool(fresh_rows)
+            field.holders += new + sum(n for fresh, n in fresh_rows.items() if name in fresh)
+        # a row that held nothing has grown to no more than what is fresh
+        self._produced += new + sum(row.fields == fresh for row, fresh in grown)
+        self._ever_produced = self._ever_produced or self._produced > 0
 
     def _feed_queues(self, grown: list[tuple[Row, Names]]) -> None:
         """Tell the queues of rows that they have seen before and that may be ready now."""

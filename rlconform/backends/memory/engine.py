@@ -21,7 +21,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.columns.gather import Picked, gather
 from rlconform.backends.columns.pack import batch_of, naming, pack
-from rlconform.backends.columns.parcel import Parcel
+from rlconform.backends.columns.parcel import Parcel, extents_of
 from rlconform.backends.columns.rewrite import live_parcels
 from rlconform.backends.index import Index, Rewritten
 from rlconform.backends.memory.plane import Plane, newest_plane, start_plane, stop_plane
@@ -65,9 +65,8 @@ class MemoryEngine:
     ) -> None:
         """Write copies of columns and tags."""
         parcel = _own(pack(fields, len(sample_ids)))
-        extents = {name: column.extent for name, column in parcel.items()}
         with self._locked() as index:
-            due = index.commit(partition_id, sample_ids, extents, parcel, tags, _WRITER)
+            due = index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, _WRITER)
             self._plane.changed.notify_all()
         self._rewrite(due)
 
@@ -132,8 +131,7 @@ class MemoryEngine:
                 parcel, live = self._plane.index.survivors(number)
             fresh = live_parcels(parcel, live)
             parts = [
-                Rewritten(names, live[names], {n: c.extent for n, c in new.items()}, new)
-                for names, new in fresh.items()
+                Rewritten(names, live[names], extents_of(new), new) for names, new in fresh.items()
             ]
             with self._plane.changed:
                 self._plane.index.move(number, parts)

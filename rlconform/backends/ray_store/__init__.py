@@ -1,0 +1,49 @@
+"""The plane of several processes: an index in one actor, bytes in Ray's object store.
+
+Nothing here imports Ray before a plane is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlconform import __version__
+from rlconform.contract import DataPlaneClient, PlaneControl, Target, Timeouts
+
+
+def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
+    from rlconform.backends.ray_store.client import RayStoreClient  # noqa: PLC0415
+
+    return RayStoreClient(cfg, bootstrap=bootstrap)
+
+
+def _control(client: DataPlaneClient) -> PlaneControl:
+    from rlconform.backends.ray_store.client import RayStoreClient  # noqa: PLC0415
+
+    if not isinstance(client, RayStoreClient):
+        raise TypeError(f"{type(client).__name__} is no client of a ray_store plane")
+    return client.control()
+
+
+TARGET = Target(
+    name="ray_store",
+    vendor="rlconform",
+    version=__version__,
+    open=_open,
+    level="functional",
+    capabilities={
+        "objects": True,
+        "dtype_fp8": True,
+        "dtype_complex": True,
+        "group_claims": True,
+        "restart": True,
+        "control": True,
+        "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
+    },
+    timeouts=Timeouts(start=60.0, operation=10.0, settle=2.0, check=60.0),
+    config={"enabled": True, "impl": "ray_store", "name": "ray_store"},
+    control=_control,
+)
+
+__all__ = ["TARGET"]

@@ -1,0 +1,118 @@
+"""``RayStoreEngine``: one process's handle on a plane over Ray's object store.
+
+    put    pack ──▶ store ──▶ the controller maps it, commits, wakes the claims that wait
+    get    the controller locates ──▶ map the parcels ──▶ gather
+    clear  the controller drops ──▶ write live rows anew, of blocks that hold more waste than those
+
+A put is not seen before its commit, and one that dies before it leaves nothing: its bytes go with
+its process. Whose clear or put makes a block due writes it anew, so the waste of a
+block is below its live bytes, or 64 KiB, whenever nobody is at work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.backends.columns.gather import Picked, gather
+from rlconform.backends.columns.pack import batch_of, naming, pack
+from rlconform.backends.columns.parcel import Parcel, bytes_of
+from rlconform.backends.columns.rewrite import live_parcels
+from rlconform.backends.index import SLACK_BYTES
+from rlconform.backends.ray_store.controller import Put
+from rlconform.backends.ray_store.session import Session, process_id
+from rlconform.contract import Tags
+
+
+class RayStoreEngine:
+    """The plane behind a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def check_open(self) -> None:
+        """Raise unless the plane can be used."""
+        self._session.check_open()
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Declare consumer tasks and the size of groups."""
+        self._session.call("register", partition_id, tasks, group_size)
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Write columns and tags."""
+        parcel = pack(fields, len(sample_ids))
+        put = Put(partition_id, sample_ids, tags, process_id())
+        self._rewrite(self._session.call("commit", put, *self._shipped(parcel)))
+
+    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
+        """Read rows."""
+        locations = self._session.call("locate", partition_id, sample_ids, names)
+        picked = [
+            Picked(
+                self._session.map(at.block, at.reference) if at.parcel is None else at.parcel,
+                at.names,
+                at.indexes,
+                at.positions,
+            )
+            for at in locations
+        ]
+        columns = {}
+        for name in names:
+            with naming(name):
+                columns[name] = gather(picked, name, len(sample_ids))
+        return batch_of(columns, len(sample_ids))
+
+    def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> tuple[list[str], list[Tags]]:
+        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
+        arguments = (partition_id, task, names, rows)
+        if wait_s is None:
+            sample_ids, tags = self._session.call("claim", *arguments, None)
+            return sample_ids, tags
+        deadline = time.monotonic() + wait_s
+        claimed = None
+        while claimed is None:
+            remaining = max(0.0, deadline - time.monotonic())
+            claimed = self._session.call_waiting("claim", remaining, *arguments, remaining)
+        sample_ids, tags = claimed
+        return sample_ids, tags
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every produced row was claimed by every task."""
+        return bool(self._session.call("all_claimed", partition_id, tasks))
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Drop rows, with None those that this process put."""
+        self._rewrite(self._session.call("clear", partition_id, sample_ids, process_id()))
+
+    def close(self) -> None:
+        """Let go of the plane, or end it."""
+        self._session.close()
+
+    def _shipped(self, parcel: Parcel) -> tuple[Any, list[Any]]:
+        """What to send for a parcel: itself if it is small, else a reference, also for others."""
+        if bytes_of(parcel) < SLACK_BYTES:
+            return parcel, []
+        reference = self._session.store(parcel)
+        return reference, [reference]
+
+    def _rewrite(self, due: Iterable[int]) -> None:
+        """Write the live rows of blocks anew that hold more waste than those."""
+        for block in due:
+            reference, live = self._session.call("survivors", block)
+            if not live:
+                continue
+            parcel = self._session.map(block, *reference)
+            fresh = [(names, *self._shipped(p)) for names, p in live_parcels(parcel, live).items()]
+            parts = [(names, live[names], reference) for names, _, reference in fresh]
+            self._session.call("move", block, parts, *(sent for _, sent, _ in fresh))
