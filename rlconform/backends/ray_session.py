@@ -32,6 +32,8 @@ _ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # on by itself once a token lies in the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Else whoever puts first pays for the store's pages, several times what the copy costs.
+    "RAY_preallocate_plasma_memory": "1",
 }
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -104,6 +105,9 @@ class Controller:
     """A plane's index, and the waiting of its claims."""
 
     def __init__(self, capacity: int | None) -> None:
+        # Rows are many, long-lived and hold no cycles: looking for some at the usual pace would
+        # stop every other large put for longer than the put itself takes.
+        gc.set_threshold(1_000_000, 10, 10)
         self._index = Index(capacity)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by partition
 

@@ -1,0 +1,81 @@
+"""``TransferQueueEngine``: what a client asks for, in terms of the store."""
+
+from __future__ import annotations
+
+import time
+
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.backends.transfer_queue.frames import split_column
+from rlconform.backends.transfer_queue.session import Session
+from rlconform.backends.transfer_queue.store import Store
+from rlconform.contract import Tags
+
+
+class TransferQueueEngine:
+    """The plane behind a session; a claim that waits looks every ``poll_s`` seconds."""
+
+    def __init__(self, session: Session, poll_s: float) -> None:
+        self._session = session
+        self._store = Store(session)
+        self._poll_s = poll_s
+
+    def check_open(self) -> None:
+        """Raise unless the plane can be used."""
+        self._session.check_open()
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Declare consumer tasks and the size of groups."""
+        self._store.register(partition_id, tasks, group_size)
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Write columns and tags."""
+        for sample_id in sample_ids:
+            sample_id.encode()  # a lone surrogate is no text: UnicodeEncodeError is a ValueError
+        n_rows = len(sample_ids)
+        columns = {}
+        if fields is not None:
+            for name in map(str, fields.keys()):
+                columns[name] = split_column(name, fields.get(name), n_rows)
+        if columns:
+            self._store.write(partition_id, sample_ids, columns, tags)
+        else:
+            self._store.stamp(partition_id, sample_ids, tags or [{} for _ in sample_ids])
+
+    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
+        """Read rows."""
+        columns = self._store.read(partition_id, sample_ids, names)
+        return TensorDict(columns, batch_size=[len(sample_ids)])
+
+    def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> tuple[list[str], list[Tags]]:
+        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
+        deadline = time.monotonic() + (wait_s or 0.0)
+        while True:
+            self._session.check_open()
+            claimed = self._store.claim(partition_id, task, names, rows, exact=wait_s is not None)
+            if claimed[0] or wait_s is None:
+                return claimed
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError(f"{partition_id!r} has no {rows} rows with {names} for {task!r}")
+            time.sleep(min(self._poll_s, remaining))
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every produced row was claimed by every task."""
+        return bool(self._store.all_claimed(partition_id, tasks))
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Drop rows, with None those that this process was first to put."""
+        self._store.clear(partition_id, sample_ids)
+
+    def close(self) -> None:
+        """Let go of the plane, or end it."""
+        self._session.close()
