@@ -5,8 +5,18 @@ It holds no bytes and imports no torch, so that a process of its own for it star
 """
 
 from rlconform.backends.index.block import SLACK_BYTES, Extent, Names
-from rlconform.backends.index.index import Index, Rewritten
+from rlconform.backends.index.index import Index, Rewritten, Usage
 from rlconform.backends.index.partition import Partition, Source
 from rlconform.backends.index.row import Row
 
-__all__ = ["SLACK_BYTES", "Extent", "Index", "Names", "Partition", "Rewritten", "Row", "Source"]
+__all__ = [
+    "SLACK_BYTES",
+    "Extent",
+    "Index",
+    "Names",
+    "Partition",
+    "Rewritten",
+    "Row",
+    "Source",
+    "Usage",
+]

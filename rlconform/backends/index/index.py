@@ -35,6 +35,23 @@ class Rewritten:
     payload: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a plane holds.
+
+    Attributes:
+        rows: In all partitions.
+        blocks: Pieces that their bytes lie in.
+        live_bytes: Bytes of values that can be read, and 8 for the place of each.
+        wasted_bytes: Bytes of values in those blocks that were cleared or overwritten.
+    """
+
+    rows: int
+    blocks: int
+    live_bytes: int
+    wasted_bytes: int
+
+
 class Index:
     """What a plane knows of its rows. It neither locks nor waits: its holder does.
 
@@ -106,6 +123,16 @@ class Index:
     def clear_all(self) -> None:
         """Forget everything."""
         self._partitions.clear()
+
+    def usage(self) -> Usage:
+        """What the plane holds."""
+        blocks = list(self._blocks.values())
+        return Usage(
+            sum(partition.size for partition in self._partitions.values()),
+            len(blocks),
+            sum(block.live_bytes for block in blocks),
+            sum(block.wasted_bytes for block in blocks),
+        )
 
     def payload(self, number: int) -> Any:
         """A block's payload; None for a block that is gone."""

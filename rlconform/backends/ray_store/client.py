@@ -9,6 +9,7 @@ from typing import Any
 from rlconform.backends import arguments
 from rlconform.backends.client import EngineClient
 from rlconform.backends.config import DataPlaneConfig, RayStoreConfig, parse_data_plane
+from rlconform.backends.index import Usage
 from rlconform.contract import ConfigError
 from rlconform.contract.target import PlaneControl
 
@@ -48,6 +49,11 @@ class RayStoreClient(EngineClient):
             opened = session.attach(config.name)
         self._session = opened
         self._engine = engine.RayStoreEngine(opened)
+
+    def usage(self) -> Usage:
+        """What the plane holds, live and wasted."""
+        usage: Usage = self._session.call("usage")
+        return usage
 
     def control(self) -> PlaneControl:
         """Power over the processes of the plane. ``ValueError`` unless this client owns it."""

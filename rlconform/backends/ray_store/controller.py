@@ -30,7 +30,7 @@ import numpy.typing as npt
 import ray
 
 from rlconform.backends.columns.parcel import Parcel, extents_of
-from rlconform.backends.index import Index, Rewritten
+from rlconform.backends.index import Index, Rewritten, Usage
 from rlconform.contract import DataPlaneError, Tags, UnknownSample
 
 #: Calls that may run, or wait, at the same time.
@@ -157,6 +157,14 @@ class Controller:
                 )
             )
         return locations
+
+    async def waiting(self, partition_id: str) -> int:
+        """How many claims wait for rows of the partition."""
+        return len(self._waiting.get(partition_id, ()))
+
+    async def usage(self) -> Usage:
+        """What the plane holds."""
+        return self._index.usage()
 
     @answers
     async def rescue(self, block: int, lost: list[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from ray.exceptions import (
     RayError,
     TaskCancelledError,
 )
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlconform.backends.columns.parcel import Parcel
 from rlconform.backends.ray_session import RaySession, ensure_ray
@@ -150,6 +151,7 @@ class Session:
         try:
             return ray.get(reference, timeout=min(seconds, threading.TIMEOUT_MAX))
         except GetTimeoutError as error:
+            ray.cancel(reference)  # if it was not begun yet, it won't be
             raise PlaneUnavailable(f"no answer from the plane in {seconds:g} s") from error
         except RayActorError as error:
             raise PlaneUnavailable("the plane's controller is dead") from error
@@ -171,6 +173,10 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Se
                 namespace=NAMESPACE,
                 num_cpus=0,
                 max_concurrency=CONCURRENT_CLAIMS,
+                # With its owner, so that no other node's loss is the loss of all rows.
+                scheduling_strategy=NodeAffinitySchedulingStrategy(
+                    ray.get_runtime_context().get_node_id(), soft=False
+                ),
             )
             .remote(capacity)
         )
