@@ -1,4 +1,7 @@
-"""The real TransferQueue, certified as a user would: with the adapter's repairs, and without."""
+"""Planes of several processes, certified as a user would.
+
+The reference; and the real TransferQueue, with its adapter's repairs and without any.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,16 @@ KNOWN_DEFECTS = {
     "LIFE-02": "an attached process's close ends the plane for everybody",
 }
 BROKEN = {"FAIL", "CRASH", "TIMEOUT"}
+
+
+@pytest.mark.timeout(900)
+def test_the_reference_is_certified_without_a_warning(certify: Callable[..., Any]) -> None:
+    done = certify("--level", "functional")
+    assert done.report["header"]["target"]["name"] == "ray_store"
+    assert done.report["footer"]["complete"], done.report["notes"]
+    assert set(done.outcomes().values()) == {"PASS", "NOT_APPLICABLE"}
+    assert [name for name, came in done.outcomes().items() if came != "PASS"] == ["PUT-26"]
+    assert done.code == 0
 
 
 @pytest.mark.timeout(900)

@@ -24,6 +24,7 @@ from rlconform.resources import resource_dir
 REFERENCE = resource_dir("reference_configs") / "data_plane"
 
 MEMORY: dict[str, Any] = {"enabled": True, "impl": "memory"}
+RAY_STORE: dict[str, Any] = {"enabled": True, "impl": "ray_store", "name": "train"}
 TRANSFER_QUEUE: dict[str, Any] = {
     "enabled": True,
     "impl": "transfer_queue",
@@ -42,7 +43,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("block", [MEMORY, TRANSFER_QUEUE], ids=lambda block: block["impl"])
+@pytest.mark.parametrize("block", [MEMORY, RAY_STORE, TRANSFER_QUEUE], ids=lambda block: block["impl"])
 def test_a_whole_block_is_taken_as_it_stands(block: dict[str, Any]) -> None:
     assert parse_data_plane(block).model_dump(exclude_none=True) == block
 
@@ -121,6 +122,16 @@ def test_memory_has_no_other_engine() -> None:
 def test_a_misspelt_key_is_answered_with_the_right_one(wrong: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"'{wrong}'.*did you mean '{meant}'"):
         parse_data_plane({**TRANSFER_QUEUE, wrong: 1})
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_ray_store_has_a_name(name: object) -> None:
+    with pytest.raises(ConfigError, match="name is"):
+        parse_data_plane({**RAY_STORE, "name": name})
+    with pytest.raises(ConfigError, match="lacks name"):
+        parse_data_plane({"enabled": True, "impl": "ray_store"})
+    with pytest.raises(ConfigError, match="'name' is no key"):
+        parse_data_plane({**MEMORY, "name": "train"})
 
 
 def test_a_misspelt_implementation_is_answered_with_the_right_one() -> None:
