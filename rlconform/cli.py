@@ -18,6 +18,7 @@ from rich.table import Table
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 import rlconform
+from rlconform.bench import command as bench_command
 from rlconform.certify.report import build_report, write_report
 from rlconform.certify.run import PlaneDidNotStart, Runner, RunOptions
 from rlconform.certify.show import LiveProgress, print_summary, requirement_table
@@ -50,14 +51,20 @@ def root(
 @app.command(
     epilog="Examples:\n\n"
     "rlconform certify\n\n"
+    "rlconform certify --level functional\n\n"
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
     "Exit codes: 0 certified, 1 not certified, 2 the target or the kit failed, 3 nothing ran."
 )
 def certify(
     target: Annotated[
-        str, typer.Argument(help="Built-in name, entry point, or module:attribute.")
-    ] = "memory",
+        str | None,
+        typer.Argument(
+            help="Built-in name, entry point, or module:attribute; default: the reference plane, "
+            "memory, or ray_store for a level that needs several processes.",
+            show_default=False,
+        ),
+    ] = None,
     level: Annotated[
         str | None, typer.Option(help=f"{'|'.join(LEVELS)}; default: what the target declares.")
     ] = None,
@@ -81,8 +88,9 @@ def certify(
         bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
     ] = False,
 ) -> None:
-    """Run the contract against a plane and write a certificate. Default: the embedded one."""
+    """Run the contract against a plane and write a certificate. Default: a reference plane."""
     requirements = load_requirements()
+    target = target or ("memory" if level in {None, "unit"} else "ray_store")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
         options = RunOptions(target, _read_config(config), _level(level), select, check_timeout)
@@ -110,6 +118,9 @@ def certify(
     console.print(requirement_table(requirements, results))
     print_summary(console, run, results, conclusion, out)
     raise typer.Exit(conclusion.exit_code)
+
+
+app.command("bench", epilog=bench_command.EPILOG)(bench_command.bench)
 
 
 @app.command("list")

@@ -55,14 +55,14 @@ def ids(start: int, n_rows: int) -> list[str]:
     return [f"row{index}" for index in range(start, start + n_rows)]
 
 
-def columns(n_rows: int) -> TensorDict:
-    return TensorDict({"x": torch.arange(n_rows)}, [n_rows])
+def columns(n_rows: int, field: str = "x") -> TensorDict:
+    return TensorDict({field: torch.arange(n_rows)}, [n_rows])
 
 
 def fill(client: MemoryClient, n_rows: int, group_size: int = 1) -> str:
     """A partition of ``n_rows`` ready rows whose queue exists."""
     partition = f"p{n_rows}"
-    client.register_partition(partition, ["x"], n_rows, ["task"], grpo_group_size=group_size)
+    client.register_partition(partition, ["x"], n_rows, ["task", "new"], grpo_group_size=group_size)
     client.put_samples(ids(0, n_rows), partition, columns(n_rows))
     client.claim_meta(partition, "task", ["x"], BATCH, blocking=False)
     return partition
@@ -70,9 +70,11 @@ def fill(client: MemoryClient, n_rows: int, group_size: int = 1) -> str:
 
 OPERATIONS: dict[str, Callable[[MemoryClient, str, int], object]] = {
     "claim": lambda c, p, _: c.claim_meta(p, "task", ["x"], BATCH, blocking=False),
+    "first claim of a task": lambda c, p, _: c.claim_meta(p, "new", ["x"], BATCH),
     "blocking claim": lambda c, p, _: c.claim_meta(p, "task", ["x"], BATCH),
     "put new rows": lambda c, p, n: c.put_samples(ids(n, BATCH), p, columns(BATCH)),
     "overwrite": lambda c, p, _: c.put_samples(ids(80, BATCH), p, columns(BATCH)),
+    "put of a new field": lambda c, p, _: c.put_samples(ids(80, BATCH), p, columns(BATCH, "y")),
     "get": lambda c, p, _: c.get_samples(ids(80, BATCH), p, ["x"]),
     "clear ready rows": lambda c, p, _: c.clear_samples(ids(80, BATCH), p),
     "clear claimed rows": lambda c, p, _: c.clear_samples(ids(0, BATCH), p),
@@ -121,16 +123,3 @@ def test_rows_cleared_before_they_are_claimed_are_paid_for_once(client: MemoryCl
         return steps(cycles)
 
     assert churn(2048) < 4.4 * churn(512)
-
-
-def test_a_queue_drops_its_dead_entries(client: MemoryClient) -> None:
-    """A task that never claims keeps no trace of rows that came and went."""
-    partition = fill(client, BATCH)
-    plane = client._plane.partitions[partition]
-    queue = plane._queue("task", frozenset(["x"]))
-    for start in range(BATCH, 64 * BATCH, BATCH):
-        client.put_samples(ids(start, BATCH), partition, columns(BATCH))
-        client.clear_samples(ids(start, BATCH), partition)
-    assert len(queue) == 0
-    assert len(queue._heap) <= 2 * BATCH
-    assert not queue._members

@@ -10,7 +10,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 from torch import Tensor
 
-from rlconform.backends.transfer_queue import codec
+from rlconform.backends.columns import codec
 from rlconform.backends.transfer_queue.frames import (
     Column,
     decode_column,

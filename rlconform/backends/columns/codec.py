@@ -140,7 +140,10 @@ def tensor_bytes(tensor: torch.Tensor) -> np.ndarray:
     conjugate view.
     """
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    shared: np.ndarray = plain.reshape(-1).view(torch.uint8).numpy()
+    flat = plain.view(-1)
+    if flat.stride() != (1,):  # a single element may keep any stride, and can't be seen as bytes
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    shared: np.ndarray = flat.view(torch.uint8).numpy()
     return shared
 
 

@@ -6,6 +6,7 @@ would, with tensors inside by their own size and not by that of the storage that
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -47,18 +48,23 @@ def _encode(value: Any) -> bytes:
         return _PLAIN + codec.pack(value)
     except TypeError:
         pass  # not plain data
+    pickled = io.BytesIO()
+    pickled.write(_PICKLED)
     try:
-        return _PICKLED + pickle.dumps(_compact(value), protocol=5)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        _Pickler(pickled, protocol=5).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
         raise TypeError(f"a value of an object column can't be pickled: {error}") from error
+    return pickled.getvalue()
 
 
-def _compact(value: Any) -> Any:
-    """The value with copies of the tensors in it, which a pickle would ship with their storage."""
-    if isinstance(value, torch.Tensor) and not value.is_nested and value.layout == torch.strided:
-        return value.detach().cpu().clone()
-    if type(value) in (list, tuple, set, frozenset):
-        return type(value)(map(_compact, value))
-    if type(value) is dict:
-        return {key: _compact(item) for key, item in value.items()}
-    return value
+class _Pickler(pickle.Pickler):
+    """Pickles a tensor by its own size, not by that of the storage that it looks at."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """How to pickle ``value``; ``NotImplemented`` for pickle's own way."""
+        if not isinstance(value, torch.Tensor) or value.is_nested or value.layout != torch.strided:
+            return NotImplemented
+        whole = value.untyped_storage().nbytes() == value.nbytes
+        if whole and value.device.type == "cpu" and not value.requires_grad:
+            return NotImplemented
+        return value.detach().cpu().clone().__reduce_ex__(5)  # type: ignore[no-untyped-call]

@@ -18,8 +18,8 @@ import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.backends.columns import objects
-from rlconform.backends.columns.parcel import Bytes, Column, Integers, Parcel
+from rlconform.backends.columns import codec, objects
+from rlconform.backends.columns.parcel import Column, Integers, Parcel
 from rlconform.wire import LeafKind, classify_leaf, object_column, object_rows
 from rlconform.wire.leaves import jagged_parts
 from rlconform.wire.rows import Rows
@@ -85,17 +85,15 @@ def _shared(offsets: Integers | None, known: list[Integers]) -> Integers | None:
 
 
 def _column(layout: LeafKind, items: Tensor, offsets: Any) -> Column:
-    plain = items.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    shape = tuple(plain.shape[1:])
-    values: Bytes = plain.view(-1).view(torch.uint8).numpy()
-    dtype = str(plain.dtype).removeprefix("torch.")
-    return Column(layout, dtype, shape, plain.itemsize, values, offsets)
+    shape, itemsize = tuple(items.shape[1:]), items.element_size()
+    dtype = codec.dtype_name(items.dtype)
+    return Column(layout, dtype, shape, itemsize, codec.tensor_bytes(items), offsets)
 
 
 def _leaf(column: Column, n_rows: int) -> Tensor | NonTensorStack:
     if column.layout == "object":
         return object_column(objects.decode(column.values, column.offsets))
-    dtype: torch.dtype = getattr(torch, column.dtype)
+    dtype = codec.dtype_named(column.dtype)
     # numpy gives an empty array strides that torch refuses to view as another dtype
     no_values = torch.empty(0, dtype=dtype)
     values = torch.from_numpy(column.values).view(dtype) if column.values.size else no_values

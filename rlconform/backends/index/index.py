@@ -142,19 +142,29 @@ class Index:
     def survivors(self, number: int) -> tuple[Any, Selection]:
         """A block's payload and its live rows by live fields; nothing for a block that is gone."""
         block = self._blocks.get(number)
-        if block is None or not block.due:
+        partition = None if block is None else self._partitions.get(block.partition_id)
+        if block is None or partition is None or not block.due:
             return None, {}
-        return block.payload, self._partitions[block.partition_id].survivors(block)
+        return block.payload, partition.survivors(block)
 
-    def move(self, number: int, rewritten: Sequence[Rewritten]) -> None:
-        """Let a block's rows lie where they were written anew, as far as they are still there."""
+    def move(self, number: int, rewritten: Sequence[Rewritten]) -> list[int]:
+        """Let a block's rows lie where they were written anew, as far as they are still there.
+
+        Returns:
+            The numbers of the new blocks that are due in turn, as most of their rows have gone.
+        """
         old = self._blocks.get(number)
-        if old is None:
-            return
+        partition = None if old is None else self._partitions.get(old.partition_id)
+        if old is None or partition is None:
+            return []
+        due = []
         for part in rewritten:
             sample_ids = [old.sample_ids[index] for index in part.indexes]
             new = self._new_block(old.partition_id, sample_ids, part.extents, part.payload)
-            self._partitions[old.partition_id].move(old, new, part.indexes)
+            partition.move(old, new, part.indexes)
+            if new.due:
+                due.append(new.number)
+        return due
 
     def _new_block(
         self,

@@ -75,13 +75,17 @@ class Singles:
 
 
 class Groups:
-    """Rows that are claimed in whole groups of ``group_size``."""
+    """Rows that are claimed in whole groups of ``group_size``.
+
+    A group is as old as its youngest row, which made it whole: so their order does not hang on how
+    many rows have been looked at.
+    """
 
     def __init__(self, group_size: int) -> None:
         self.scanned = 0
         self._group_size = group_size
         self._members: dict[GroupKey | None, dict[str, Row]] = {}
-        self._whole: dict[GroupKey | None, int] = {}  # and their age, that of the oldest row
+        self._whole: dict[GroupKey | None, int] = {}  # and their age, that of the youngest row
         self._heap: list[tuple[int, GroupKey | None]] = []
 
     def __len__(self) -> int:
@@ -93,7 +97,7 @@ class Groups:
         members = self._members.setdefault(row.group, {})
         members[row.sample_id] = row
         if len(members) == self._group_size:
-            age = min(member.age for member in members.values())
+            age = max(member.age for member in members.values())
             self._whole[row.group] = age
             heappush(self._heap, (age, row.group))
 

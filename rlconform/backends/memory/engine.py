@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -124,17 +124,20 @@ class MemoryEngine:
             self.check_open()
             yield self._plane.index
 
-    def _rewrite(self, due: Iterable[int]) -> None:
+    def _rewrite(self, due: list[int]) -> None:
         """Write the live rows of blocks that hold more waste than those anew."""
-        for number in due:
+        while due:
+            number = due.pop()
             with self._plane.changed:
                 parcel, live = self._plane.index.survivors(number)
+            if not live:
+                continue
             fresh = live_parcels(parcel, live)
             parts = [
                 Rewritten(names, live[names], extents_of(new), new) for names, new in fresh.items()
             ]
             with self._plane.changed:
-                self._plane.index.move(number, parts)
+                due += self._plane.index.move(number, parts)
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float

@@ -217,12 +217,15 @@ class Controller:
 
     async def move(
         self, block: int, parts: list[tuple[frozenset[str], list[int], list[Any]]], *parcels: Parcel
-    ) -> None:
+    ) -> list[int]:
         """Let a block's rows lie where they were written anew: in the parcels, part by part.
 
         A part names the fields, the rows of the old block, and the parcel's reference, if any.
+
+        Returns:
+            The blocks that are due in turn.
         """
-        self._index.move(
+        return self._index.move(
             block,
             [
                 Rewritten(names, rows, extents_of(parcel), Kept(parcel, *reference or [None]))

@@ -12,7 +12,6 @@ block is below its live bytes, or 64 KiB, whenever nobody is at work.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
@@ -106,13 +105,14 @@ class RayStoreEngine:
         reference = self._session.store(parcel)
         return reference, [reference]
 
-    def _rewrite(self, due: Iterable[int]) -> None:
+    def _rewrite(self, due: list[int]) -> None:
         """Write the live rows of blocks anew that hold more waste than those."""
-        for block in due:
+        while due:
+            block = due.pop()
             reference, live = self._session.call("survivors", block)
             if not live:
                 continue
             parcel = self._session.map(block, *reference)
             fresh = [(names, *self._shipped(p)) for names, p in live_parcels(parcel, live).items()]
             parts = [(names, live[names], reference) for names, _, reference in fresh]
-            self._session.call("move", block, parts, *(sent for _, sent, _ in fresh))
+            due += self._session.call("move", block, parts, *(sent for _, sent, _ in fresh))
