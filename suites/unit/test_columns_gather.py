@@ -99,7 +99,7 @@ def asked(draw: st.DrawFn, sizes: Sequence[int]) -> list[Cell]:
     return draw(st.lists(st.sampled_from(cells), min_size=1, max_size=12))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), tail=TAILS, path=PATHS)
 def test_gathered_rows_are_those_that_torch_would_take(
     data: st.DataObject, dtype: torch.dtype, tail: tuple[int, ...], path: tuple[int, int]

@@ -65,7 +65,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(values=st.lists(VALUES, max_size=5))
 def test_plain_data_comes_back_in_value_and_type(values: list[Any]) -> None:
     assert same(round_trip(*values), values)

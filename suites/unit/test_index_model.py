@@ -359,4 +359,4 @@ def located(sources: list[Source]) -> dict[tuple[int, str], int]:
 
 
 TestIndex = IndexMachine.TestCase
-TestIndex.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestIndex.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
