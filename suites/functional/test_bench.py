@@ -77,8 +77,10 @@ def test_planes_that_break_take_nobody_along(
     (tmp_path / "strange.py").write_text(
         dedent(
             """
+            import os
+
             from rlconform.backends.memory import MemoryClient
-            from rlconform.contract import CapacityExceeded
+            from rlconform.contract import CapacityExceeded, Target
 
             class Unordered(MemoryClient):
                 def get_samples(self, sample_ids, partition_id, select_fields):
@@ -89,6 +91,15 @@ def test_planes_that_break_take_nobody_along(
                     if len(sample_ids) > 100:
                         raise CapacityExceeded("there is room for 100 rows")
                     return super().put_samples(sample_ids, *args, **kwargs)
+
+            class Dying(MemoryClient):
+                def put_samples(self, *args, **kwargs):
+                    os._exit(3)
+
+            def alone(cfg, bootstrap):
+                return Dying(cfg, bootstrap=True)
+
+            ACTORS_DIE = Target(name="dies", open=alone, level="functional")
             """
         )
     )
@@ -98,6 +109,7 @@ def test_planes_that_break_take_nobody_along(
         "hostile:sleeping_claim": "consumer1.claim did not come back in 5 s",
         "hostile:raises_on_open": "no server at 127.0.0.1:50051",
         "hostile:never_opens": "hung: opening the plane",
+        "strange:ACTORS_DIE": "lost at tiny: put",
     }
     odd = ("strange:Unordered", "strange:Small")
     document = measure("memory", *lost, *odd, call_seconds=5.0)

@@ -1,0 +1,114 @@
+"""The ``bench`` command: parses, measures, writes, prints."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from rlconform.contract import ConfigError
+
+if TYPE_CHECKING:  # measuring imports torch, which takes seconds
+    from rlconform.bench.result import Document
+
+
+class ExitCode:
+    """Exit codes of ``rlconform bench``."""
+
+    MEASURED = 0
+    PARTIAL = 1  # interrupted, or a target was lost on the way
+    KIT_FAILED = 2  # a target, a shape or a document that isn't there
+    NOTHING_MEASURED = 3
+
+
+EPILOG = (
+    "Examples:\n\n"
+    "rlconform bench memory --quick\n\n"
+    "rlconform bench transfer_queue/simple my_adapter:TARGET --shape llama8b --out reports\n\n"
+    "rlconform bench --show reports/bench.json\n\n"
+    "Exit codes: 0 measured, 1 partial or a target lost, 2 the kit failed, 3 nothing measured."
+)
+
+
+def bench(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET...", help="Built-in names, entry points, module:attribute."),
+    ] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Measure only this shape; may be given again.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer turns and rows: orders of magnitude.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for bench.json and the page.")] = Path(
+        "rlconform-bench"
+    ),
+    show: Annotated[
+        Path | None, typer.Option(help="Print a bench.json again and draw its page beside it.")
+    ] = None,
+) -> None:
+    """Measure planes side by side, turn by turn, against a plain copy of the same bytes."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    try:
+        if (show is None) == (not targets):
+            raise ConfigError("name targets to measure, or a document to --show")
+        document = _read(show) if show else _measure(console, targets or [], shape or [], quick)
+    except ConfigError as error:
+        _fail(str(error))
+    folder = show.parent if show else out
+    _present(console, document, folder, write=show is None)
+    raise typer.Exit(_exit_code(document))
+
+
+def _measure(console: Console, targets: list[str], names: list[str], quick: bool) -> Document:
+    from rlconform.bench.progress import LiveProgress  # noqa: PLC0415
+    from rlconform.bench.run import Run  # noqa: PLC0415 - imports torch
+    from rlconform.bench.shapes import load_plan, load_shape, shape_names  # noqa: PLC0415
+
+    shapes = [load_shape(name, quick) for name in dict.fromkeys(names or shape_names())]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    with LiveProgress(console) as progress:
+        return Run(targets, shapes, load_plan(quick), quick, progress.hear).measure()
+
+
+def _read(path: Path) -> Document:
+    from pydantic import ValidationError  # noqa: PLC0415 - as late as what it validates
+
+    from rlconform.bench.result import Document  # noqa: PLC0415
+
+    try:
+        return Document.model_validate_json(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (UnicodeDecodeError, ValidationError) as error:
+        raise ConfigError(f"{path}: no document of a bench run: {error}") from error
+
+
+def _present(console: Console, document: Document, folder: Path, write: bool) -> None:
+    from rlconform.bench.show import print_document, write_page  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if write:
+        (folder / "bench.json").write_text(document.to_json(), "utf-8")
+    print_document(console, document)
+    write_page(console, document, folder / "bench.html")
+    console.print(f"written to {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _exit_code(document: Document) -> int:
+    if not any((document.operations, document.claim_rate, document.growth, document.wake)):
+        return ExitCode.NOTHING_MEASURED
+    lost = any(target.status == "failed" for target in document.targets)
+    return ExitCode.PARTIAL if lost or not document.complete else ExitCode.MEASURED
+
+
+def _fail(message: str) -> NoReturn:
+    told = Console(stderr=True)
+    told.print(f"[bold red]rlconform:[/] bench: {escape(message)}", soft_wrap=True)
+    raise typer.Exit(ExitCode.KIT_FAILED)

@@ -1,0 +1,72 @@
+"""The machine that measures: what it is, and how fast it copies memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+import torch
+
+from rlconform.bench.result import Host
+
+#: Packages whose versions decide what a figure is worth.
+PACKAGES = ("torch", "tensordict", "numpy", "ray")
+
+
+def describe_host() -> Host:
+    """The machine as it is now."""
+    return Host(
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        system=platform.platform(),
+        versions={"python": platform.python_version()} | _versions(),
+        load_at_start=round(os.getloadavg()[0], 2),
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _cpu() -> str:
+    """The model's name; not every architecture's kernel tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+class Copier:
+    """Copies as many bytes as a batch holds, in one thread, as a plane's processes do.
+
+    >>> copier = Copier(2**20)
+    >>> warm_s, fresh_s = copier.time_copies()
+    """
+
+    def __init__(self, size: int) -> None:
+        # Ray gives each worker one thread; two would set the planes against more than they have.
+        torch.set_num_threads(1)
+        self._source = torch.ones(size, dtype=torch.uint8)
+        self._target = torch.zeros(size, dtype=torch.uint8)
+
+    def time_copies(self) -> tuple[float, float]:
+        """Seconds of a copy into memory already touched, and of one into newly allocated memory."""
+        self._target.copy_(self._source)  # this process was idle: let it find its way back
+        start = time.perf_counter()
+        self._target.copy_(self._source)
+        copied = time.perf_counter()
+        fresh = self._source.clone()
+        cloned = time.perf_counter()
+        del fresh
+        return copied - start, cloned - copied
