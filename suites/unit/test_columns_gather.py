@@ -16,10 +16,11 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.columns import gather as gathering
-from rlconform.backends.columns.gather import Picked, gather
+from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.pack import batch_of, pack
 from rlconform.backends.columns.parcel import Column, Parcel
 from rlconform.backends.columns.rewrite import live_parcels
+from rlconform.backends.columns.spans import Picked
 from rlconform.wire import object_column, rows_of
 
 MIB = 1 << 20

@@ -43,7 +43,9 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("block", [MEMORY, RAY_STORE, TRANSFER_QUEUE], ids=lambda block: block["impl"])
+@pytest.mark.parametrize(
+    "block", [MEMORY, RAY_STORE, TRANSFER_QUEUE], ids=lambda block: block["impl"]
+)
 def test_a_whole_block_is_taken_as_it_stands(block: dict[str, Any]) -> None:
     assert parse_data_plane(block).model_dump(exclude_none=True) == block
 

@@ -55,7 +55,8 @@ def test_a_queue_agrees_with_a_plain_list(seed: int, group_size: int) -> None:
 
     for age in range(200):
         group = rng.randrange(40) if group_size > 1 else age
-        row = Row(f"row{age}", age, (None, group), "me")
+        row = Row(f"row{age}", age, "me")
+        row.group = (None, group)
         if sum(other.group == row.group for other in ready) < group_size:
             queue.add(row)
             ready.append(row)
@@ -77,7 +78,8 @@ def test_a_queue_forgets_rows_that_left_unclaimed(group_size: int) -> None:
     """A task that never claims keeps a bounded trace of rows that came and went."""
     queue = Singles() if group_size == 1 else Groups(group_size)
     for age in range(10_000):
-        row = Row(f"row{age}", age, (None, age // group_size), "me")
+        row = Row(f"row{age}", age, "me")
+        row.group = (None, age // group_size)
         queue.add(row)
         if age % group_size == group_size - 1:
             queue.discard(row)

@@ -44,10 +44,13 @@ def pack(fields: TensorDictBase | None, n_rows: int) -> Parcel:
 
 
 def batch_of(columns: Mapping[str, Column], n_rows: int) -> TensorDict:
-    """The columns as a batch of size ``(n_rows,)`` over the same memory."""
-    return TensorDict(
-        {name: _leaf(column, n_rows) for name, column in columns.items()}, batch_size=[n_rows]
-    )
+    """The columns as a batch of size ``(n_rows,)`` over the same memory.
+
+    Jagged columns of the same offsets share them, so that torch knows them to be equally ragged.
+    """
+    known: dict[int, Rows] = {}
+    leaves = {name: _leaf(column, n_rows, known) for name, column in columns.items()}
+    return TensorDict(leaves, batch_size=[n_rows])
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def _column(layout: LeafKind, items: Tensor, offsets: Any) -> Column:
     return Column(layout, dtype, shape, itemsize, codec.tensor_bytes(items), offsets)
 
 
-def _leaf(column: Column, n_rows: int) -> Tensor | NonTensorStack:
+def _leaf(column: Column, n_rows: int, known: dict[int, Rows]) -> Tensor | NonTensorStack:
     if column.layout == "object":
         return object_column(objects.decode(column.values, column.offsets))
     dtype = codec.dtype_named(column.dtype)
@@ -99,5 +102,8 @@ def _leaf(column: Column, n_rows: int) -> Tensor | NonTensorStack:
     values = torch.from_numpy(column.values).view(dtype) if column.values.size else no_values
     if column.offsets is None:
         return values.view(n_rows, *column.shape)
-    rows = Rows(torch.from_numpy(np.diff(column.offsets)))
+    key = id(column.offsets)
+    if key not in known:
+        known[key] = Rows(torch.from_numpy(np.diff(column.offsets)))
+    rows = known[key]
     return rows.nest(values.view(rows.total, *column.shape))

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rlconform.backends.columns.gather import Picked, gather
+from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.parcel import Parcel
+from rlconform.backends.columns.spans import Picked
 
 
 def live_parcels(

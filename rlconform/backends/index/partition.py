@@ -137,21 +137,23 @@ class Partition:
         """
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         grown: list[tuple[Row, Names]] = []
-        known = self._rows
-        before = len(known)
+        known, new = self._rows, list[Row]()
+        names = NO_NAMES if block is None else block.names
         for index, sample_id in enumerate(sample_ids):
             row = known.get(sample_id)
             if row is None:
-                row = self._new_row(sample_id, writer)
+                row = Row(sample_id, self._next_age + len(new), writer, names)
+                known[sample_id] = row
+                new.append(row)
                 if block is not None:
-                    row.fields = block.names
-                    row.parts.append((block, index, block.names))
+                    row.parts.append((block, index, names))
             elif block is not None:
                 self._write(row, block, index, hidden, grown)
             if tags is not None:
                 row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
+        self._take_in(new, writer)
         if block is not None:
-            self._count(block.extents, len(known) - before, grown)
+            self._count(block.extents, len(new), grown)
             self._feed_queues(grown)
         return hidden
 
@@ -277,14 +279,14 @@ class Partition:
             if kept != new.names:
                 new.release(_minus(new.names, kept), [place])
 
-    def _new_row(self, sample_id: str, writer: str) -> Row:
-        group = self._group_of(sample_id) if self._group_size > 1 else None
-        row = Row(sample_id, self._next_age, group, writer)
-        self._rows[sample_id] = row
-        self._written[writer][sample_id] = None
-        self._next_age += 1
-        self._log.append(row)
-        return row
+    def _take_in(self, new: list[Row], writer: str) -> None:
+        """Note rows that have come to be, in this order."""
+        if self._group_size > 1:
+            for row in new:
+                row.group = self._group_of(row.sample_id)
+        self._written[writer].update((row.sample_id, None) for row in new)
+        self._log += new
+        self._next_age += len(new)
 
     def _group_of(self, sample_id: str) -> GroupKey:
         """G consecutive generations of one uid; G consecutive new rows where ids don't say."""

@@ -34,12 +34,12 @@ class Row:
 
     __slots__ = ("age", "claimed_by", "fields", "group", "parts", "sample_id", "tags", "writer")
 
-    def __init__(self, sample_id: str, age: int, group: GroupKey | None, writer: str) -> None:
+    def __init__(self, sample_id: str, age: int, writer: str, fields: Names = NO_NAMES) -> None:
         self.sample_id = sample_id
         self.age = age
-        self.group = group
+        self.group: GroupKey | None = None
         self.writer = writer
-        self.fields = NO_NAMES
+        self.fields = fields
         self.parts: list[Part] = []
         self.tags: Tags = {}
         self.claimed_by = NO_NAMES

@@ -19,10 +19,11 @@ from dataclasses import replace
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.columns.gather import Picked, gather
+from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.pack import batch_of, naming, pack
 from rlconform.backends.columns.parcel import Parcel, extents_of
 from rlconform.backends.columns.rewrite import live_parcels
+from rlconform.backends.columns.spans import Picked, Shared
 from rlconform.backends.index import Index, Rewritten
 from rlconform.backends.memory.plane import Plane, newest_plane, start_plane, stop_plane
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
@@ -78,10 +79,10 @@ class MemoryEngine:
             Picked(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
             for s in sources
         ]
-        columns = {}
+        columns, shared = {}, Shared()
         for name in names:
             with naming(name):
-                columns[name] = gather(picked, name, len(sample_ids))
+                columns[name] = gather(picked, name, len(sample_ids), shared)
         return batch_of(columns, len(sample_ids))
 
     def claim(

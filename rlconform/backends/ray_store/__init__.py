@@ -42,7 +42,12 @@ TARGET = Target(
         "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
     },
     timeouts=Timeouts(start=60.0, operation=10.0, settle=2.0, check=60.0),
-    config={"enabled": True, "impl": "ray_store", "name": "ray_store"},
+    config={
+        "enabled": True,
+        "impl": "ray_store",
+        "name": "ray_store",
+        "global_segment_size": 2**30,
+    },
     control=_control,
 )
 

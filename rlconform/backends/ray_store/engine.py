@@ -16,10 +16,11 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.columns.gather import Picked, gather
+from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.pack import batch_of, naming, pack
 from rlconform.backends.columns.parcel import Parcel, bytes_of
 from rlconform.backends.columns.rewrite import live_parcels
+from rlconform.backends.columns.spans import Picked, Shared
 from rlconform.backends.index import SLACK_BYTES
 from rlconform.backends.ray_store.controller import Put
 from rlconform.backends.ray_store.session import Session, process_id
@@ -64,10 +65,10 @@ class RayStoreEngine:
             )
             for at in locations
         ]
-        columns = {}
+        columns, shared = {}, Shared()
         for name in names:
             with naming(name):
-                columns[name] = gather(picked, name, len(sample_ids))
+                columns[name] = gather(picked, name, len(sample_ids), shared)
         return batch_of(columns, len(sample_ids))
 
     def claim(
