@@ -7,6 +7,7 @@ the wrong type, ``ValueError`` for one out of range; both name the argument.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -38,7 +39,7 @@ def texts(name: str, values: object, *, least: int = 0, unique: bool = False) ->
     if len(values) < least:
         raise ValueError(f"{name} must name at least {least}")
     if unique and len(set(values)) != len(values):
-        twice = next(value for value in values if list(values).count(value) > 1)
+        twice = next(value for value, times in Counter(values).items() if times > 1)
         raise ValueError(f"{name} names {twice!r} more than once")
     return list(values)
 

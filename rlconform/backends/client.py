@@ -206,7 +206,7 @@ class EngineClient:
         return self._engine.all_claimed(partition_id, names)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Drop rows with tags and cursors; with None those that this process was first to put."""
+        """Drop rows with tags and cursors; with None those that this process put."""
         if sample_ids is not None:
             sample_ids = arguments.texts("sample_ids", sample_ids)
         arguments.text("partition_id", partition_id)

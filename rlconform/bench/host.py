@@ -23,7 +23,7 @@ def describe_host() -> Host:
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        system=platform.platform(),
+        system=_system(),
         versions={"python": platform.python_version()} | _versions(),
         load_at_start=round(os.getloadavg()[0], 2),
     )
@@ -70,3 +70,9 @@ class Copier:
         cloned = time.perf_counter()
         del fresh
         return copied - start, cloned - copied
+
+
+def _system() -> str:
+    """The kernel's name, its version without what its builder added, and the architecture."""
+    version = ".".join(platform.release().split(".")[:2])
+    return f"{platform.system()} {version}, {platform.machine()}"

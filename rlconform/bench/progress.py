@@ -5,6 +5,7 @@ The runner knows no terminal: it calls ``hear`` with plain mappings. Events and 
     {"event": "plan", "turns": int}                      how many turns are to come, all in all
     {"event": "target", "target": str, "status": str, "reason": str}
                                                          a station is "ready", or "failed" and why
+    {"event": "contest", "what": str}                    all targets' turns at one measurement begin
     {"event": "turn", "target": str, "what": str}        a turn begins, e.g. "llama8b 3/7"
     {"event": "turn_done"}                               it ended, whatever came of it
     {"event": "refused", "target": str, "what": str, "reason": str}
@@ -25,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class LiveProgress:
-    """A bar of turns; where there is no terminal, only the lines that stay.
+    """A bar of turns; where there is no terminal, a line for each measurement.
 
     with LiveProgress(console) as progress:
         runner = Runner(options, progress.hear)
@@ -64,6 +65,8 @@ class LiveProgress:
                 self._say("bold red", "failed", event["target"], event["reason"])
             case "target":
                 self._say("green", event["status"], event["target"], event.get("reason", ""))
+            case "contest" if not self.bar.console.is_terminal:
+                self._say("blue", "measure", event["what"])
             case "turn":
                 described = f"[bold]{escape(event['target'])}[/] {escape(event['what'])}"
                 self.bar.update(self._task, description=described)

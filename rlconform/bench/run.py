@@ -109,6 +109,7 @@ class Run:
     # -- one contest ---------------------------------------------------------------------------
 
     def _play(self, contest: Contest) -> None:
+        self._hear({"event": "contest", "what": contest.title})
         playing = [spec for spec in self._in_the_run() if self._ask_all(spec, contest, "prepare")]
         spent = dict.fromkeys(playing, 0.0)
         copier = self._copier(contest)

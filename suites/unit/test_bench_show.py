@@ -226,6 +226,12 @@ def test_lines_that_stay_name_the_target_and_the_reason() -> None:
     ]
 
 
+def test_a_measurement_is_a_line_where_no_bar_shows_it() -> None:
+    begins = {"event": "contest", "what": "llama8b"}
+    assert heard(begins).split() == ["measure", "llama8b"]
+    assert "llama8b" not in heard(begins, terminal=True)
+
+
 def test_turns_are_a_bar_and_no_lines() -> None:
     turns: list[Mapping[str, Any]] = [
         {"event": "plan", "turns": 2},

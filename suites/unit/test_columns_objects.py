@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
@@ -167,11 +169,9 @@ def nested(depth: int) -> list[Any]:
 
 
 UNPICKLABLE: dict[str, Any] = {
-    "function": lambda: 1,
     "lock": threading.Lock(),
     "generator": (n for n in ()),
-    "local class": type("Local", (), {})(),
-    "within": {"turns": [("user", lambda: 1)]},
+    "within": {"turns": [("user", threading.Lock())]},
     "within a class": Image("cat", threading.Lock()),  # type: ignore[arg-type]
     "too deep": nested(100_000),
 }
@@ -181,6 +181,20 @@ UNPICKLABLE: dict[str, Any] = {
 def test_a_value_that_can_not_be_pickled_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
         objects.encode([1, value])
+
+
+def test_a_class_of_a_script_goes_by_value() -> None:
+    """What no other process can import comes along."""
+    script = "class Note:\n    def __init__(self): self.text = 'é'\n"
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(script, names)
+    values, offsets = objects.encode([names["Note"]()])
+    code = (
+        "import pickle, sys; data = sys.stdin.buffer.read(); "
+        "sys.exit(pickle.loads(data[1:]).text != '\\u00e9')"
+    )
+    assert offsets.tolist() == [0, values.size]
+    subprocess.run([sys.executable, "-c", code], input=values.tobytes(), check=True)
 
 
 def test_a_list_that_holds_itself_is_carried_or_refused() -> None:

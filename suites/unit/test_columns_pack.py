@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -200,7 +201,7 @@ def test_other_leaves_are_refused_with_the_fields_name(leaf: Any) -> None:
 
 def test_a_value_that_can_not_be_pickled_is_refused_with_the_fields_name() -> None:
     with pytest.raises(TypeError, match="'bad'"):
-        pack(TensorDict({"bad": object_column([1, lambda: 1])}, [2]), 2)
+        pack(TensorDict({"bad": object_column([1, threading.Lock()])}, [2]), 2)
 
 
 def test_an_object_column_of_other_rows_is_refused_with_the_fields_name() -> None:

@@ -165,6 +165,8 @@ class IndexMachine(RuleBasedStateMachine):
         self.due += due
         for place, sample_id in enumerate(sample_ids):
             row = model.rows.get(sample_id) or model.new_row(sample_id, writer)
+            if names and not row.versions:
+                row.writer = writer
             row.versions |= {name: cells[name, place] for name in names}
             row.tags |= {} if tags is None else tags[place]
         for name in names:

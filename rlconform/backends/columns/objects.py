@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import torch
 
@@ -57,13 +58,16 @@ def _encode(value: Any) -> bytes:
     return pickled.getvalue()
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles a tensor by its own size, not by that of the storage that it looks at."""
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles a tensor by its own size, not by that of the storage that it looks at.
+
+    Classes of a script go by value, as no other process can import them.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         """How to pickle ``value``; ``NotImplemented`` for pickle's own way."""
         if not isinstance(value, torch.Tensor) or value.is_nested or value.layout != torch.strided:
-            return NotImplemented
+            return super().reducer_override(value)
         whole = value.untyped_storage().nbytes() == value.nbytes
         if whole and value.device.type == "cpu" and not value.requires_grad:
             return NotImplemented

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.parcel import Parcel
-from rlconform.backends.columns.spans import Picked
+from rlconform.backends.columns.spans import Picked, Shared
 
 
 def live_parcels(
@@ -20,4 +20,5 @@ def live_parcels(
 
 def _taken(parcel: Parcel, names: frozenset[str], rows: Sequence[int]) -> Parcel:
     picked = [Picked(parcel, names, np.array(rows, np.int64), np.arange(len(rows)))]
-    return {name: gather(picked, name, len(rows)) for name in sorted(names)}
+    shared = Shared(chunked=False)
+    return {name: gather(picked, name, len(rows), shared) for name in sorted(names)}

@@ -61,9 +61,13 @@ class Shared:
     Fresh memory costs several times what is then copied into it, a fault for each of its pages.
     numpy asks for huge pages, but for large arrays only. So columns of a middling size are cut from
     chunks; one of them that outlives the others keeps a chunk alive.
+
+    Args:
+        chunked: Whether to do so: not for one column alone, nor for what is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chunked: bool = True) -> None:
+        self._chunked = chunked
         self._spans: dict[tuple[tuple[int, int], ...], Spans] = {}
         self._indexes: dict[tuple[Spans, int], Integers] = {}
         self._offsets: dict[Spans, Integers] = {}
@@ -98,7 +102,7 @@ class Shared:
 
     def memory(self, n_bytes: int) -> Bytes:
         """Fresh memory."""
-        if not _SMALL_BYTES <= n_bytes < _LARGE_BYTES:
+        if not self._chunked or not _SMALL_BYTES <= n_bytes < _LARGE_BYTES:
             return np.empty(n_bytes, np.uint8)
         if n_bytes > self._chunk.size:
             self._chunk = np.empty(_CHUNK_BYTES, np.uint8)

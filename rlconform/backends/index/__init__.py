@@ -4,9 +4,9 @@ It holds no bytes and imports no torch, so that a process of its own for it star
 ``memory`` keeps one behind a lock, ``ray_store`` in its controller.
 """
 
-from rlconform.backends.index.block import SLACK_BYTES, Extent, Names
+from rlconform.backends.index.block import SLACK_BYTES, Extent, Names, Source
 from rlconform.backends.index.index import Index, Rewritten, Usage
-from rlconform.backends.index.partition import Partition, Source
+from rlconform.backends.index.partition import Partition
 from rlconform.backends.index.row import Row
 
 __all__ = [

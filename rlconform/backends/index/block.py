@@ -20,6 +20,9 @@ import numpy.typing as npt
 
 Names = frozenset[str]
 
+#: Rows of a block, by the fields of theirs that are meant.
+Selection = dict[Names, list[int]]
+
 #: What a value counts beside its bytes, for its place in the column; so a live one never counts 0.
 _PLACE_BYTES = 8
 #: Below this many wasted bytes a block isn't worth rewriting.
@@ -69,6 +72,7 @@ class Block:
         self.wasted_bytes = 0
         self._row_sizes: dict[Names, int | npt.NDArray[np.int64]] = {}
         self.live_bytes = self._bytes_of(self.names, range(len(sample_ids)))
+        self._due_below = self.live_bytes
 
     def release(self, names: Names, indexes: Sequence[int]) -> None:
         """These fields of these rows aren't needed any more."""
@@ -78,8 +82,16 @@ class Block:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write the live rows anew."""
-        return self.live_bytes > 0 and self.wasted_bytes >= max(self.live_bytes, SLACK_BYTES)
+        """Whether it is time that somebody writes the live rows anew."""
+        enough = self.wasted_bytes >= max(self.live_bytes, SLACK_BYTES)
+        return enough and 0 < self.live_bytes <= self._due_below
+
+    def hand_out(self) -> None:
+        """Somebody writes it anew: it isn't due until half of what is live has gone, too.
+
+        So nobody does the same work at the same time, and one who dies at it is made up for.
+        """
+        self._due_below = self.live_bytes // 2
 
     def _bytes_of(self, names: Names, indexes: Sequence[int]) -> int:
         sizes = self._row_sizes.get(names)
@@ -92,3 +104,20 @@ class Block:
         if len(indexes) == len(sizes):
             return int(sizes.sum())
         return int(sizes[np.fromiter(indexes, np.int64, len(indexes))].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where fields of some of the rows asked for lie.
+
+    Attributes:
+        block: The block.
+        names: The fields to take from it.
+        indexes: The rows to take, by their place in the block.
+        positions: Their places among the rows asked for.
+    """
+
+    block: Block
+    names: Names
+    indexes: list[int]
+    positions: list[int]

@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
-from rlconform.backends.index.block import Block, Extent, Names
-from rlconform.backends.index.partition import Partition, Selection, Source
+from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
+from rlconform.backends.index.partition import Partition
 from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
 
@@ -140,11 +140,15 @@ class Index:
         return None if block is None else block.payload
 
     def survivors(self, number: int) -> tuple[Any, Selection]:
-        """A block's payload and its live rows by live fields; nothing for a block that is gone."""
+        """A due block's payload and live rows by live fields, for the caller to write anew.
+
+        Nothing for a block that is gone, or that somebody else writes anew.
+        """
         block = self._blocks.get(number)
         partition = None if block is None else self._partitions.get(block.partition_id)
         if block is None or partition is None or not block.due:
             return None, {}
+        block.hand_out()
         return block.payload, partition.survivors(block)
 
     def move(self, number: int, rewritten: Sequence[Rewritten]) -> list[int]:

@@ -14,45 +14,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
-from rlconform.backends.index.block import Block, Extent, Names
+from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
+from rlconform.backends.index.fields import Fields
 from rlconform.backends.index.ready import Groups, ReadyQueue, Singles
 from rlconform.backends.index.row import NO_NAMES, GroupKey, Row, generation_of
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
 
 #: Cleared rows that the log may hold before it is worth rebuilding.
 _SLACK = 256
-
-#: Rows of a block, by the fields of theirs that are meant.
-Selection = dict[Names, list[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where fields of some of the rows asked for lie.
-
-    Attributes:
-        block: The block.
-        names: The fields to take from it.
-        indexes: The rows to take, by their place in the block.
-        positions: Their places among the rows asked for.
-    """
-
-    block: Block
-    names: Names
-    indexes: list[int]
-    positions: list[int]
-
-
-@dataclass(slots=True)
-class _Field:
-    """A field's kind, and how many rows hold it: the kind may change with all of them at once."""
-
-    kind: str
-    holders: int = 0
-
 
 # Rows are many and the sets of fields that they hold are few: these are looked up, not computed.
 _minus = lru_cache(4096)(frozenset[str].__sub__)
@@ -71,9 +42,9 @@ class Partition:
     def _forget(self) -> None:
         """Be as new: no rows, no cursors, nothing ever produced."""
         self._rows: dict[str, Row] = {}
-        self._written: dict[str, dict[str, None]] = defaultdict(dict)  # ids by who put them first
+        self._written: dict[str, dict[str, None]] = defaultdict(dict)  # ids by row.writer
         self._log: list[Row] = []  # by age; cleared rows stay, without fields, until it is rebuilt
-        self._fields: dict[str, _Field] = {}
+        self._fields = Fields()
         self._queues: dict[tuple[str, Names], ReadyQueue] = {}
         self._claimed: Counter[str] = Counter()  # produced rows by the task that claimed them
         self._produced = 0  # rows with at least one field
@@ -109,17 +80,7 @@ class Partition:
 
     def check_kinds(self, sample_ids: Sequence[str], extents: Mapping[str, Extent]) -> None:
         """``ValueError`` if, with these columns put, a field would hold rows of two dtypes."""
-        for name, extent in extents.items():
-            field = self._fields.get(name)
-            if field is None or field.kind == extent.kind:
-                continue
-            held = (self._rows[i] for i in sample_ids if i in self._rows)
-            stay = field.holders - sum(name in row.fields for row in held)
-            if stay:
-                raise ValueError(
-                    f"field {name!r} holds {field.kind} in {stay} other rows; a put of "
-                    f"{extent.kind} must replace all of them"
-                )
+        self._fields.check(self._rows, sample_ids, extents)
 
     def put(
         self,
@@ -148,12 +109,17 @@ class Partition:
                 if block is not None:
                     row.parts.append((block, index, names))
             elif block is not None:
+                if not row.fields:
+                    self._hand_over(row, writer)
                 self._write(row, block, index, hidden, grown)
             if tags is not None:
                 row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
         self._take_in(new, writer)
         if block is not None:
-            self._count(block.extents, len(new), grown)
+            self._fields.add(block.extents, len(new), Counter(fresh for _, fresh in grown))
+            # a row that held nothing has grown to no more than what is fresh
+            self._produced += len(new) + sum(row.fields == fresh for row, fresh in grown)
+            self._ever_produced = self._ever_produced or self._produced > 0
             self._feed_queues(grown)
         return hidden
 
@@ -223,7 +189,7 @@ class Partition:
         )
 
     def rows_of(self, writer: str) -> list[str]:
-        """The ids of the rows that this process was the first to put."""
+        """The ids of the rows that this process put."""
         return list(self._written.get(writer, ()))
 
     def clear(self, sample_ids: Iterable[str]) -> dict[Block, Selection]:
@@ -247,9 +213,16 @@ class Partition:
                 queue.discard(row)
             held[row.fields] += 1
             claimed[row.claimed_by] += 1
-            row.parts, row.fields = [], NO_NAMES
-        self._uncount(held, claimed)
-        if len(self._log) > 2 * len(self._rows) + _SLACK:
+            row.parts, row.fields, row.tags = [], NO_NAMES, {}
+        self._fields.drop(held)
+        self._produced -= sum(count for names, count in held.items() if names)
+        for tasks, count in claimed.items():
+            for task in tasks:
+                self._claimed[task] -= count
+        if not self._rows:
+            self._log, self._queues = [], {}
+            self._written.clear()
+        elif len(self._log) > 2 * len(self._rows) + _SLACK:
             self._log = list(self._rows.values())
         return hidden
 
@@ -288,6 +261,12 @@ class Partition:
         self._log += new
         self._next_age += len(new)
 
+    def _hand_over(self, row: Row, writer: str) -> None:
+        """Let a row that had tags alone belong to the process that brings its first fields."""
+        del self._written[row.writer][row.sample_id]
+        self._written[writer][row.sample_id] = None
+        row.writer = writer
+
     def _group_of(self, sample_id: str) -> GroupKey:
         """G consecutive generations of one uid; G consecutive new rows where ids don't say."""
         generation = generation_of(sample_id)
@@ -320,19 +299,6 @@ class Partition:
             grown.append((row, fresh))
             row.fields = _both(row.fields, fresh)
 
-    def _count(
-        self, extents: Mapping[str, Extent], new: int, grown: list[tuple[Row, Names]]
-    ) -> None:
-        """Count in ``new`` rows that hold all these fields, and rows that have grown by some."""
-        fresh_rows = Counter(fresh for _, fresh in grown)
-        for name, extent in extents.items():
-            field = self._fields.setdefault(name, _Field(extent.kind))
-            field.kind = extent.kind
-            field.holders += new + sum(n for fresh, n in fresh_rows.items() if name in fresh)
-        # a row that held nothing has grown to no more than what is fresh
-        self._produced += new + sum(row.fields == fresh for row, fresh in grown)
-        self._ever_produced = self._ever_produced or self._produced > 0
-
     def _feed_queues(self, grown: list[tuple[Row, Names]]) -> None:
         """Tell the queues of rows that they have seen before and that may be ready now."""
         if not grown:
@@ -344,18 +310,6 @@ class Partition:
             for row, fresh in grown:
                 if row.age < queue.scanned and not required.isdisjoint(fresh):
                     _offer(queue, row, task, required)
-
-    def _uncount(self, held: Counter[Names], claimed: Counter[Names]) -> None:
-        for names, count in held.items():
-            self._produced -= count if names else 0
-            for name in names:
-                field = self._fields[name]
-                field.holders -= count
-                if not field.holders:
-                    del self._fields[name]
-        for tasks, count in claimed.items():
-            for task in tasks:
-                self._claimed[task] -= count
 
     def _scanned_queue(self, task: str, required: Names, units: int) -> ReadyQueue:
         """The task's queue, which has looked at rows until it held ``units`` or there were none."""

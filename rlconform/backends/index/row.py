@@ -25,7 +25,7 @@ class Row:
         sample_id: Its name.
         age: Its place in the order in which the partition's rows came to be, unique.
         group: The group that it is claimed with; None in a partition without groups.
-        writer: The process that put it first.
+        writer: The process that put its first fields; while it has none, its first tags.
         fields: The fields that are produced.
         parts: Where they lie; each field in one part.
         tags: Its tags.

@@ -79,7 +79,7 @@ class MemoryEngine:
             Picked(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
             for s in sources
         ]
-        columns, shared = {}, Shared()
+        columns, shared = {}, Shared(chunked=len(names) > 1)
         for name in names:
             with naming(name):
                 columns[name] = gather(picked, name, len(sample_ids), shared)
@@ -160,12 +160,10 @@ class MemoryEngine:
 
 
 def _own(parcel: Parcel) -> Parcel:
-    """The parcel in memory that nobody else has."""
+    """The parcel in memory that nobody else has; equal offsets stay one array."""
+    known = {id(column.offsets): column.offsets for column in parcel.values()}
+    copies = {key: None if array is None else array.copy() for key, array in known.items()}
     return {
-        name: replace(
-            column,
-            values=column.values.copy(),
-            offsets=None if column.offsets is None else column.offsets.copy(),
-        )
+        name: replace(column, values=column.values.copy(), offsets=copies[id(column.offsets)])
         for name, column in parcel.items()
     }

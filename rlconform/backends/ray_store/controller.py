@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import ray
+from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 from rlconform.backends.columns.parcel import Parcel, extents_of
 from rlconform.backends.index import Index, Rewritten, Usage
-from rlconform.contract import DataPlaneError, Tags, UnknownSample
+from rlconform.contract import CapacityExceeded, DataPlaneError, Tags
 
 #: Calls that may run, or wait, at the same time.
 CONCURRENT_CLAIMS = 100000
@@ -149,7 +150,7 @@ class Controller:
             locations.append(
                 Location(
                     source.block.number,
-                    kept.parcel if kept.reference is None else None,
+                    _some(kept.parcel, source.names) if kept.reference is None else None,
                     kept.reference,
                     source.names,
                     np.array(source.indexes, np.int32),
@@ -168,12 +169,20 @@ class Controller:
 
     @answers
     async def rescue(self, block: int, lost: list[Any]) -> list[Any]:
-        """A reference to a block's bytes in place of one whose owner is gone."""
+        """A reference to a block's bytes in place of a lost one; none if the block is gone.
+
+        Raises:
+            CapacityExceeded: There is no room for them.
+        """
         kept: Kept | None = self._index.payload(block)
         if kept is None:
-            raise UnknownSample("the rows were cleared while they were read")
+            return []
         if kept.reference == lost[0]:
-            kept.reference = ray.put(kept.parcel)
+            try:
+                kept.reference = ray.put(kept.parcel)
+            except (ObjectStoreFullError, OutOfDiskError) as error:
+                raise CapacityExceeded("no room to put rows again that were lost") from error
+            kept.parcel = ray.get(kept.reference)  # and let go of the lost object
         return [kept.reference]
 
     @answers
@@ -210,10 +219,14 @@ class Controller:
         """Drop rows; the blocks that are due."""
         return self._index.clear(partition_id, sample_ids, writer)
 
-    async def survivors(self, block: int) -> tuple[list[Any], dict[frozenset[str], list[int]]]:
-        """A due block's reference and live rows."""
+    async def survivors(
+        self, block: int
+    ) -> tuple[Parcel | None, list[Any], dict[frozenset[str], list[int]]]:
+        """A due block's parcel, or the reference to map it by, and its live rows."""
         kept, live = self._index.survivors(block)
-        return [kept.reference] if kept else [], dict(live)
+        if kept is None or kept.reference is None:
+            return (kept.parcel if kept else None), [], dict(live)
+        return None, [kept.reference], dict(live)
 
     async def move(
         self, block: int, parts: list[tuple[frozenset[str], list[int], list[Any]]], *parcels: Parcel
@@ -255,3 +268,8 @@ class Controller:
         for changed in self._waiting.pop(partition_id, ()):
             if not changed.done():
                 changed.set_result(None)
+
+
+def _some(parcel: Parcel, names: frozenset[str]) -> Parcel:
+    """These columns of a parcel."""
+    return {name: parcel[name] for name in names}

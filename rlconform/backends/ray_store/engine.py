@@ -12,8 +12,10 @@ block is below its live bytes, or 64 KiB, whenever nobody is at work.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
+from ray.exceptions import RayError
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.columns.gather import gather
@@ -22,9 +24,9 @@ from rlconform.backends.columns.parcel import Parcel, bytes_of
 from rlconform.backends.columns.rewrite import live_parcels
 from rlconform.backends.columns.spans import Picked, Shared
 from rlconform.backends.index import SLACK_BYTES
-from rlconform.backends.ray_store.controller import Put
+from rlconform.backends.ray_store.controller import Location, Put
 from rlconform.backends.ray_store.session import Session, process_id
-from rlconform.contract import Tags
+from rlconform.contract import DataPlaneError, Tags
 
 
 class RayStoreEngine:
@@ -51,21 +53,14 @@ class RayStoreEngine:
         """Write columns and tags."""
         parcel = pack(fields, len(sample_ids))
         put = Put(partition_id, sample_ids, tags, process_id())
-        self._rewrite(self._session.call("commit", put, *self._shipped(parcel)))
+        self._tidy(self._session.call("commit", put, *self._shipped(parcel)))
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
         """Read rows."""
-        locations = self._session.call("locate", partition_id, sample_ids, names)
-        picked = [
-            Picked(
-                self._session.map(at.block, at.reference) if at.parcel is None else at.parcel,
-                at.names,
-                at.indexes,
-                at.positions,
-            )
-            for at in locations
-        ]
-        columns, shared = {}, Shared()
+        picked = None
+        while picked is None:  # as long as rows are moved between the two looks
+            picked = self._pick(self._session.call("locate", partition_id, sample_ids, names))
+        columns, shared = {}, Shared(chunked=len(names) > 1)
         for name in names:
             with naming(name):
                 columns[name] = gather(picked, name, len(sample_ids), shared)
@@ -93,7 +88,7 @@ class RayStoreEngine:
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None those that this process put."""
-        self._rewrite(self._session.call("clear", partition_id, sample_ids, process_id()))
+        self._tidy(self._session.call("clear", partition_id, sample_ids, process_id()))
 
     def close(self) -> None:
         """Let go of the plane, or end it."""
@@ -106,14 +101,36 @@ class RayStoreEngine:
         reference = self._session.store(parcel)
         return reference, [reference]
 
-    def _rewrite(self, due: list[int]) -> None:
-        """Write the live rows of blocks anew that hold more waste than those."""
-        while due:
-            block = due.pop()
-            reference, live = self._session.call("survivors", block)
-            if not live:
-                continue
-            parcel = self._session.map(block, *reference)
-            fresh = [(names, *self._shipped(p)) for names, p in live_parcels(parcel, live).items()]
-            parts = [(names, live[names], reference) for names, _, reference in fresh]
-            due += self._session.call("move", block, parts, *(sent for _, sent, _ in fresh))
+    def _pick(self, locations: list[Location]) -> list[Picked] | None:
+        """The rows located; None if some lie elsewhere by now."""
+        parcels = self._session.map(
+            {at.block: at.reference for at in locations if at.reference is not None}
+        )
+        if parcels is None:
+            return None
+        return [
+            Picked(at.parcel or parcels[at.block], at.names, at.indexes, at.positions)
+            for at in locations
+        ]
+
+    def _tidy(self, due: list[int]) -> None:
+        """Write the live rows of blocks anew that hold more waste than those, as far as that goes.
+
+        What was put or cleared is so, whatever becomes of this; the block is due again later.
+        """
+        with suppress(DataPlaneError, RayError):
+            while due:
+                due += self._rewrite(due.pop())
+
+    def _rewrite(self, block: int) -> list[int]:
+        """Write a block's live rows anew; the new blocks that are due."""
+        parcel, reference, live = self._session.call("survivors", block)
+        if reference:
+            mapped = self._session.map({block: reference[0]})
+            parcel = mapped and mapped[block]
+        if not live or parcel is None:
+            return []
+        fresh = [(names, *self._shipped(p)) for names, p in live_parcels(parcel, live).items()]
+        parts = [(names, live[names], reference) for names, _, reference in fresh]
+        sent = [parcel for _, parcel, _ in fresh]
+        return list(self._session.call("move", block, parts, *sent))

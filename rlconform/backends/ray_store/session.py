@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -55,8 +57,9 @@ class Session:
         self._controller = controller
         self._ray_session = ray_session
         self._closed = False
-        self._lock = threading.Lock()
-        self._waiting: set[Any] = set()  # references of claims that wait
+        self._used = threading.Condition()
+        self._in_flight = 0  # uses of Ray
+        self._calls: set[Any] = set()  # references of calls that have no answer yet
         self._await(controller.ready.remote(), _START_S)
 
     def check_open(self) -> None:
@@ -71,23 +74,24 @@ class Session:
 
         Raises:
             PlaneUnavailable: It is dead, or does not answer.
+            ClientClosed: This client was closed, before or during the call.
         """
-        self.check_open()
-        return _told(self._await(getattr(self._controller, method).remote(*args), _CALL_S))
+        return self.call_waiting(method, 0.0, *args)
 
     def call_waiting(self, method: str, wait_s: float, *args: Any) -> Any:
         """``call`` for an answer that may take ``wait_s`` seconds; ``close`` ends it."""
-        with self._lock:
-            self.check_open()
+        with self._using():
             reference = getattr(self._controller, method).remote(*args)
-            self._waiting.add(reference)
-        try:
-            return _told(self._await(reference, wait_s + _CALL_S))
-        except TaskCancelledError as error:
-            raise ClientClosed("this client was closed while the claim waited") from error
-        finally:
-            with self._lock:
-                self._waiting.discard(reference)
+            with self._used:
+                self._calls.add(reference)
+            try:
+                answer = self._answer(reference, wait_s + _CALL_S)
+            finally:
+                with self._used:
+                    self._calls.discard(reference)
+        if isinstance(answer, Refusal):
+            raise answer.error
+        return answer
 
     def store(self, parcel: Parcel) -> Any:
         """A reference to a copy of the parcel, for the controller to map.
@@ -95,42 +99,44 @@ class Session:
         Raises:
             CapacityExceeded: Neither the object store nor its disk has room.
         """
-        self.check_open()
-        try:
-            return ray.put(parcel)
-        except (ObjectStoreFullError, OutOfDiskError) as error:
-            raise CapacityExceeded("the object store and the disk behind it are full") from error
+        with self._using():
+            try:
+                return ray.put(parcel)
+            except (ObjectStoreFullError, OutOfDiskError) as error:
+                raise CapacityExceeded("the object store and its disk are full") from error
 
-    def map(self, block: int, reference: Any) -> Parcel:
-        """A block's parcel, mapped and not copied where it lies on this node.
+    def map(self, references: Mapping[int, Any]) -> dict[int, Parcel] | None:
+        """Parcels by their blocks' numbers, mapped and not copied where they lie on this node.
+
+        Returns:
+            None if a block is gone: its rows were cleared, or lie elsewhere now.
 
         Raises:
-            PlaneUnavailable: It is lost, or doesn't come.
+            PlaneUnavailable: One is lost, or doesn't come.
         """
-        parcel: Parcel
         try:
-            parcel = self._await(reference, _CALL_S)
+            with self._using():
+                parcels = self._await(list(references.values()), _CALL_S)
         except ObjectLostError:
-            (kept,) = self.call("rescue", block, [reference])
-            try:
-                parcel = self._await(kept, _CALL_S)
-            except ObjectLostError as error:
-                raise PlaneUnavailable("the rows are lost with what held them") from error
-        return parcel
+            return self._rescued(references)
+        return dict(zip(references, parcels, strict=True))
 
     def close(self) -> None:
         """Let go of the plane; the owner's close ends it. Idempotent."""
-        with self._lock:
+        with self._used:
             if self._closed:
                 return
             self._closed = True
-            waiting = list(self._waiting)
+            calls = list(self._calls)
         if ray.is_initialized():
-            for reference in waiting:
+            for reference in calls:
                 ray.cancel(reference)
             if self._ray_session is not None:
                 self._stop()
         if self._ray_session is not None:
+            # A call that came to a Ray that is gone would start another one.
+            with self._used:
+                self._used.wait_for(lambda: not self._in_flight, _STOP_S)
             self._ray_session.close()
 
     def kill_controller(self) -> None:
@@ -147,14 +153,61 @@ class Session:
         while _find(self._name) is not None and time.monotonic() < end:
             time.sleep(0.01)  # Ray forgets a killed actor's name a little later, and tells nobody
 
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Ray is in use: ``close`` waits for it, and what it cut short is ``ClientClosed``."""
+        with self._used:
+            self.check_open()
+            self._in_flight += 1
+        try:
+            yield
+        except (PlaneUnavailable, TaskCancelledError) as error:
+            if not self._closed:
+                raise
+            raise ClientClosed("this client was closed during the call") from error
+        finally:
+            with self._used:
+                self._in_flight -= 1
+                self._used.notify_all()
+
+    def _rescued(self, references: Mapping[int, Any]) -> dict[int, Parcel] | None:
+        """What ``map`` gives, one by one, the controller putting again what is lost."""
+        parcels = {}
+        for block, reference in references.items():
+            try:
+                with self._using():
+                    parcels[block] = self._await(reference, _CALL_S)
+            except ObjectLostError:
+                kept = self.call("rescue", block, [reference])
+                if not kept:
+                    return None
+                try:
+                    with self._using():
+                        parcels[block] = self._await(kept[0], _CALL_S)
+                except ObjectLostError as error:
+                    raise PlaneUnavailable("the rows are lost with what held them") from error
+        return parcels
+
+    def _answer(self, reference: Any, seconds: float) -> Any:
+        """The answer to a call; one that is late is called off, unless it was given meanwhile."""
+        try:
+            return self._await(reference, seconds)
+        except PlaneUnavailable as late:
+            if not isinstance(late.__cause__, GetTimeoutError):
+                raise
+            ray.cancel(reference)
+            try:
+                return self._await(reference, _STOP_S)
+            except TaskCancelledError:
+                raise late from None
+
     def _await(self, reference: Any, seconds: float) -> Any:
         try:
             return ray.get(reference, timeout=min(seconds, threading.TIMEOUT_MAX))
         except GetTimeoutError as error:
-            ray.cancel(reference)  # if it was not begun yet, it won't be
             raise PlaneUnavailable(f"no answer from the plane in {seconds:g} s") from error
         except RayActorError as error:
-            raise PlaneUnavailable("the plane's controller is dead") from error
+            raise PlaneUnavailable("the plane's controller is dead, or out of reach") from error
 
 
 def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Session:
@@ -219,9 +272,3 @@ def _find(name: str) -> Any:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None
-
-
-def _told(answer: Any) -> Any:
-    if isinstance(answer, Refusal):
-        raise answer.error
-    return answer
