@@ -279,3 +279,33 @@ def test_an_index_needs_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_block_is_written_anew_by_one_process_and_again_if_that_fails(index: Index) -> None:
+    ids = [f"r{n}" for n in range(16)]
+    commit(index, ids, "old")
+    assert clear(index, ids[:7]) == []
+    (number,) = clear(index, ids[7:8])
+    payload, live = index.survivors(number)
+    assert payload == "old"
+    assert sum(map(len, live.values())) == 8
+    # somebody has it: nobody else is asked, nor handed anything
+    assert index.survivors(number) == (None, {})
+    assert clear(index, ids[8:10]) == []
+    # whoever had it never moved the rows
+    assert clear(index, ids[10:13]) == [number]
+    payload, live = index.survivors(number)
+    assert sum(map(len, live.values())) == 3
+
+
+def test_an_emptied_partition_keeps_nothing(index: Index) -> None:
+    index.register("p", ["t"], 1)
+    for turn in range(20):
+        field = f"f{turn}"
+        index.commit("p", IDS, {field: Extent("int64", 8)}, "payload", [{"n": turn}] * 4, "me")
+        partition = index.partition("p")
+        assert len(partition.claim("t", frozenset([field]), 4)) == 4
+        clear(index, IDS)
+        assert not partition._log
+        assert not partition._queues
+        assert not partition._written
