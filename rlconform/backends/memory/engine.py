@@ -1,7 +1,7 @@
 """``MemoryEngine``: one process's handle on a plane in its memory.
 
     put   pack, copy ──▶ (lock) commit, wake the claims that wait
-    get   (lock) locate ──▶ gather
+    get   (lock) locate ──▶ read
     claim (lock) wait until ready, claim
 
 Nothing is copied under the lock: a put copies before it takes the lock, and a read gathers after it
@@ -19,11 +19,11 @@ from dataclasses import replace
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.columns.gather import gather
-from rlconform.backends.columns.pack import batch_of, naming, pack
+from rlconform.backends.columns.pack import pack
 from rlconform.backends.columns.parcel import Parcel, extents_of
+from rlconform.backends.columns.read import read
 from rlconform.backends.columns.rewrite import live_parcels
-from rlconform.backends.columns.spans import Picked, Shared
+from rlconform.backends.columns.spans import Picked
 from rlconform.backends.index import Index, Rewritten
 from rlconform.backends.memory.plane import Plane, newest_plane, start_plane, stop_plane
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
@@ -79,11 +79,7 @@ class MemoryEngine:
             Picked(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
             for s in sources
         ]
-        columns, shared = {}, Shared(chunked=len(names) > 1)
-        for name in names:
-            with naming(name):
-                columns[name] = gather(picked, name, len(sample_ids), shared)
-        return batch_of(columns, len(sample_ids))
+        return read(picked, names, len(sample_ids))
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None

@@ -1,7 +1,7 @@
 """``RayStoreEngine``: one process's handle on a plane over Ray's object store.
 
     put    pack ──▶ store ──▶ the controller maps it, commits, wakes the claims that wait
-    get    the controller locates ──▶ map the parcels ──▶ gather
+    get    the controller locates ──▶ map the parcels ──▶ read
     clear  the controller drops ──▶ write live rows anew, of blocks that hold more waste than those
 
 A put is not seen before its commit, and one that dies before it leaves nothing: its bytes go with
@@ -18,11 +18,11 @@ from typing import Any
 from ray.exceptions import RayError
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.columns.gather import gather
-from rlconform.backends.columns.pack import batch_of, naming, pack
+from rlconform.backends.columns.pack import pack
 from rlconform.backends.columns.parcel import Parcel, bytes_of
+from rlconform.backends.columns.read import read
 from rlconform.backends.columns.rewrite import live_parcels
-from rlconform.backends.columns.spans import Picked, Shared
+from rlconform.backends.columns.spans import Picked
 from rlconform.backends.index import SLACK_BYTES
 from rlconform.backends.ray_store.controller import Location, Put
 from rlconform.backends.ray_store.session import Session, process_id
@@ -60,11 +60,7 @@ class RayStoreEngine:
         picked = None
         while picked is None:  # as long as rows are moved between the two looks
             picked = self._pick(self._session.call("locate", partition_id, sample_ids, names))
-        columns, shared = {}, Shared(chunked=len(names) > 1)
-        for name in names:
-            with naming(name):
-                columns[name] = gather(picked, name, len(sample_ids), shared)
-        return batch_of(columns, len(sample_ids))
+        return read(picked, names, len(sample_ids))
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None

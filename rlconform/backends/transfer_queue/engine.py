@@ -73,7 +73,7 @@ class TransferQueueEngine:
         return bool(self._store.all_claimed(partition_id, tasks))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, with None those that this process was first to put."""
+        """Drop rows, with None those that this process put."""
         self._store.clear(partition_id, sample_ids)
 
     def close(self) -> None:
