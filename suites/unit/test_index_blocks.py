@@ -306,6 +306,6 @@ def test_an_emptied_partition_keeps_nothing(index: Index) -> None:
         partition = index.partition("p")
         assert len(partition.claim("t", frozenset([field]), 4)) == 4
         clear(index, IDS)
-        assert not partition._log
-        assert not partition._queues
+        assert not partition._queues._log
+        assert not partition._queues._queues
         assert not partition._written

@@ -160,7 +160,7 @@ def test_the_log_of_rows_is_bounded_by_the_rows() -> None:
         partition.put(ids(start), None, [{}] * BATCH, "me")
         partition.clear(ids(start))
     assert partition.size == 0
-    assert len(partition._log) <= 2 * BATCH + 256
+    assert len(partition._queues._log) <= 2 * BATCH + 256
 
 
 def test_a_claim_does_not_look_again_at_rows_that_were_claimed() -> None:

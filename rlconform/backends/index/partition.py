@@ -1,29 +1,22 @@
 """``Partition``: rows, tags and cursors of one address space, without locks, clocks or bytes.
 
-    put ──▶ rows, by age ──(a claim looks at rows it has not seen)──▶ ready queue ──▶ claim
-             │      └──(the last required field of one that was seen)─────▲
-             └── locate, until cleared
-
-There is a queue for each task and set of fields that was asked for. It looks at rows when a claim
-needs them, each row once, and from then on puts and clears keep it up: so a put of new rows costs
-no queue anything, and a claim costs what it hands out.
+put ──▶ rows, by age ──(a claim looks at rows it has not seen)──▶ ready queue ──▶ claim
+         │      └──(the last required field of one that was seen)─────▲
+         └── locate, until cleared
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
 from rlconform.backends.index.fields import Fields
-from rlconform.backends.index.ready import Groups, ReadyQueue, Singles
+from rlconform.backends.index.queues import Queues
+from rlconform.backends.index.ready import ReadyQueue
 from rlconform.backends.index.row import NO_NAMES, GroupKey, Row, generation_of
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
-
-#: Cleared rows that the log may hold before it is worth rebuilding.
-_SLACK = 256
 
 # Rows are many and the sets of fields that they hold are few: these are looked up, not computed.
 _minus = lru_cache(4096)(frozenset[str].__sub__)
@@ -43,9 +36,8 @@ class Partition:
         """Be as new: no rows, no cursors, nothing ever produced."""
         self._rows: dict[str, Row] = {}
         self._written: dict[str, dict[str, None]] = defaultdict(dict)  # ids by row.writer
-        self._log: list[Row] = []  # by age; cleared rows stay, without fields, until it is rebuilt
         self._fields = Fields()
-        self._queues: dict[tuple[str, Names], ReadyQueue] = {}
+        self._queues = Queues()
         self._claimed: Counter[str] = Counter()  # produced rows by the task that claimed them
         self._produced = 0  # rows with at least one field
         self._ever_produced = False
@@ -120,7 +112,7 @@ class Partition:
             # a row that held nothing has grown to no more than what is fresh
             self._produced += len(new) + sum(row.fields == fresh for row, fresh in grown)
             self._ever_produced = self._ever_produced or self._produced > 0
-            self._feed_queues(grown)
+            self._queues.feed(grown)
         return hidden
 
     def locate(self, sample_ids: Sequence[str], names: Collection[str]) -> list[Source]:
@@ -163,22 +155,16 @@ class Partition:
     def is_ready(self, task: str, required: Names, batch_size: int) -> bool:
         """Whether the task may claim ``batch_size`` rows. ``UnknownTask`` if it's unregistered."""
         units = self.groups_in(batch_size)
-        return len(self._scanned_queue(task, required, units)) >= units
+        return len(self._queue(task, required, units)) >= units
 
     def claim(self, task: str, required: Names, batch_size: int) -> list[Row]:
         """Hand the oldest ready rows to the task, at most ``batch_size``, in whole groups."""
         units = self.groups_in(batch_size)
-        rows = self._scanned_queue(task, required, units).take(units)
-        others = [
-            queue
-            for (owner, names), queue in self._queues.items()
-            if owner == task and names != required
-        ]
+        rows = self._queue(task, required, units).take(units)
         this = frozenset([task])
         for row in rows:
             row.claimed_by = _both(row.claimed_by, this)
-            for queue in others:
-                queue.discard(row)
+        self._queues.discard(rows, task)
         self._claimed[task] += len(rows)
         return rows
 
@@ -201,7 +187,7 @@ class Partition:
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         held: Counter[Names] = Counter()
         claimed: Counter[Names] = Counter()
-        queues = list(self._queues.values())
+        gone: list[Row] = []
         for sample_id in sample_ids:
             row = self._rows.pop(sample_id, None)
             if row is None:
@@ -209,21 +195,19 @@ class Partition:
             del self._written[row.writer][sample_id]
             for block, index, names in row.parts:
                 hidden[block][names].append(index)
-            for queue in queues:
-                queue.discard(row)
+            gone.append(row)
             held[row.fields] += 1
             claimed[row.claimed_by] += 1
             row.parts, row.fields, row.tags = [], NO_NAMES, {}
+        self._queues.discard(gone)
         self._fields.drop(held)
         self._produced -= sum(count for names, count in held.items() if names)
         for tasks, count in claimed.items():
             for task in tasks:
                 self._claimed[task] -= count
+        self._queues.tidy(self._rows)
         if not self._rows:
-            self._log, self._queues = [], {}
             self._written.clear()
-        elif len(self._log) > 2 * len(self._rows) + _SLACK:
-            self._log = list(self._rows.values())
         return hidden
 
     def survivors(self, block: Block) -> Selection:
@@ -258,7 +242,7 @@ class Partition:
             for row in new:
                 row.group = self._group_of(row.sample_id)
         self._written[writer].update((row.sample_id, None) for row in new)
-        self._log += new
+        self._queues.extend(new)
         self._next_age += len(new)
 
     def _hand_over(self, row: Row, writer: str) -> None:
@@ -299,39 +283,9 @@ class Partition:
             grown.append((row, fresh))
             row.fields = _both(row.fields, fresh)
 
-    def _feed_queues(self, grown: list[tuple[Row, Names]]) -> None:
-        """Tell the queues of rows that they have seen before and that may be ready now."""
-        if not grown:
-            return
-        oldest = min(row.age for row, _ in grown)
-        for (task, required), queue in self._queues.items():
-            if oldest >= queue.scanned:
-                continue
-            for row, fresh in grown:
-                if row.age < queue.scanned and not required.isdisjoint(fresh):
-                    _offer(queue, row, task, required)
-
-    def _scanned_queue(self, task: str, required: Names, units: int) -> ReadyQueue:
-        """The task's queue, which has looked at rows until it held ``units`` or there were none."""
+    def _queue(self, task: str, required: Names, units: int) -> ReadyQueue:
+        """The task's queue, which holds ``units`` if there are as many."""
         if task not in self._tasks:
             raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self._tasks)}")
-        queue = self._queues.get((task, required))
-        if queue is None:
-            queue = Singles() if self._group_size == 1 else Groups(self._group_size)
-            self._queues[task, required] = queue
-        if len(queue) < units and queue.scanned < self._next_age:
-            at = bisect_left(self._log, queue.scanned, key=_age)
-            while len(queue) < units and at < len(self._log):
-                _offer(queue, self._log[at], task, required)
-                at += 1
-            queue.scanned = self._log[at].age if at < len(self._log) else self._next_age
-        return queue
-
-
-def _age(row: Row) -> int:
-    return row.age
-
-
-def _offer(queue: ReadyQueue, row: Row, task: str, required: Names) -> None:
-    if required <= row.fields and task not in row.claimed_by:
-        queue.add(row)
+        queue = self._queues.of(task, required, self._group_size)
+        return self._queues.scanned(queue, task, required, units)
