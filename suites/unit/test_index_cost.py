@@ -157,11 +157,13 @@ def test_the_log_of_rows_is_bounded_by_the_rows() -> None:
     partition = Partition()
     partition.register(["t"], 1)
     partition.put(["stays"], None, [{}], "me")
+    longest = 0
     for start in range(0, 100 * BATCH, BATCH):
         partition.put(ids(start), None, [{}] * BATCH, "me")
         partition.clear(ids(start))
+        longest = max(longest, len(partition._queues._log))
     assert partition.size == 1
-    assert BATCH < len(partition._queues._log) <= 2 * BATCH + 256
+    assert 2 * BATCH < longest <= 2 * BATCH + 256
 
 
 def test_a_claim_does_not_look_again_at_rows_that_were_claimed() -> None:
