@@ -35,7 +35,7 @@ from rlconform.backends.index import Index, Rewritten, Usage
 from rlconform.contract import CapacityExceeded, DataPlaneError, Tags
 
 #: Calls that may run, or wait, at the same time.
-CONCURRENT_CLAIMS = 100000
+CONCURRENT_CLAIMS = 100_000
 #: Seconds that an event loop can count to; longer waits have no end.
 _LONGEST_WAIT_S = 1e9
 

@@ -84,6 +84,8 @@ class Session:
             reference = getattr(self._controller, method).remote(*args)
             with self._used:
                 self._calls.add(reference)
+                if self._closed:  # it closed while this call was on its way, and didn't see it
+                    ray.cancel(reference)
             try:
                 answer = self._answer(reference, wait_s + _CALL_S)
             finally:
