@@ -224,7 +224,13 @@ class Checks:
 
     def new_recording(self) -> Recording:
         """A recording of which the runner and the watchdog know."""
-        recording = Recording(lambda call: self.events.send("call", **asdict(call)))
+        recording = Recording(
+            lambda call: (
+                self.events.send("restart")
+                if call is None
+                else self.events.send("call", **asdict(call))
+            )
+        )
         if self._watchdog is not None:
             self._watchdog.watch(recording)
         return recording

@@ -45,15 +45,17 @@ class Recording:
     """The calls of one check, over all its clients and threads.
 
     ``listener`` hears of each call before it is made, so that a call which takes the process down
-    is known. What a call is given is written down at once: a check may change it later.
+    is known, and of ``None`` at a ``restart``. What a call is given is written down at once: a
+    check may change it later.
     """
 
-    def __init__(self, listener: Callable[[Call], None] | None = None) -> None:
+    def __init__(self, listener: Callable[[Call | None], None] | None = None) -> None:
         self.calls: list[Call] = []
         self.outcomes: list[str] = []
         self.plane_seconds = 0.0
         self._listener = listener
         self._count = 0
+        self._base = 0  # number of the first call that is still remembered
         self._in_flight: dict[int, Step] = {}
         self._results: dict[int, tuple[str, Any]] = {}  # id -> name; the result keeps its id taken
         self._errors: dict[int, tuple[BaseException, str]] = {}
@@ -65,7 +67,7 @@ class Recording:
             number = self._count
             self._count += 1
             self._in_flight[number] = step
-            if number >= MAX_CALLS:
+            if number - self._base >= MAX_CALLS:
                 return number
             names = {key: name for key, (name, _) in self._results.items()}
             call = Call(
@@ -87,11 +89,25 @@ class Recording:
             if error is not None:
                 came = f"raised {type(error).__name__}: {shorten(str(error))}"
                 self._errors[id(error)] = (error, f"the plane's {step.method} {came}")
-            elif number < MAX_CALLS:
+            elif 0 <= number - self._base < MAX_CALLS:
                 came = brief(result)
                 self._results[id(result)] = (f"r{number}", result)
-            if number < MAX_CALLS:
-                self.outcomes[number] = came
+            if 0 <= number - self._base < MAX_CALLS:
+                self.outcomes[number - self._base] = came
+
+    def restart(self) -> None:
+        """Forget the calls so far, but not the time they took: a new example of a property begins.
+
+        The last example that runs is the shrunk one, so that its calls alone become the evidence.
+        """
+        with self._lock:
+            self.calls.clear()
+            self.outcomes.clear()
+            self._results.clear()
+            self._errors.clear()
+            self._base = self._count
+        if self._listener is not None:
+            self._listener(None)
 
     def is_planes(self, error: BaseException | None) -> bool:
         """Whether a recorded call raised ``error`` or anything that it was raised from."""
@@ -121,7 +137,7 @@ class Recording:
                 f"{call.text} -> {came}"
                 for call, came in zip(self.calls, self.outcomes, strict=True)
             ]
-            more = self._count - len(self.calls)
+            more = self._count - self._base - len(self.calls)
         return [*shown, *([f"... and {more} more calls"] if more else [])]
 
 

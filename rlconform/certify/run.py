@@ -203,7 +203,7 @@ class Runner:
         """Seconds that the child may take after ``event`` until the next one."""
         timeouts = self._timeouts
         match event["event"]:
-            case "begin" | "call":
+            case "begin" | "call" | "restart":
                 return max(0.0, self._check_deadline - time.monotonic())
             case "opened":
                 return 2 * timeouts.operation
@@ -227,6 +227,8 @@ class Runner:
                 self._check_deadline = time.monotonic() + self._check_seconds
             case "call":
                 self._calls.append(Call(event["who"], event["text"], event["source"]))
+            case "restart":
+                self._calls = []
             case "end":
                 self._in_flight = ""
                 body = {f.name: event[f.name] for f in fields(CheckResult)}

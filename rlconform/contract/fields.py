@@ -37,3 +37,13 @@ PER_TOKEN_FIELDS: frozenset[str] = frozenset(
 
 #: Columns that a logprob stage reads.
 LP_SEED_FIELDS: tuple[str, ...] = (INPUT_IDS, INPUT_LENGTHS, TOKEN_MASK, SAMPLE_MASK)
+
+#: Key of a meta's ``extra_info``: the width in tokens that every reader of the step pads to. The
+#: driver mints it once.
+GLOBAL_FORWARD_PAD_SEQLEN = "global_forward_pad_seqlen"
+
+#: Keys of a shard's ``extra_info``: where its micro-batches lie, see ``plane.sharding``.
+MICRO_BATCH_INDICES = "micro_batch_indices"
+MICRO_BATCH_LENGTHS = "micro_batch_lengths"
+ELEM_COUNTS_PER_GB = "elem_counts_per_gb"
+PACKING_KEYS: tuple[str, ...] = (MICRO_BATCH_INDICES, MICRO_BATCH_LENGTHS, ELEM_COUNTS_PER_GB)

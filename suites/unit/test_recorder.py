@@ -312,3 +312,17 @@ def test_an_object_column_in_brief() -> None:
 )
 def test_a_text_is_one_short_line(text: str, short: str) -> None:
     assert shorten(text, 20) == short
+
+
+def test_a_restart_forgets_the_calls_and_keeps_the_time(plane: DataPlaneClient) -> None:
+    heard: list[Call | None] = []
+    recording = Recording(heard.append)
+    client = RecordingClient(plane, recording)
+    client.clear_samples(["before"], "p")
+    spent = recording.plane_seconds
+    recording.restart()
+    assert (recording.calls, recording.lines(), heard[-1]) == ([], [], None)
+    client.clear_samples(["after"], "p")
+    (line,) = recording.lines()
+    assert "after" in line
+    assert recording.plane_seconds > spent > 0
