@@ -14,6 +14,7 @@ from typing import Any
 
 from rlconform.certify.expect import ContractViolation
 from rlconform.certify.recorder import shorten
+from rlconform.certify.stopwatch import Stopwatch
 from rlconform.contract import CLIENT_METHODS, Timeouts
 
 
@@ -103,8 +104,15 @@ def rebuilt_error(name: str, bases: list[str], message: str) -> Exception:
 class ActorPool:
     """Actors with attached clients, started as checks ask for them and kept for the session."""
 
-    def __init__(self, spec: str, config: Mapping[str, Any], timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        spec: str,
+        config: Mapping[str, Any],
+        timeouts: Timeouts,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
         self._spec, self._config, self._timeouts = spec, config, timeouts
+        self._stopwatch = stopwatch or Stopwatch()
         self._pool: list[RemoteClient] = []
         self._started = 0
 
@@ -120,6 +128,10 @@ class ActorPool:
         Raises:
             ContractViolation: One did not attach within the target's start timeout.
         """
+        with self._stopwatch.running():
+            return self._start(count)
+
+    def _start(self, count: int) -> list[RemoteClient]:
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         worker: Any = ray.remote(Worker)

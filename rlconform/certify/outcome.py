@@ -73,7 +73,8 @@ class CheckResult:
         steps: The client calls that led here, oldest first.
         stacks: Thread stacks at a crash or timeout.
         seconds: Wall time, s.
-        plane_seconds: Share of ``seconds`` spent inside the plane's own calls, s.
+        plane_seconds: Share of ``seconds`` in which at least one call of the plane ran, s.
+        start_seconds: Share of ``seconds`` spent on starting and ending planes and processes, s.
         reproducer: Source of a script that repeats the calls, or "".
     """
 
@@ -87,6 +88,7 @@ class CheckResult:
     stacks: str = ""
     seconds: float = 0.0
     plane_seconds: float = 0.0
+    start_seconds: float = 0.0
     reproducer: str = ""
 
 

@@ -1,0 +1,66 @@
+"""How long something was under way, counted once however many of it ran at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class Stopwatch:
+    """Runs while at least one ``with stopwatch.running():`` block is open, in any thread.
+
+    Attributes:
+        seconds: What it has counted; a block that is still open counts when it closes.
+
+    Example:
+        stopwatch = Stopwatch()
+        with stopwatch.running():
+            client.put_samples(...)
+        stopwatch.seconds
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._open = 0
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the time until the block ends."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        """One more thing is under way."""
+        with self._lock:
+            if self._open == 0:
+                self._since = time.monotonic()
+            self._open += 1
+
+    def stop(self) -> None:
+        """One thing less is under way."""
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                self.seconds += time.monotonic() - self._since
+
+    def add(self, spans: Iterable[tuple[float, float]]) -> None:
+        """Count spans (start, end) that were measured elsewhere; where they overlap, once."""
+        covered = merged_seconds(spans)
+        with self._lock:
+            self.seconds += covered
+
+
+def merged_seconds(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that at least one of the spans (start, end) covers."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
