@@ -84,6 +84,9 @@ def certify(
     check_timeout: Annotated[
         float | None, typer.Option(help="Seconds per check, in place of the target's.")
     ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Other generated examples than those of seed 0.", min=0)
+    ] = 0,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
     ] = False,
@@ -93,7 +96,9 @@ def certify(
     target = target or ("memory" if level in {None, "unit"} else "ray_store")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
-        options = RunOptions(target, _read_config(config), _level(level), select, check_timeout)
+        options = RunOptions(
+            target, _read_config(config), _level(level), select, check_timeout, seed
+        )
         waived = load_waivers(waivers) if waivers else []
         with LiveProgress(console, verbose) as progress:
             run = Runner(options, progress.hear).certify()

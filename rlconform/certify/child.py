@@ -26,7 +26,13 @@ from rlconform.resources import resource_dir
 RUN_MARK = "RLCONFORM_RUN"
 
 #: Folders of the contract checks, below ``suites/``.
-CHECKS = ("unit/contract", "functional/contract")
+CHECKS = (
+    "unit/contract",
+    "unit/properties",
+    "unit/stateful",
+    "functional/contract",
+    "functional/histories",
+)
 
 
 class Workspace:

@@ -48,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rlconform", "data plane conformance")
     group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
     group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
+    group.addoption("--seed", type=int, default=0, help="what generated examples start from")
     group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
     group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")
     group.addoption(
@@ -107,6 +108,7 @@ class Checks:
         self._looks_after_health: bool = config.getoption("health")
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
+        self._starting_told = 0.0
 
     # -- the plane ---------------------------------------------------------------------------
 
@@ -137,6 +139,7 @@ class Checks:
                 plain=known,
             )
             pytest.exit("the plane does not start", returncode=SICK_PLANE)
+        self._newly_starting()  # the runner counts it, with the start of this process
         self.events.send("opened", seconds=time.monotonic() - started)
         if self._looks_after_health:
             self.session.note_health()
@@ -147,9 +150,11 @@ class Checks:
 
     def pytest_sessionfinish(self) -> None:
         """Close the plane."""
+        closing = 0.0
         if self._session is not None:
             self._session.close()
-        self.events.send("bye")
+            closing = self._newly_starting()
+        self.events.send("bye", seconds=closing)
 
     # -- the plan ----------------------------------------------------------------------------
 
@@ -215,12 +220,18 @@ class Checks:
             seconds = time.monotonic() - started
             body = asdict(result) | {
                 "seconds": seconds,
-                "plane_seconds": min(seconds, result.plane_seconds),  # threads call at once
+                "start_seconds": self._newly_starting(),
                 "warnings": self._warnings.pop(item.nodeid, []),
             }
             self.events.send("end", **body)
             self._look_after(item, result)
         return done
+
+    def _newly_starting(self) -> float:
+        """Seconds in which planes and processes started or ended, since this was last asked."""
+        total = self.session.starting.seconds
+        told, self._starting_told = self._starting_told, total
+        return total - told
 
     def new_recording(self) -> Recording:
         """A recording of which the runner and the watchdog know."""

@@ -17,6 +17,7 @@ from tensordict import TensorDictBase
 
 from rlconform.certify.replay import Call
 from rlconform.certify.source import call_source
+from rlconform.certify.stopwatch import Stopwatch
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
 #: Calls described per check; a check of concurrency makes thousands.
@@ -52,7 +53,7 @@ class Recording:
     def __init__(self, listener: Callable[[Call | None], None] | None = None) -> None:
         self.calls: list[Call] = []
         self.outcomes: list[str] = []
-        self.plane_seconds = 0.0
+        self.inside = Stopwatch()  # runs while a call of the plane does
         self._listener = listener
         self._count = 0
         self._base = 0  # number of the first call that is still remembered
@@ -60,6 +61,11 @@ class Recording:
         self._results: dict[int, tuple[str, Any]] = {}  # id -> name; the result keeps its id taken
         self._errors: dict[int, tuple[BaseException, str]] = {}
         self._lock = threading.Lock()
+
+    @property
+    def plane_seconds(self) -> float:
+        """Seconds in which at least one call ran."""
+        return self.inside.seconds
 
     def begin(self, step: Step) -> int:
         """Note a call that starts; its number."""
@@ -85,7 +91,6 @@ class Recording:
         """Note that the call came back, with a result or an error."""
         with self._lock:
             del self._in_flight[number]
-            self.plane_seconds += time.monotonic() - step.started
             if error is not None:
                 came = f"raised {type(error).__name__}: {shorten(str(error))}"
                 self._errors[id(error)] = (error, f"the plane's {step.method} {came}")
@@ -156,7 +161,8 @@ class RecordingClient:
             number = self.recording.begin(step)
             result, raised = None, None
             try:
-                result = call(*args, **kwargs)
+                with self.recording.inside.running():
+                    result = call(*args, **kwargs)
             except BaseException as error:
                 raised = error
                 raise

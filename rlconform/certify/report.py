@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import rlconform
 from rlconform.certify.outcome import CheckResult, Outcome, RequirementResult
 from rlconform.certify.run import Run, RunOptions
+from rlconform.certify.timing import time_split
 from rlconform.certify.verdict import Conclusion
 from rlconform.contract import CURRENT_SET, Requirement
 from rlconform.contract.requirements import requirement_set_digest
@@ -63,14 +64,13 @@ def build_report(
 
 
 def _header(options: RunOptions, run: Run) -> dict[str, Any]:
-    plane = sum(result.plane_seconds for result in run.results.values())
-    checks = sum(result.seconds for result in run.results.values())
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": run.target | {"spec": options.spec, "config": dict(options.config)},
         "level": run.target.get("level"),
         "selected": options.select,
         "check_timeout": options.check_timeout,
+        "seed": options.seed,
         "kit": rlconform.__version__,
         "requirement_set": CURRENT_SET,
         "requirement_set_sha256": requirement_set_digest(),
@@ -80,12 +80,7 @@ def _header(options: RunOptions, run: Run) -> dict[str, Any]:
             "machine": platform.machine(),
             "cpus": os.cpu_count(),
         },
-        "seconds": {
-            "total": round(run.seconds, 3),
-            "starting_the_plane": round(run.start_seconds, 3),
-            "in_the_planes_calls": round(plane, 3),
-            "in_checks_beside_them": round(max(0.0, checks - plane), 3),
-        },
+        "seconds": {name: round(took, 3) for name, took in asdict(time_split(run)).items()},
         "test_processes": run.children,
     }
 

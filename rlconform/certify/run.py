@@ -50,6 +50,7 @@ class RunOptions:
         level: Level asked for; ``None`` for what the target declares.
         select: pytest ``-k`` expression, or "".
         check_timeout: Seconds per check in place of the target's, or ``None``.
+        seed: What generated examples start from; the same seed makes the same examples.
     """
 
     spec: str
@@ -57,6 +58,7 @@ class RunOptions:
     level: Level | None = None
     select: str = ""
     check_timeout: float | None = None
+    seed: int = 0
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Run:
         results: Result by check id.
         notes: What a reader of the report should know beside the results.
         children: Test processes started.
-        start_seconds: Time spent until the planes were open, s.
+        process_seconds: Time to start test processes, open planes in them, and end both, s.
         seconds: Wall time of the run, s.
         complete: Every planned check has a result.
     """
@@ -79,7 +81,7 @@ class Run:
     results: dict[str, CheckResult] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     children: int = 0
-    start_seconds: float = 0.0
+    process_seconds: float = 0.0
     seconds: float = 0.0
     complete: bool = False
 
@@ -162,17 +164,20 @@ class Runner:
                     self._lost(Outcome.TIMEOUT, event["text"], child.stacks())
                     return
                 if event["event"] == "opened":
-                    self.run.start_seconds += time.monotonic() - began
+                    self.run.process_seconds += time.monotonic() - began
                 self._take(event)
         finally:
+            ending = time.monotonic()
             child.end(self._timeouts.operation + 5 if event["event"] in LAST_WORDS else 0.0)
             left = self._nursery.end_leftovers()
             if left and event["event"] == "bye":
                 self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")
+            self.run.process_seconds += time.monotonic() - ending
 
     def _child_options(self) -> list[str]:
         options = self._options
         arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
+        arguments += ["--seed", str(options.seed)]
         if options.level:
             arguments += ["--level", options.level]
         if not self._look_after_health:
@@ -229,6 +234,8 @@ class Runner:
                 self._calls.append(Call(event["who"], event["text"], event["source"]))
             case "restart":
                 self._calls = []
+            case "bye":
+                self.run.process_seconds += event["seconds"]
             case "end":
                 self._in_flight = ""
                 body = {f.name: event[f.name] for f in fields(CheckResult)}

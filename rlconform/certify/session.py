@@ -13,6 +13,7 @@ from rlconform.certify.actors import ActorPool
 from rlconform.certify.expect import ContractViolation
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.resolve import open_client
+from rlconform.certify.stopwatch import Stopwatch
 from rlconform.certify.together import Background
 from rlconform.contract import LEVELS, DataPlaneClient, Level, Target
 
@@ -30,6 +31,7 @@ class PlaneSession:
         self._actors: ActorPool | None = None
         self._ray: Any = None
         self._was_healthy = False
+        self.starting = Stopwatch()  # runs while planes and processes start and end
 
     @property
     def several_processes(self) -> bool:
@@ -39,11 +41,12 @@ class PlaneSession:
     def owner(self) -> DataPlaneClient:
         """The owner's client; opens the plane when it isn't."""
         if self._owner is None:
-            if self.several_processes and self._ray is None:
-                from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415
+            with self.starting.running():
+                if self.several_processes and self._ray is None:
+                    from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415
 
-                self._ray = ensure_ray()
-            self._owner = open_client(self.target, self.config, True)
+                    self._ray = ensure_ray()
+                self._owner = open_client(self.target, self.config, True)
         return self._owner
 
     def recorded(self, recording: Recording) -> RecordingClient:
@@ -55,7 +58,10 @@ class PlaneSession:
         if self._actors is None:
             self.owner()
             self._actors = ActorPool(
-                self.spec, self.config or self.target.config, self.target.timeouts
+                self.spec,
+                self.config or self.target.config,
+                self.target.timeouts,
+                self.starting,
             )
         return self._actors
 
@@ -63,10 +69,11 @@ class PlaneSession:
         """Close the plane; the next ``owner()`` opens a fresh one."""
         actors, self._actors = self._actors, None
         owner, self._owner = self._owner, None
-        if actors is not None:
-            actors.close()
-        if owner is not None:
-            owner.close()
+        with self.starting.running():
+            if actors is not None:
+                actors.close()
+            if owner is not None:
+                owner.close()
 
     def close(self) -> None:
         """Close the plane and what was started for it."""

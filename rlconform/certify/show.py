@@ -15,6 +15,7 @@ from rich.table import Table
 
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
 from rlconform.certify.run import Run
+from rlconform.certify.timing import time_split
 from rlconform.certify.verdict import Conclusion, Verdict
 from rlconform.contract import Requirement
 
@@ -129,14 +130,15 @@ def print_summary(
     """The verdict, counts by outcome, where the time went, and where to read on."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-    plane = sum(result.plane_seconds for result in run.results.values())
+    split = time_split(run)
     console.print()
     for note in run.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")
     console.print(f"{len(results)} requirements: {tally}", highlight=False)
     console.print(
-        f"{len(run.results)} checks in {run.seconds:.0f} s: {run.start_seconds:.0f} s to start "
-        f"the plane, {plane:.0f} s inside its calls, {run.children} test process(es)",
+        f"{len(run.results)} checks in {split.total:.0f} s: {split.processes:.0f} s to start and "
+        f"end processes, {split.plane_calls:.0f} s inside the plane's calls, {split.kit:.0f} s "
+        f"({split.kit_share:.0%}) the kit's own; {run.children} test process(es)",
         highlight=False,
     )
     style = {
