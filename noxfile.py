@@ -10,12 +10,15 @@ nox.options.default_venv_backend = "venv"
 
 CONSTRAINTS = ("-c", "ci/constraints.txt")
 
+# Another order each time (pytest prints its seed), in two processes: no test may lean on another.
+ANY_ORDER = ("-n", "2", "--dist", "loadfile", "--random-order")
+
 
 @nox.session
 def unit(session: nox.Session) -> None:
     """One process: the kit's own tests, and the contract on the embedded plane."""
     session.install(*CONSTRAINTS, "-e", ".[dev,tq]")
-    session.run("pytest", "suites/unit", "-n", "2", "--dist", "loadfile", *session.posargs)
+    session.run("pytest", "suites/unit", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -23,7 +26,7 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     session.install(*CONSTRAINTS, "-e", ".[dev,tq,mooncake]")
-    session.run("pytest", "suites/functional", "-n", "2", "--dist", "loadfile", *session.posargs)
+    session.run("pytest", "suites/functional", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
