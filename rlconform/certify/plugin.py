@@ -118,7 +118,13 @@ class Checks:
         if self._session is None:
             target = resolve_target(self._spec)
             level = self._level or target.level
-            self._session = PlaneSession(self._spec, target, self._config, level)
+            self._session = PlaneSession(
+                self._spec,
+                target,
+                self._config,
+                level,
+                self._tell_of_processes,
+            )
         return self._session
 
     def pytest_sessionstart(self) -> None:
@@ -155,6 +161,11 @@ class Checks:
             self._session.close()
             closing = self._newly_starting()
         self.events.send("bye", seconds=closing)
+
+    def _tell_of_processes(self, seconds: float) -> None:
+        """A check that starts processes is given the time for it; the runner knows other starts."""
+        if self._in_flight:
+            self.events.send("processes", seconds=seconds)
 
     # -- the plan ----------------------------------------------------------------------------
 
@@ -213,6 +224,7 @@ class Checks:
         self.events.send("begin", id=self._in_flight)
         started = time.monotonic()
         done = yield
+        self._in_flight = ""
         if self._watchdog is not None:
             self._watchdog.watch(None)
         result = self._results.pop(item.nodeid, None)

@@ -109,7 +109,7 @@ class Runner:
         self._nursery = Nursery(self._workspace)
         self._in_flight = ""  # id of the check that has begun and not ended
         self._calls: list[Call] = []  # the client calls that it made
-        self._check_deadline = 0.0
+        self._check_began = self._check_deadline = 0.0
         self._look_after_health = True
         self.run = Run()
 
@@ -208,7 +208,7 @@ class Runner:
         """Seconds that the child may take after ``event`` until the next one."""
         timeouts = self._timeouts
         match event["event"]:
-            case "begin" | "call" | "restart":
+            case "begin" | "call" | "restart" | "processes":
                 return max(0.0, self._check_deadline - time.monotonic())
             case "opened":
                 return 2 * timeouts.operation
@@ -229,11 +229,14 @@ class Runner:
                 self.run.plan = [PlannedCheck(**check) for check in event["checks"]]
             case "begin":
                 self._in_flight, self._calls = event["id"], []
-                self._check_deadline = time.monotonic() + self._check_seconds
+                self._check_began = time.monotonic()
+                self._check_deadline = self._check_began + self._check_seconds
             case "call":
                 self._calls.append(Call(event["who"], event["text"], event["source"]))
             case "restart":
                 self._calls = []
+            case "processes":
+                self._allow_start(event["seconds"])
             case "bye":
                 self.run.process_seconds += event["seconds"]
             case "end":
@@ -248,6 +251,11 @@ class Runner:
                     f"the plane stopped working ({event['why']}); a fresh one was started"
                 )
         self._listener(self.run, event)
+
+    def _allow_start(self, seconds: float) -> None:
+        """Processes that a check starts have their own patience beside the check's."""
+        allowed = self._timeouts.start
+        self._check_deadline += allowed if seconds == 0.0 else min(seconds, allowed) - allowed
 
     # -- a child that does not come back -------------------------------------------------------
 
@@ -287,7 +295,7 @@ class Runner:
 
     def _lost(self, outcome: Outcome, evidence: str, stacks: str) -> None:
         check = next(check for check in self.run.plan if check.id == self._in_flight)
-        seconds = time.monotonic() - (self._check_deadline - self._check_seconds)
+        seconds = time.monotonic() - self._check_began
         options = self._options
         result = CheckResult(
             check.id,

@@ -22,16 +22,24 @@ class PlaneSession:
     """One target at one level.
 
     ``owner()`` opens the plane the first time and hands out the same client from then on; with
-    isolation ``test``, ``renew()`` closes it after each check.
+    isolation ``test``, ``renew()`` closes it after each check. ``on_starting`` hears when planes and
+    processes begin to start or end (0.0), and how many seconds that took.
     """
 
-    def __init__(self, spec: str, target: Target, config: Mapping[str, Any], level: Level) -> None:
+    def __init__(
+        self,
+        spec: str,
+        target: Target,
+        config: Mapping[str, Any],
+        level: Level,
+        on_starting: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
         self.spec, self.target, self.config, self.level = spec, target, config, level
         self._owner: DataPlaneClient | None = None
         self._actors: ActorPool | None = None
         self._ray: Any = None
         self._was_healthy = False
-        self.starting = Stopwatch()  # runs while planes and processes start and end
+        self.starting = Stopwatch(on_starting)  # runs while planes and processes start and end
 
     @property
     def several_processes(self) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 
 class Stopwatch:
     """Runs while at least one ``with stopwatch.running():`` block is open, in any thread.
+
+    ``listener`` hears 0.0 when it starts to run, and the seconds of this stretch when it stops.
 
     Attributes:
         seconds: What it has counted; a block that is still open counts when it closes.
@@ -21,8 +23,9 @@ class Stopwatch:
         stopwatch.seconds
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Callable[[float], None] = lambda _seconds: None) -> None:
         self.seconds = 0.0
+        self._listener = listener
         self._open = 0
         self._since = 0.0
         self._lock = threading.Lock()
@@ -41,6 +44,7 @@ class Stopwatch:
         with self._lock:
             if self._open == 0:
                 self._since = time.monotonic()
+                self._listener(0.0)
             self._open += 1
 
     def stop(self) -> None:
@@ -48,7 +52,9 @@ class Stopwatch:
         with self._lock:
             self._open -= 1
             if self._open == 0:
-                self.seconds += time.monotonic() - self._since
+                stretch = time.monotonic() - self._since
+                self.seconds += stretch
+                self._listener(stretch)
 
     def add(self, spans: Iterable[tuple[float, float]]) -> None:
         """Count spans (start, end) that were measured elsewhere; where they overlap, once."""
