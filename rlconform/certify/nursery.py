@@ -10,6 +10,7 @@ fork resolves and opens the target by itself, in a process that never saw anothe
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from rlconform.certify import plugin
 def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each ended."""
     events = plugin.Events(events_fd)
+    gc.freeze()  # no test process then walks through (and copies) what was imported here
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()
