@@ -1,0 +1,159 @@
+"""Golden files: what the codec and the rollouts have once come to, as text that people read.
+
+    python -m rlconform.certify.golden           compare the files with what comes now
+    python -m rlconform.certify.golden --write   make them again
+
+A jagged file is complete in itself, so that a codec in another language can be held to it: packing
+``padded`` by ``lengths`` gives ``offsets`` and ``values``, padding those with ``pad_value`` gives
+``padded`` again. Floats are written as their value and their bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.certify.rollouts import Rollout, rollout_batch
+from rlconform.resources import resource_dir
+from rlconform.wire import pack_jagged_fields, strip_message_logs
+from rlconform.wire.leaves import is_jagged, jagged_parts
+
+LENGTHS = (3, 0, 5, 1)
+
+#: Float patterns that get lost easily: a NaN with a payload, -0.0, infinity, a subnormal.
+ODD_BFLOAT16 = (0x7FC1, -0x8000, 0x7F80, 0x0001)
+
+#: The rollout whose digests are kept: groups, aborted rows, several turns, an image each.
+ROLLOUT: dict[str, Any] = {
+    "n_prompts": 6,
+    "group_size": 4,
+    "seed": 11,
+    "min_tokens": 8,
+    "max_tokens": 64,
+    "aborted": 2,
+    "weight_version": 3,
+    "width_multiple": 8,
+    "image_shape": [3, 2, 2],
+}
+
+
+def jagged_cases() -> dict[str, dict[str, Any]]:
+    """Name of a case to its file's content."""
+    counts = _counting(4, 6)
+    odd = torch.tensor(ODD_BFLOAT16, dtype=torch.int16).view(torch.bfloat16)
+    bfloat16 = counts.bfloat16() / -8
+    bfloat16[2, :4] = odd
+    return {
+        "int64": _packed(counts + 2**40, LENGTHS, pad_value=151_643),
+        "int32": _packed((counts % 2).int(), LENGTHS, pad_value=0),
+        "bfloat16": _packed(bfloat16, LENGTHS, pad_value=-1.5),
+        "bool": _packed(counts % 3 == 0, LENGTHS, pad_value=True),
+        "trailing_dims": _packed(_counting(4, 6, 2, 2).byte(), LENGTHS, pad_value=255),
+        "equal_rows": _packed(_counting(2, 3), (3, 3), pad_value=0),
+        "empty_first_and_last": _packed(_counting(4, 2), (0, 2, 1, 0), pad_value=7),
+        "all_empty": _packed(_counting(3, 2, 2), (0, 0, 0), pad_value=7),
+        "per_sample": _packed(_counting(4), LENGTHS, per_token=False),
+    }
+
+
+def rollout_digests(rollout: Rollout) -> dict[str, str]:
+    """One digest per column, over its dtype, shape and bytes, and for what stands beside them."""
+    names = map(str, rollout.columns.keys())
+    columns = {name: _digest_of(rollout.columns[name]) for name in names}
+    beside: dict[str, Any] = {
+        "sample_ids": rollout.sample_ids,
+        "tags": rollout.tags,
+        "message_logs": strip_message_logs(rollout.message_logs).tolist(),
+    }
+    return columns | {
+        name: _sha256(json.dumps(value).encode(), "json") for name, value in beside.items()
+    }
+
+
+def golden_files() -> dict[str, str]:
+    """File name to text, as they come now."""
+    files = {f"jagged_{name}.json": _text(case) for name, case in jagged_cases().items()}
+    digests = rollout_digests(rollout_batch(**ROLLOUT))
+    return files | {"rollout.json": _text({"arguments": ROLLOUT} | digests)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, or write; 1 where a file is not what comes now."""
+    parser = argparse.ArgumentParser(prog="python -m rlconform.certify.golden")
+    parser.add_argument("--write", action="store_true", help="make the files again")
+    parser.add_argument("--into", type=Path, default=resource_dir("fixtures") / "golden")
+    options = parser.parse_args(arguments)
+    differ = False
+    for name, text in golden_files().items():
+        path: Path = options.into / name
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
+        if options.write:
+            path.write_text(text, "utf-8")
+        differ = differ or not options.write
+        sys.stdout.write(f"{path}: {'written' if options.write else 'not what comes now'}\n")
+    return int(differ)
+
+
+def _counting(*shape: int) -> Tensor:
+    return torch.arange(1, torch.Size(shape).numel() + 1).view(shape)
+
+
+def _packed(
+    column: Tensor, lengths: Sequence[int], *, per_token: bool = True, pad_value: float = 0
+) -> dict[str, Any]:
+    """A case: the column with ``pad_value`` beyond its rows, and what packing makes of it."""
+    padded = column.clone()
+    if per_token:
+        for row, length in zip(padded, lengths, strict=True):
+            row[length:] = pad_value
+    batch = TensorDict({"column": padded}, batch_size=[len(lengths)])
+    leaf = pack_jagged_fields(batch, lengths, ["column"] if per_token else [])["column"]
+    case = {"dtype": str(column.dtype).removeprefix("torch."), "lengths": list(lengths)}
+    if not is_jagged(leaf):
+        return case | {"padded": as_json(padded), "dense": as_json(leaf)}
+    values, rows = jagged_parts(leaf)
+    return case | {
+        "pad_value": pad_value,
+        "padded": as_json(padded),
+        "offsets": rows.offsets.tolist(),
+        "values": as_json(values),
+    }
+
+
+def as_json(tensor: Tensor) -> Any:
+    """Nested lists of the tensor's values; floats as ``"value bits"``, the bits in hexadecimal."""
+    if tensor.dim():
+        return [as_json(row) for row in tensor]
+    if tensor.is_floating_point():
+        raw = tensor.reshape(1).view(torch.uint8).tolist()
+        return f"{tensor.item():g} {bytes(reversed(raw)).hex()}"
+    return tensor.item()
+
+
+def _digest_of(leaf: Tensor) -> str:
+    kind = f"{str(leaf.dtype).removeprefix('torch.')} {'x'.join(map(str, leaf.shape))}"
+    return _sha256(leaf.contiguous().view(-1).view(torch.uint8).numpy().tobytes(), kind)
+
+
+def _sha256(data: bytes, kind: str) -> str:
+    return f"{kind} sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _text(content: dict[str, Any]) -> str:
+    """One key to a line, so that a change shows as the line that it changes."""
+    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

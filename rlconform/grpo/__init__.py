@@ -1,0 +1,26 @@
+"""The reference GRPO: what a trainer does with a data plane, and what it did before it had one."""
+
+from rlconform.grpo.filters import (
+    BaseRolloutFilter,
+    MissingTag,
+    NoCurrentVersion,
+    RolloutFilterError,
+    Split,
+    StalenessFilter,
+    WrongVersion,
+    plain_meta,
+)
+from rlconform.grpo.legacy import RankBatch, shard_batch_for_dp
+
+__all__ = [
+    "BaseRolloutFilter",
+    "MissingTag",
+    "NoCurrentVersion",
+    "RankBatch",
+    "RolloutFilterError",
+    "Split",
+    "StalenessFilter",
+    "WrongVersion",
+    "plain_meta",
+    "shard_batch_for_dp",
+]

@@ -1,0 +1,236 @@
+"""A step's rows to the data-parallel (DP) ranks: which rank gets which rows, in which order.
+
+    driver   shards, inverse = shard_meta_for_dp(meta, dp_world, batch_size, sequence_packing=...)
+             shards[rank] ──▶ rank          fetches its rows, runs the micro-batches of the plan
+             outputs      ◀── every rank    concatenated in rank order, then
+             outputs[inverse]               stand in the order of ``meta``
+
+Only names and lengths are needed: nothing is fetched. The plan that the ranks run by stands in each
+shard's ``extra_info``; all lists have one entry per global batch:
+
+    micro_batch_indices  [start, stop) per micro-batch, counted within the rank's rows of the batch
+    micro_batch_lengths  tokens per micro-batch: under sequence packing of all its rows, each
+                         rounded up; under dynamic batching the width that each row is padded to
+    elem_counts_per_gb   number of the rank's rows
+
+The keys and their meaning are those of NVIDIA NeMo-RL's ``BatchedDataDict.shard_by_batch_size``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+from rlconform.contract import BatchMeta, KVBatchMeta
+from rlconform.contract.fields import (
+    ELEM_COUNTS_PER_GB,
+    MICRO_BATCH_INDICES,
+    MICRO_BATCH_LENGTHS,
+    PACKING_KEYS,
+)
+from rlconform.plane.microbatches import (
+    DynamicBatching,
+    MicroBatch,
+    SequencePacking,
+    batch_by_length,
+    check_count,
+    pack,
+    round_up,
+    split_evenly,
+)
+from rlconform.plane.packing import row_lengths
+from rlconform.wire import Lengths
+
+__all__ = ["DynamicBatching", "SequencePacking", "ShardPlan", "plan_shards", "shard_meta_for_dp"]
+
+Splitter = Callable[[Sequence[int]], list[list[MicroBatch]]]
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """One rank's share.
+
+    Attributes:
+        rows: Row numbers in the order in which the rank runs them.
+        packing: The three packing keys, see above; empty without packing.
+    """
+
+    rows: list[int]
+    packing: dict[str, Any] = field(default_factory=dict)
+
+
+def shard_meta_for_dp(
+    meta: BatchMeta,
+    dp_world: int,
+    batch_size: int | None = None,
+    *,
+    sequence_packing: SequencePacking | None = None,
+    dynamic_batching: DynamicBatching | None = None,
+) -> tuple[list[KVBatchMeta], list[int]]:
+    """One meta per rank, and the way back.
+
+    Args:
+        meta: N rows with their lengths, as a claim or ``kv_first_write`` returns them.
+        dp_world: Number of ranks.
+        batch_size: Rows of a global batch, one optimizer step; all N by default.
+        sequence_packing: Plan micro-batches of rows laid end to end.
+        dynamic_batching: Plan micro-batches of rows padded to a common width.
+
+    Returns:
+        ``(shards, inverse)``. A shard has its rows' lengths and tags, and all else of ``meta``; a
+        packing plan that ``meta`` brought along spoke of other rows and is left out. With the
+        ranks' outputs concatenated, ``outputs[inverse[i]]`` belongs to row i of ``meta``.
+
+    Raises:
+        ValueError: ``meta`` is empty or has no lengths, and as ``plan_shards`` says.
+    """
+    if meta.sequence_lengths is None:
+        raise ValueError(
+            "the meta has no sequence_lengths: put every row with the tag 'input_lengths', as "
+            "kv_first_write does"
+        )
+    plans = plan_shards(
+        meta.sequence_lengths,
+        dp_world,
+        batch_size,
+        sequence_packing=sequence_packing,
+        dynamic_batching=dynamic_batching,
+    )
+    whole = KVBatchMeta(
+        meta.partition_id,
+        meta.task_name,
+        meta.sample_ids,
+        fields=meta.fields,
+        sequence_lengths=meta.sequence_lengths,
+        extra_info={k: v for k, v in (meta.extra_info or {}).items() if k not in PACKING_KEYS},
+        tags=meta.tags,
+    )
+    shards = [whole.subset(plan.rows) for plan in plans]
+    return [
+        replace(shard, extra_info=shard.extra_info | plan.packing)
+        for shard, plan in zip(shards, plans, strict=True)
+    ], _inverse([row for plan in plans for row in plan.rows])
+
+
+def plan_shards(
+    lengths: Lengths,
+    dp_world: int,
+    batch_size: int | None = None,
+    *,
+    sequence_packing: SequencePacking | None = None,
+    dynamic_batching: DynamicBatching | None = None,
+) -> list[ShardPlan]:
+    """Each rank's rows and micro-batches.
+
+    The rows are cut into global batches of ``batch_size`` first, and each of these is split among
+    the ranks by itself: what becomes of it depends on its own lengths alone.
+
+    Args:
+        lengths: (N,) tokens of each row.
+        dp_world: Number of ranks.
+        batch_size: Rows of a global batch; all N by default.
+        sequence_packing: Plan micro-batches of rows laid end to end.
+        dynamic_batching: Plan micro-batches of rows padded to a common width.
+
+    Raises:
+        ValueError: No rows, a length that isn't known, a batch that doesn't divide, a row that is
+            over a micro-batch's limit by itself, both ways of packing at once.
+    """
+    tokens = row_lengths(lengths)
+    size = _global_batch_size(len(tokens), dp_world, batch_size)
+    split = _splitter(tokens, dp_world, sequence_packing, dynamic_batching)
+    starts = range(0, len(tokens), size)
+    batches = [split(tokens[start : start + size]) for start in starts]
+    is_packed = sequence_packing is not None or dynamic_batching is not None
+    return [
+        _assemble([batch[rank] for batch in batches], starts, is_packed) for rank in range(dp_world)
+    ]
+
+
+def _global_batch_size(n_rows: int, dp_world: int, batch_size: int | None) -> int:
+    check_count("dp_world", dp_world)
+    if n_rows == 0:
+        raise ValueError("there are no rows to shard: every rank would wait for the others")
+    size = n_rows if batch_size is None else batch_size
+    check_count("batch_size", size)
+    if n_rows % size:
+        raise ValueError(
+            f"{n_rows} rows aren't a multiple of batch_size {size}; drop or keep back "
+            f"{n_rows % size} of them"
+        )
+    if size % dp_world:
+        raise ValueError(
+            f"a global batch of {size} rows can't be split evenly among {dp_world} ranks; choose "
+            f"a number of rows that is a multiple of dp_world"
+        )
+    return size
+
+
+def _splitter(
+    tokens: Sequence[int],
+    dp_world: int,
+    sequence_packing: SequencePacking | None,
+    dynamic_batching: DynamicBatching | None,
+) -> Splitter:
+    """What splits one global batch's lengths among the ranks."""
+    if sequence_packing is not None and dynamic_batching is not None:
+        raise ValueError("give sequence_packing or dynamic_batching, not both")
+    if sequence_packing is not None:
+        _check_limit(
+            tokens,
+            sequence_packing.sequence_length_pad_multiple,
+            sequence_packing.max_tokens_per_microbatch,
+        )
+        return lambda lengths: pack(lengths, dp_world, sequence_packing)
+    if dynamic_batching is not None:
+        _check_limit(
+            tokens,
+            dynamic_batching.sequence_length_round,
+            dynamic_batching.max_tokens_per_microbatch,
+        )
+        return lambda lengths: batch_by_length(lengths, dp_world, dynamic_batching)
+    return lambda lengths: split_evenly(lengths, dp_world)
+
+
+def _check_limit(tokens: Sequence[int], multiple: int, limit: int) -> None:
+    longest = max(tokens)
+    if round_up(longest, multiple) > limit:
+        raise ValueError(
+            f"row {tokens.index(longest)} of {longest} tokens takes {round_up(longest, multiple)}, "
+            f"rounded up to a multiple of {multiple}, and max_tokens_per_microbatch is {limit}; "
+            f"raise that limit, or drop the row"
+        )
+
+
+def _assemble(
+    batches: Sequence[Sequence[MicroBatch]], starts: Sequence[int], is_packed: bool
+) -> ShardPlan:
+    """One rank's plan from its micro-batches of every global batch, which begin at ``starts``."""
+    rows = [
+        start + row
+        for start, batch in zip(starts, batches, strict=True)
+        for microbatch in batch
+        for row in microbatch.rows
+    ]
+    if not is_packed:
+        return ShardPlan(rows)
+    ends = [
+        list(accumulate((len(microbatch.rows) for microbatch in batch), initial=0))
+        for batch in batches
+    ]
+    packing = {
+        MICRO_BATCH_INDICES: [[list(span) for span in pairwise(of_batch)] for of_batch in ends],
+        MICRO_BATCH_LENGTHS: [[microbatch.length for microbatch in batch] for batch in batches],
+        ELEM_COUNTS_PER_GB: [of_batch[-1] for of_batch in ends],
+    }
+    return ShardPlan(rows, packing)
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """Where each number stands in ``order``, a permutation."""
+    positions = [0] * len(order)
+    for position, number in enumerate(order):
+        positions[number] = position
+    return positions

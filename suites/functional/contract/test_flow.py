@@ -1,0 +1,156 @@
+"""FLOW: a collector writes, the driver filters by tags, ranks read, what was dropped is cleared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tensordict import TensorDict
+
+from rlconform.certify.collector import MESSAGE_LOGS, FlowRecord, run_flow
+from rlconform.certify.expect import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    leaf_of,
+    rows_in,
+    same_object,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.parity import expect_batch, in_order
+from rlconform.certify.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.recorder import Recording, shorten
+from rlconform.contract import DataPlaneClient, Target
+from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
+from rlconform.wire import rebuild_message_logs
+from rlconform.wire.messages import MessageLog
+
+DP_WORLD = 2
+
+Flow = Callable[..., FlowRecord]
+
+
+@pytest.fixture
+def flow(
+    part: Partition,
+    target: Target,
+    recording: Recording,
+    actors: Callable[[int], list[DataPlaneClient]],
+) -> Flow:
+    """``flow()`` runs it; message logs go along where the target declares objects."""
+
+    def run(with_logs: bool = target.declares("objects") is True) -> FlowRecord:
+        collector, *ranks = actors(1 + DP_WORLD)
+        return run_flow(part, recording, collector, ranks, with_logs)
+
+    return run
+
+
+@requirement("FLOW-01")
+def test_tags_and_lengths_stand_beside_their_own_rows(flow: Flow) -> None:
+    record = flow()
+    tags = dict(zip(record.written.sample_ids, record.written.tags, strict=True))
+    lengths = {i: row[INPUT_LENGTHS] for i, row in tags.items()}
+    metas = {f"claim {n}": claim.meta for n, claim in enumerate(record.claims)}
+    metas |= {f"the shard of rank {rank}": shard for rank, shard in enumerate(record.shards)}
+    for what, meta in metas.items():
+        expect_own(tags_by_id(meta), tags, f"the tags of {what}")
+        came = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
+        expect_own(came, lengths, f"the lengths of {what}")
+    for rank, (shard, batch) in enumerate(zip(record.shards, record.batches, strict=True)):
+        column = [length.tolist() for length in rows_in(batch, INPUT_LENGTHS)]
+        expect_equal(column, shard.sequence_lengths, f"lengths read by rank {rank}:")
+
+
+def expect_own(came: Mapping[str, Any], own: Mapping[str, Any], what: str) -> None:
+    """Each row that ``came`` names has the value that ``own`` gives it."""
+    wrong = [i for i, value in came.items() if value != own.get(i)]
+    shown = "".join(f"; {i} has {came[i]}, not {own.get(i)}" for i in wrong[:1])
+    expect(not wrong, f"{what} beside their own rows", f"{len(wrong)} beside others{shown}")
+
+
+@requirement("FLOW-02")
+def test_the_fresh_rows_are_told_by_their_tags_alone(flow: Flow) -> None:
+    record = flow()
+    for claim in record.claims:
+        expect(not claim.calls, "no client call between a claim and the decision", claim.calls)
+    expect_ids(record.kept, record.fresh, "rows kept:")
+
+
+@requirement("FLOW-03")
+def test_kept_and_dropped_rows_are_those_claimed(flow: Flow) -> None:
+    record = flow()
+    claimed = Counter(i for claim in record.claims for i in claim.meta.sample_ids)
+    decided = Counter([*record.kept.sample_ids, *record.dropped])
+    expect(decided == claimed, f"kept and dropped to be {sorted(claimed.elements())}", decided)
+    written = Counter(record.written.sample_ids)
+    expect(
+        claimed == written,
+        "each row written to be claimed once",
+        f"lost {sorted((written - claimed).elements())}, "
+        f"too many {sorted((claimed - written).elements())}",
+    )
+    expect_equal(
+        record.consumed,
+        {
+            "before the claims": False,
+            "after the claims": True,
+            "of a task that claimed nothing": False,
+        },
+        "consumption status",
+    )
+
+
+@requirement("FLOW-04")
+def test_dropped_rows_are_gone_and_kept_ones_stay_for_every_rank(flow: Flow) -> None:
+    record = flow()
+    for rank, (shard, batch) in enumerate(zip(record.shards, record.batches, strict=True)):
+        expect_as_written(record, batch, shard.sample_ids, f"rank {rank}, before the clear")
+    for sight in record.sights:
+        whose = f"{sight.who}, after the clear"
+        kept = read_by(whose, sight.kept)
+        expect_as_written(record, kept, record.kept.sample_ids, whose)
+        expect(not sight.dropped, f"no dropped row readable by {sight.who}", sight.dropped)
+    expect_equal(
+        sorted(record.claimable), sorted(record.kept.sample_ids), "rows claimable by a second task"
+    )
+
+
+def expect_as_written(record: FlowRecord, batch: TensorDict, ids: list[str], whose: str) -> None:
+    """The tensors of ``batch`` are the rows ``ids`` as the collector had them."""
+    written = in_order(record.written.columns, record.written.sample_ids, ids)
+    expect_batch(batch, written, whose)
+
+
+@requirement("FLOW-05")
+def test_message_logs_come_along(flow: Flow) -> None:
+    record = flow(True)
+    logs = dict(zip(record.written.sample_ids, record.written.message_logs, strict=True))
+    for rank, (shard, batch) in enumerate(zip(record.shards, record.logs, strict=True)):
+        came = logs_in(read_by(f"rank {rank}", batch), f"rank {rank}")
+        expect_equal(len(came), len(shard.sample_ids), f"message logs read by rank {rank}:")
+        for sample_id, log in zip(shard.sample_ids, came, strict=True):
+            expect(
+                same_object(log, logs[sample_id]),
+                f"rank {rank} to read the message log of {sample_id}, {logs[sample_id]}",
+                log,
+            )
+
+
+def logs_in(batch: TensorDict, whose: str) -> list[MessageLog]:
+    """The message logs that came, whole again."""
+    try:
+        return rebuild_message_logs(leaf_of(batch, MESSAGE_LOGS), leaf_of(batch, INPUT_IDS))
+    except (TypeError, ValueError) as error:
+        came = f"{leaf_of(batch, MESSAGE_LOGS)}: {error}"
+        raise ContractViolation(f"{whose} to read message logs", shorten(came)) from error
+
+
+def read_by(whose: str, came: TensorDict | Exception) -> TensorDict:
+    """What a process read, or a violation by the error that came in its place."""
+    if isinstance(came, Exception):
+        shown = f"{type(came).__name__}: {came}"
+        raise ContractViolation(f"{whose} to read its rows", shown) from came
+    return came

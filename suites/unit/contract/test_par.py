@@ -1,0 +1,63 @@
+"""PAR: a rank gets through the plane, byte for byte, what it would have got in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from rlconform.certify.expect import expect_equal
+from rlconform.certify.marks import requirement
+from rlconform.certify.parity import (
+    PACKINGS,
+    expect_batch,
+    field_names,
+    read_shard,
+    split_both_ways,
+)
+from rlconform.certify.partition import Partition
+from rlconform.certify.rollouts import Rollout, rollout_batch
+from rlconform.contract.fields import INPUT_LENGTHS, PACKING_KEYS
+
+#: Rows of one optimizer step; the rollout has two.
+GLOBAL_BATCH = 32
+
+packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
+
+
+@pytest.fixture(scope="module")
+def rollout() -> Rollout:
+    return rollout_batch(
+        16, 4, min_tokens=256, max_tokens=4096, width_multiple=64, image_shape=(3, 4, 4)
+    )
+
+
+@pytest.fixture
+def step(new_partition: Callable[..., Partition], rollout: Rollout) -> Partition:
+    return new_partition(fields=field_names(rollout.columns), num_samples=len(rollout.sample_ids))
+
+
+@requirement("PAR-01")
+@packed
+def test_each_rank_reads_what_it_would_get_in_memory(
+    step: Partition, rollout: Rollout, packing: Mapping[str, Any]
+) -> None:
+    split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
+    for rank, (shard, (batch, _)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
+        came = read_shard(step.client, shard, field_names(batch), rollout.pad_values)
+        expect_batch(came, batch, f"rank {rank}")
+
+
+@requirement("PAR-02")
+@packed
+def test_each_rank_is_told_to_pack_as_it_would_be_in_memory(
+    step: Partition, rollout: Rollout, packing: Mapping[str, Any]
+) -> None:
+    split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
+    for rank, (shard, (batch, plan)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
+        came = {key: shard.extra_info[key] for key in PACKING_KEYS if key in shard.extra_info}
+        expect_equal(came, plan, f"packing metadata of rank {rank}:")
+        expect_equal(
+            shard.sequence_lengths, batch[INPUT_LENGTHS].tolist(), f"lengths of rank {rank}:"
+        )

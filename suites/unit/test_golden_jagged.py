@@ -1,0 +1,111 @@
+"""The golden files still come out the same, and say by themselves what packing does."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.certify import golden
+from rlconform.certify.rollouts import rollout_batch
+from rlconform.resources import resource_dir
+from rlconform.wire import materialize
+
+FOLDER = resource_dir("fixtures") / "golden"
+JAGGED = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("jagged_*.json"))
+}
+PER_TOKEN = {name: case for name, case in JAGGED.items() if "offsets" in case}
+ROLLOUT = json.loads((FOLDER / "rollout.json").read_text("utf-8"))
+
+
+def read(values: Any, dtype: torch.dtype) -> Tensor:
+    """The tensor of a file's nested lists; floats from their bits."""
+    if dtype is not torch.bfloat16:
+        return torch.tensor(values, dtype=dtype)
+    return torch.tensor(bits_of(values)).to(torch.int16).view(dtype)
+
+
+def bits_of(values: Any) -> Any:
+    """The bits of nested lists of ``"value bits"``."""
+    if isinstance(values, list):
+        return [bits_of(value) for value in values]
+    return int(values.split()[1], 16)
+
+
+def test_every_kind_of_column_has_a_file() -> None:
+    assert {case["dtype"] for case in JAGGED.values()} >= {"int64", "int32", "bfloat16", "bool"}
+    assert len(PER_TOKEN) < len(JAGGED)
+    assert any(0 in case["lengths"] for case in PER_TOKEN.values())
+    assert any(isinstance(case["padded"][0][0], list) for case in PER_TOKEN.values())
+
+
+@pytest.mark.parametrize("name", JAGGED)
+def test_packing_comes_out_the_same(name: str) -> None:
+    cases = {f"jagged_{case}": content for case, content in golden.jagged_cases().items()}
+    assert JAGGED.keys() == cases.keys()
+    assert JAGGED[name] == cases[name]
+
+
+@pytest.mark.parametrize("case", PER_TOKEN.values(), ids=PER_TOKEN)
+def test_the_values_are_each_rows_first_tokens(case: dict[str, Any]) -> None:
+    """Judged from the file alone, without a tensor."""
+    offsets, lengths = case["offsets"], case["lengths"]
+    rows = [case["values"][a:b] for a, b in pairwise(offsets)]
+    assert rows == [row[:length] for row, length in zip(case["padded"], lengths, strict=True)]
+    assert offsets[-1] == len(case["values"])
+
+
+@pytest.mark.parametrize("case", PER_TOKEN.values(), ids=PER_TOKEN)
+def test_the_values_pad_back(case: dict[str, Any]) -> None:
+    dtype = getattr(torch, case["dtype"])
+    padded = read(case["padded"], dtype)
+    empty = padded.new_empty(0, *padded.shape[2:])
+    values = read(case["values"], dtype) if case["values"] else empty
+    nested = torch.nested.nested_tensor_from_jagged(values, torch.tensor(case["offsets"]))
+    batch = TensorDict({"column": nested}, [len(case["lengths"])])
+    back = materialize(batch, "padded", {"column": case["pad_value"]}, padded.shape[1])["column"]
+    assert back.dtype == dtype
+    assert golden.as_json(back) == case["padded"]
+
+
+def test_a_per_sample_column_is_left_as_it_is() -> None:
+    dense = {name: case for name, case in JAGGED.items() if name not in PER_TOKEN}
+    assert [case["dense"] for case in dense.values()] == [c["padded"] for c in dense.values()]
+
+
+@pytest.mark.parametrize("part", ROLLOUT.keys() - {"arguments"})
+def test_a_rollout_comes_out_the_same(part: str) -> None:
+    digests = golden.rollout_digests(rollout_batch(**ROLLOUT["arguments"]))
+    assert digests.keys() == ROLLOUT.keys() - {"arguments"}
+    assert digests[part] == ROLLOUT[part]
+
+
+def test_a_digest_tells_layouts_apart_that_hold_the_same_bytes() -> None:
+    flat, column = torch.zeros(4), torch.zeros(4, 1)
+    digests = {golden._digest_of(leaf) for leaf in (flat, column, flat.int())}
+    assert len(digests) == 3
+
+
+def test_the_command_compares_and_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into = ["--into", str(tmp_path)]
+    assert golden.main(into) == 1
+    assert golden.main([*into, "--write"]) == 0
+    assert golden.main(into) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {*golden.golden_files()}
+    (tmp_path / "jagged_bool.json").write_text("{}", "utf-8")
+    capsys.readouterr()
+    assert golden.main(into) == 1
+    assert "jagged_bool.json: not what comes now" in capsys.readouterr().out
+
+
+def test_the_files_as_they_lie_are_what_the_command_writes() -> None:
+    assert golden.main([]) == 0
