@@ -22,7 +22,6 @@ from rlconform.certify.recorder import shorten
 from rlconform.certify.rollouts import Rollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, INPUT_IDS, PER_TOKEN_FIELDS
-from rlconform.grpo.filters import plain_meta
 from rlconform.grpo.legacy import RankBatch, shard_batch_for_dp
 from rlconform.plane.columns import kv_first_write, read_columns
 from rlconform.plane.packing import PACKING_ALGORITHMS
@@ -92,7 +91,7 @@ def split_both_ways(
 
 def first_write(part: Partition, client: DataPlaneClient, rollout: Rollout, **columns: Any) -> None:
     """``kv_first_write`` of the rollout, and of further columns, through ``client``."""
-    part._ids.update(rollout.sample_ids)  # for the partition's clean-up
+    part.will_hold(rollout.sample_ids)
     batch = {**dict(rollout.columns.items()), **columns}
     kv_first_write(client, batch, rollout.sample_ids, part.id, tags=rollout.tags)
 
@@ -102,7 +101,7 @@ def claim_rows(part: Partition, fields: Sequence[str], count: int, width: int = 
 
     ``width`` is the one in tokens to which every reader of the step pads; the meta carries it.
     """
-    came = plain_meta(part.claim(TASK, fields, count, blocking=True))
+    came = KVBatchMeta.of(part.claim(TASK, fields, count, blocking=True))
     expect(came.size == count, f"a blocking claim to come with all {count} ready rows", came.size)
     expect(came.sequence_lengths is not None, "the lengths of rows that carry them as tags", "None")
     return replace(came, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: width})

@@ -6,7 +6,7 @@ a check relies on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,10 @@ class Partition:
     def via(self, client: DataPlaneClient) -> Partition:
         """The same partition through another client."""
         return Partition(client, self.id, self.timeouts, self._ids)
+
+    def will_hold(self, ids: Iterable[str]) -> None:
+        """Somebody else puts these rows: the clean-up is to know of them."""
+        self._ids.update(ids)
 
     def register(
         self,

@@ -22,8 +22,8 @@ class PlaneSession:
     """One target at one level.
 
     ``owner()`` opens the plane the first time and hands out the same client from then on; with
-    isolation ``test``, ``renew()`` closes it after each check. ``on_starting`` hears when planes and
-    processes begin to start or end (0.0), and how many seconds that took.
+    isolation ``test``, ``renew()`` closes it after each check. ``on_starting`` hears when planes
+    and processes begin to start or end (0.0), and how many seconds that took.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlconform.contract.client import Tags
+from rlconform.contract.client import BatchMeta, Tags
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,21 @@ class KVBatchMeta:
                     f"KVBatchMeta.{name} has {len(values)} entries for {len(self.sample_ids)} "
                     f"sample_ids; they must align 1:1"
                 )
+
+    @classmethod
+    def of(cls, meta: BatchMeta) -> KVBatchMeta:
+        """``meta`` with the transforms below, whatever class a client returned."""
+        if isinstance(meta, cls):
+            return meta
+        return cls(
+            meta.partition_id,
+            meta.task_name,
+            meta.sample_ids,
+            fields=meta.fields,
+            sequence_lengths=meta.sequence_lengths,
+            extra_info=meta.extra_info or {},
+            tags=meta.tags,
+        )
 
     @property
     def size(self) -> int:

@@ -8,7 +8,6 @@ from rlconform.grpo.filters import (
     Split,
     StalenessFilter,
     WrongVersion,
-    plain_meta,
 )
 from rlconform.grpo.legacy import RankBatch, shard_batch_for_dp
 
@@ -21,6 +20,5 @@ __all__ = [
     "Split",
     "StalenessFilter",
     "WrongVersion",
-    "plain_meta",
     "shard_batch_for_dp",
 ]

@@ -67,13 +67,13 @@ class BaseRolloutFilter(ABC):
             ValueError: ``meta`` has tags, but not one entry for each row.
             RolloutFilterError: A row's tags don't tell.
         """
-        rows = enumerate(_tagged_rows(plain_meta(meta)))
+        rows = enumerate(_tagged_rows(KVBatchMeta.of(meta)))
         return [row for row, (sample_id, tags) in rows if self.keeps(sample_id, tags)]
 
     def split(self, meta: BatchMeta) -> Split:
         """The rows to keep, and the others; errors as in ``keep``."""
         rows = self.keep(meta)
-        whole = plain_meta(meta)
+        whole = KVBatchMeta.of(meta)
         return Split(whole.subset(rows), whole.drop(rows))
 
 
@@ -155,18 +155,3 @@ def _tagged_rows(meta: KVBatchMeta) -> Iterator[tuple[str, Tags]]:
         if meta.tags is None or not isinstance(meta.tags[row], Mapping):
             raise MissingTag(f"{sample_id!r} has no tags")
         yield sample_id, meta.tags[row]
-
-
-def plain_meta(meta: BatchMeta) -> KVBatchMeta:
-    """``meta`` as a ``KVBatchMeta``, whatever class a client returned."""
-    if isinstance(meta, KVBatchMeta):
-        return meta
-    return KVBatchMeta(
-        meta.partition_id,
-        meta.task_name,
-        meta.sample_ids,
-        fields=meta.fields,
-        sequence_lengths=meta.sequence_lengths,
-        extra_info=meta.extra_info,
-        tags=meta.tags,
-    )

@@ -1,14 +1,40 @@
-"""What sits on any client: columns in and out, and a client that measures another."""
+"""What sits on any client of a plane.
+
+    columns    kv_first_write, read_columns, write_columns: a step's batch in, out, and back in
+    sharding   shard_meta_for_dp: which rank gets which rows, and its micro-batches
+    worker     DataPlaneWorkerMixin: a policy worker's shard in, one result column out
+    metrics    MetricsClient: a client that measures another
+"""
 
 from rlconform.plane.columns import kv_first_write, mint_sample_ids, read_columns, write_columns
 from rlconform.plane.metrics import MetricsClient, Operation, PartitionTotals
+from rlconform.plane.packing import PACKING_ALGORITHMS, PackingAlgorithm, pack_sequences
+from rlconform.plane.sharding import (
+    DynamicBatching,
+    SequencePacking,
+    ShardPlan,
+    plan_shards,
+    shard_meta_for_dp,
+)
+from rlconform.plane.worker import DataPlaneWorkerMixin, WorkerBatch, WriteBack
 
 __all__ = [
+    "PACKING_ALGORITHMS",
+    "DataPlaneWorkerMixin",
+    "DynamicBatching",
     "MetricsClient",
     "Operation",
+    "PackingAlgorithm",
     "PartitionTotals",
+    "SequencePacking",
+    "ShardPlan",
+    "WorkerBatch",
+    "WriteBack",
     "kv_first_write",
     "mint_sample_ids",
+    "pack_sequences",
+    "plan_shards",
     "read_columns",
+    "shard_meta_for_dp",
     "write_columns",
 ]

@@ -98,15 +98,9 @@ def shard_meta_for_dp(
         sequence_packing=sequence_packing,
         dynamic_batching=dynamic_batching,
     )
-    whole = KVBatchMeta(
-        meta.partition_id,
-        meta.task_name,
-        meta.sample_ids,
-        fields=meta.fields,
-        sequence_lengths=meta.sequence_lengths,
-        extra_info={k: v for k, v in (meta.extra_info or {}).items() if k not in PACKING_KEYS},
-        tags=meta.tags,
-    )
+    whole = KVBatchMeta.of(meta)
+    kept = {key: value for key, value in whole.extra_info.items() if key not in PACKING_KEYS}
+    whole = replace(whole, extra_info=kept)
     shards = [whole.subset(plan.rows) for plan in plans]
     return [
         replace(shard, extra_info=shard.extra_info | plan.packing)

@@ -319,3 +319,16 @@ def test_a_mask_of_booleans_is_no_list_of_rows() -> None:
     meta = KVBatchMeta(partition_id="p", task_name=None, sample_ids=["a", "b", "c"])
     with pytest.raises(TypeError, match="mask"):
         meta.subset([True, False, True])
+
+
+class ForeignMeta:
+    """A meta of a vendor's own class, without extra_info."""
+
+    partition_id, task_name, sample_ids, fields = "p", "train", ["a", "b"], ["x"]
+    sequence_lengths, extra_info, tags = [3, 4], None, [{"v": 1}, {"v": 2}]
+
+
+def test_a_meta_of_another_class_becomes_ours() -> None:
+    meta = KVBatchMeta.of(ForeignMeta())  # type: ignore[arg-type]
+    assert meta == KVBatchMeta("p", "train", ["a", "b"], ["x"], [3, 4], {}, [{"v": 1}, {"v": 2}])
+    assert KVBatchMeta.of(meta) is meta
