@@ -6,6 +6,13 @@
     metrics    MetricsClient: a client that measures another
 """
 
+from rlconform.plane.broadcast import (
+    GroupLost,
+    LeaderFailed,
+    LeaderLookupFailed,
+    SiblingFailed,
+    SiblingGroup,
+)
 from rlconform.plane.columns import kv_first_write, mint_sample_ids, read_columns, write_columns
 from rlconform.plane.metrics import MetricsClient, Operation, PartitionTotals
 from rlconform.plane.packing import PACKING_ALGORITHMS, PackingAlgorithm, pack_sequences
@@ -16,20 +23,31 @@ from rlconform.plane.sharding import (
     plan_shards,
     shard_meta_for_dp,
 )
-from rlconform.plane.worker import DataPlaneWorkerMixin, WorkerBatch, WriteBack
+from rlconform.plane.worker import DataPlaneWorkerMixin, ShardMismatch, WorkerBatch, WriteBack
+from rlconform.plane.worker_policy import ChosenPolicy, FetchPolicy, ModelRanks, choose_policy
 
 __all__ = [
     "PACKING_ALGORITHMS",
+    "ChosenPolicy",
     "DataPlaneWorkerMixin",
     "DynamicBatching",
+    "FetchPolicy",
+    "GroupLost",
+    "LeaderFailed",
+    "LeaderLookupFailed",
     "MetricsClient",
+    "ModelRanks",
     "Operation",
     "PackingAlgorithm",
     "PartitionTotals",
     "SequencePacking",
+    "ShardMismatch",
     "ShardPlan",
+    "SiblingFailed",
+    "SiblingGroup",
     "WorkerBatch",
     "WriteBack",
+    "choose_policy",
     "kv_first_write",
     "mint_sample_ids",
     "pack_sequences",
