@@ -2,6 +2,8 @@
 
     check ── RemoteClient.get_samples ──▶ actor ── client.get_samples ──▶ plane
           ◀── result or the same error ──       ◀──
+    stage ── RemoteClient.begin(role) ────▶ actor ── a thread that plays the role ──▶ plane
+          ◀── finish: what it did ───────
 
 An actor resolves the target by itself, exactly as a training worker would.
 """
@@ -13,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlconform.certify.expect import ContractViolation
+from rlconform.certify.history.performer import Part, Performer, Played
 from rlconform.certify.recorder import shorten
 from rlconform.certify.stopwatch import Stopwatch
 from rlconform.contract import CLIENT_METHODS, Timeouts
@@ -29,6 +32,19 @@ class Worker:
         from rlconform.certify.resolve import open_target  # noqa: PLC0415 - in the actor only
 
         self._client = open_target(spec, config, bootstrap=False)
+        self._performer = Performer(self._client)
+
+    def begin(self, part: Part) -> None:
+        """Start playing a role in a thread; this one stays free, also if a call of it hangs."""
+        self._performer.begin(part)
+
+    def stop(self) -> None:
+        """Let the role come to its end."""
+        self._performer.stop()
+
+    def finish(self, call_s: float, all_s: float) -> Played:
+        """Wait for the role's end, see ``Performer.finish``."""
+        return self._performer.finish(call_s, all_s)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The method's result, or what kind of error it raised.
@@ -74,6 +90,31 @@ class RemoteClient:
             raise rebuilt_error(*came)
 
         return remote
+
+    def begin(self, part: Part) -> None:
+        """Start playing a role in the actor."""
+        self._ask(self._actor.begin.remote(part), 0.0, "beginning a role")
+
+    def stop(self) -> None:
+        """Let the role come to its end."""
+        self._ask(self._actor.stop.remote(), 0.0, "ending a role")
+
+    def finish(self, call_s: float, all_s: float) -> Played:
+        """Wait for the role's end; an actor in which a call hangs is ended, another follows it."""
+        played = self._ask(self._actor.finish.remote(call_s, all_s), all_s, "a role's history")
+        if not played.over:
+            import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+            self.died = True
+            ray.kill(self._actor)
+        return played  # type: ignore[no-any-return]
+
+    def _ask(self, reference: Any, waits: float, what: str) -> Any:
+        try:
+            return fetch(reference, waits + self._timeouts.operation, f"{self.name}: {what}")
+        except ContractViolation:  # it is dead, or its interpreter is held by a call
+            self.died = True
+            raise
 
 
 def fetch(reference: Any, timeout_s: float, what: str) -> Any:
@@ -133,10 +174,18 @@ class ActorPool:
 
     def _start(self, count: int) -> list[RemoteClient]:
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
+        from ray.util.scheduling_strategies import (  # noqa: PLC0415
+            NodeAffinitySchedulingStrategy,
+        )
 
         worker: Any = ray.remote(Worker)
+        # On the check's own host: histories are ordered by its one clock.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actors = [
-            worker.options(num_cpus=0).remote(self._spec, dict(self._config)) for _ in range(count)
+            worker.options(num_cpus=0, scheduling_strategy=here).remote(
+                self._spec, dict(self._config)
+            )
+            for _ in range(count)
         ]
         clients = []
         for actor in actors:

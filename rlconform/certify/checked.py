@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from rlconform.certify.actors import ProcessDied
+from rlconform.certify.history.events import Event, to_jsonl
+from rlconform.certify.history.explain import HistoryViolation
+from rlconform.certify.history.scripts import race_script
 from rlconform.certify.outcome import CheckResult, Outcome
 from rlconform.certify.recorder import Recording
 from rlconform.certify.replay import render_script
@@ -22,6 +25,8 @@ class CleanUpFailed(UserWarning):
 
 #: Where an item keeps the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
+#: Where an item keeps what the roles of its check did.
+HISTORY = pytest.StashKey[list[Event]]()
 
 
 def describe(target: Target) -> dict[str, Any]:
@@ -77,11 +82,17 @@ def result_of(
     if isinstance(error, pytest.skip.Exception):
         return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
     base["steps"] = recording.lines()
+    played = item.stash.get(HISTORY, None)
+    base["history"] = to_jsonl(played or [])
     if not (isinstance(error, AssertionError) or recording.is_planes(error)):
         evidence = f"{type(error).__name__}: {error}"
         stacks = str(excinfo.getrepr(style="short"))
         return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
     evidence = recording.blame(error) or str(error).strip()
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
+    if isinstance(error, HistoryViolation):
+        base["steps"] = error.lines
+        script = race_script(mark.args[0], error.race, evidence, session.spec, session.config)
+        return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
     script = render_script(mark.args[0], evidence, recording.calls, session.spec, session.config)
     return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)

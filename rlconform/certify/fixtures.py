@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from rlconform.certify.checked import RECORDING, CleanUpFailed, ends_plane
+from rlconform.certify.checked import HISTORY, RECORDING, CleanUpFailed, ends_plane
+from rlconform.certify.history.crowd import Player, Stage
+from rlconform.certify.history.events import Event
+from rlconform.certify.history.performer import Performer
 from rlconform.certify.partition import Partition
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.session import PlaneSession
@@ -66,6 +69,9 @@ def new_partition(
         return part
 
     yield make
+    history = request.node.stash.get(HISTORY, [])
+    for _, ids in made:
+        ids |= {i for event in history if event.op == "put" for i in event.ids}
     for part, ids in () if ends_plane(request.node) else made:
         clean_up(part, ids)
 
@@ -110,3 +116,41 @@ def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], Recordi
         return RecordingClient(client, recording, client.name)  # type: ignore[arg-type]
 
     return start
+
+
+@pytest.fixture
+def stage(
+    request: pytest.FixtureRequest, plane: PlaneSession, part: Partition, recording: Recording
+) -> Stage:
+    """Plays roles on ``part``, each in a process of its own that other checks use too."""
+
+    def heard(events: list[Event]) -> None:
+        note_history(request.node, events)
+        recording.inside.add((event.start, event.end) for event in events if event.end is not None)
+
+    return _stage(request, part, plane.actors().take, heard)
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest, part: Partition) -> Stage:
+    """Plays roles on ``part``, each in a thread, all on the owner's client."""
+
+    def take(count: int) -> list[Performer]:
+        return [Performer(part.client) for _ in range(count)]
+
+    return _stage(request, part, take, lambda events: note_history(request.node, events))
+
+
+def note_history(item: pytest.Item, events: list[Event]) -> None:
+    """Keep the events beside those of the check's earlier plays."""
+    item.stash[HISTORY] = [*item.stash.get(HISTORY, []), *events]
+
+
+def _stage(
+    request: pytest.FixtureRequest,
+    part: Partition,
+    take: Callable[[int], Sequence[Player]],
+    heard: Callable[[list[Event]], None],
+) -> Stage:
+    seed = str(request.config.getoption("--seed"))
+    return Stage(take, part.id, part.timeouts, seed, heard)

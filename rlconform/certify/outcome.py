@@ -76,6 +76,7 @@ class CheckResult:
         plane_seconds: Share of ``seconds`` in which at least one call of the plane ran, s.
         start_seconds: Share of ``seconds`` spent on starting and ending planes and processes, s.
         reproducer: Source of a script that repeats the calls, or "".
+        history: What several processes did, one event as JSON a line, or "".
     """
 
     id: str
@@ -90,6 +91,7 @@ class CheckResult:
     plane_seconds: float = 0.0
     start_seconds: float = 0.0
     reproducer: str = ""
+    history: str = ""
 
 
 @dataclass(frozen=True)

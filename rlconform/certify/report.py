@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -23,6 +24,9 @@ from rlconform.contract import CURRENT_SET, Requirement
 from rlconform.contract.requirements import requirement_set_digest
 
 SCHEMA = 1
+
+#: Folder of the histories beside the report, one file for each check that has one.
+HISTORIES = "histories"
 
 #: Packages whose versions decide what a verdict is worth.
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
@@ -99,6 +103,8 @@ def _check(run: Run, check_id: str) -> dict[str, Any]:
     if check_id in run.results:
         shown = asdict(run.results[check_id])
         shown.pop("reproducer")
+        if shown.pop("history"):
+            shown["history"] = f"{HISTORIES}/{_file_name(check_id)}"
         return shown
     check = next(check for check in run.plan if check.id == check_id)
     return asdict(check) | {"outcome": Outcome.NOT_TESTED}
@@ -109,21 +115,39 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
 
 
 def write_report(directory: Path, report: Mapping[str, Any], run: Run) -> None:
-    """Write ``report.json``, ``junit.xml`` and ``reproducers/<id>.py`` below ``directory``."""
+    """Write the report and what belongs to it below ``directory``.
+
+    That is ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    ``histories/<check>.jsonl``; what an earlier report left of the latter two goes.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
     _write(directory / "report.json", text + "\n")
     ElementTree.ElementTree(_junit(run)).write(
         directory / "junit.xml", encoding="utf-8", xml_declaration=True
     )
-    scripts = directory / "reproducers"
-    for old in scripts.glob("*.py"):
-        old.unlink()
+    scripts: dict[str, str] = {}
     for result in run.results.values():
-        script = scripts / f"{result.requirement}.py"
-        if result.reproducer and not script.exists():
-            scripts.mkdir(exist_ok=True)
-            _write(script, result.reproducer)
+        if result.reproducer:
+            scripts.setdefault(f"{result.requirement}.py", result.reproducer)
+    _write_all(directory / "reproducers", "*.py", scripts)
+    histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
+    _write_all(directory / HISTORIES, "*.jsonl", histories)
+
+
+def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
+    """Let the folder hold these files and no other ones of the pattern."""
+    for old in folder.glob(pattern):
+        old.unlink()
+    for name, text in files.items():
+        folder.mkdir(exist_ok=True)
+        _write(folder / name, text)
+
+
+def _file_name(check_id: str) -> str:
+    """A check's id as a file name: readable, safe everywhere, and no other check's."""
+    readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
+    return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
 from rlconform.contract.errors import ConfigError
+from rlconform.contract.tables import Table
 from rlconform.contract.target import CAPABILITIES, LEVELS, Level
 
 Strength = Literal["MUST", "SHOULD"]
@@ -19,6 +18,20 @@ Scope = Literal["plane", "kit"]
 #: part of the contract, but their checks aren't published yet: no verdict counts them.
 CURRENT_SET = "2026.11"
 DRAFT = "draft"
+
+TABLE = Table(
+    file="requirements.toml",
+    name="requirement",
+    required=frozenset({"id", "level", "title", "sentence", "why", "profile", "since"}),
+    optional={
+        "scope": "plane",
+        "capability": (),
+        "mutants": (),
+        "excluded": "",
+        "seen": (),
+        "unchecked": "",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,8 @@ class Requirement:
         since: Requirement set that first held it, or ``draft``.
         mutants: Broken planes that its checks must catch.
         excluded: Why it has no mutant, where it has none.
-        seen: Ids of field failures of this kind.
+        seen: Ids of field failures of this kind; ``failures.toml`` tells of them.
+        unchecked: Why nothing checks it yet, where nothing does.
     """
 
     id: str
@@ -51,6 +65,7 @@ class Requirement:
     mutants: tuple[str, ...]
     excluded: str
     seen: tuple[str, ...]
+    unchecked: str = ""
 
     @property
     def section(self) -> str:
@@ -70,33 +85,20 @@ def load_requirements() -> dict[str, Requirement]:
     Raises:
         ConfigError: A row lacks a key, has one too many, or holds a value that isn't allowed.
     """
-    rows = tomllib.loads(_source())["requirement"]
     loaded: dict[str, Requirement] = {}
-    for row in rows:
+    for row in TABLE.rows():
         requirement = _parse(row)
         if requirement.id in loaded:
-            raise ConfigError(f"requirements.toml: {requirement.id} stands twice")
+            raise ConfigError(f"{TABLE.file}: {requirement.id} stands twice")
         loaded[requirement.id] = requirement
     return loaded
 
 
 def requirement_set_digest() -> str:
     """SHA-256 of the requirement file, so that a certificate names the text it was judged by."""
-    return hashlib.sha256(_source().encode()).hexdigest()
+    return hashlib.sha256(TABLE.text().encode()).hexdigest()
 
 
-def _source() -> str:
-    return (resources.files("rlconform.contract") / "requirements.toml").read_text("utf-8")
-
-
-_REQUIRED = {"id", "level", "title", "sentence", "why", "profile", "since"}
-_OPTIONAL: dict[str, Any] = {
-    "scope": "plane",
-    "capability": (),
-    "mutants": (),
-    "excluded": "",
-    "seen": (),
-}
 _ALLOWED: dict[str, tuple[str, ...]] = {
     "level": ("MUST", "SHOULD"),
     "scope": ("plane", "kit"),
@@ -106,23 +108,11 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 
 
 def _parse(row: dict[str, Any]) -> Requirement:
-    name = row.get("id", "a row without id")
-    if missing := _REQUIRED - row.keys():
-        raise ConfigError(f"requirements.toml: {name} lacks {', '.join(sorted(missing))}")
-    if unknown := row.keys() - _REQUIRED - _OPTIONAL.keys():
-        raise ConfigError(f"requirements.toml: {name} has unknown {', '.join(sorted(unknown))}")
-    filled: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in (_OPTIONAL | row).items()
-    }
-    for key, default in _OPTIONAL.items():
-        if type(filled[key]) is not type(default):
-            kind = "a list" if default == () else "text"
-            raise ConfigError(f"requirements.toml: {name}.{key} must be {kind}")
+    filled = TABLE.filled(row)
     for key, allowed in _ALLOWED.items():
         values = filled[key] if isinstance(filled[key], tuple) else (filled[key],)
         if wrong := [value for value in values if value not in allowed]:
             raise ConfigError(
-                f"requirements.toml: {name}.{key} is {wrong[0]!r}: one of {', '.join(allowed)}"
+                f"{TABLE.file}: {filled['id']}.{key} is {wrong[0]!r}: one of {', '.join(allowed)}"
             )
     return Requirement(**filled)

@@ -255,6 +255,27 @@ def test_one_reproducer_per_requirement_is_kept(tmp_path: Path) -> None:
     assert scripts == {"GET-02.py": "print('a')\n"}
 
 
+def test_a_history_lies_beside_the_report(tmp_path: Path) -> None:
+    lines = '{"who": "a"}\n{"who": "b"}\n'
+    report = written(with_result(sample_run(), FAILED, history=lines), tmp_path)
+    checks = {check["id"]: check for check in report["checks"]}
+    assert (tmp_path / checks[FAILED.id]["history"]).read_text() == lines
+    assert "history" not in checks[CRASHED.id]
+    assert lines not in texts_in(report)
+    written(sample_run(), tmp_path)
+    assert list((tmp_path / "histories").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a" * 400, "../../x", "a/b[c d]", "ünï\ud800"])
+def test_a_history_has_a_safe_name_of_its_own(tmp_path: Path, name: str) -> None:
+    run = sample_run()
+    for check_id in (name, f"x{name}"):
+        run.plan.append(replace(FAILED, id=check_id))
+        run.results[check_id] = replace(run.results[FAILED.id], id=check_id, history=check_id)
+    written(run, tmp_path)
+    assert len(list((tmp_path / "histories").iterdir())) == 2
+
+
 def test_a_report_holds_nothing_of_an_earlier_one(tmp_path: Path) -> None:
     written(sample_run(), tmp_path)
     clean = replace(sample_run(), plan=[PASSED])

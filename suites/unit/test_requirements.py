@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
-from importlib import resources
 from typing import Any
 
 import pytest
 
+from rlconform.certify.child import CHECKS
+from rlconform.certify.marked import marked_tests
 from rlconform.certify.marks import requirement
 from rlconform.certify.verdict import in_profile
 from rlconform.contract import (
@@ -21,7 +21,7 @@ from rlconform.contract import (
     Requirement,
     load_requirements,
 )
-from rlconform.contract.requirements import _parse, requirement_set_digest
+from rlconform.contract.requirements import TABLE, _parse, requirement_set_digest
 from rlconform.resources import resource_dir
 
 SECTIONS = (
@@ -47,6 +47,7 @@ def test_a_row_needs_no_more_than_its_required_keys() -> None:
     row = _parse(ROW)
     assert (row.id, row.section, row.scope, row.published) == ("GET-99", "GET", "plane", True)
     assert (row.capability, row.mutants, row.excluded, row.seen) == ((), (), "", ())
+    assert row.unchecked == ""
 
 
 @pytest.mark.parametrize("key", sorted(ROW))
@@ -77,6 +78,12 @@ def test_a_value_that_is_not_allowed_is_refused(key: str, value: object) -> None
         _parse(ROW | {key: value})
 
 
+@pytest.mark.parametrize(("key", "value"), [("excluded", ["a"]), ("unchecked", True), ("why", 1)])
+def test_a_text_written_as_anything_else_is_refused(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"requirements\.toml: GET-99\.{key} must be text$"):
+        _parse(ROW | {key: value})
+
+
 @pytest.mark.parametrize("key", ["capability", "mutants", "seen"])
 def test_a_list_written_as_text_is_refused(key: str) -> None:
     """Read as a tuple, the text would be taken letter by letter."""
@@ -101,13 +108,8 @@ def test_drafts_and_later_sets_are_not_published() -> None:
 # -- the rows --------------------------------------------------------------------------------------
 
 
-def raw_rows() -> list[dict[str, Any]]:
-    text = (resources.files("rlconform.contract") / "requirements.toml").read_text("utf-8")
-    return tomllib.loads(text)["requirement"]
-
-
 def test_every_row_loads_in_the_files_order() -> None:
-    ids = [row["id"] for row in raw_rows()]
+    ids = [row["id"] for row in TABLE.rows()]
     assert ids
     assert list(load_requirements()) == ids
     assert len(set(ids)) == len(ids)
@@ -118,7 +120,7 @@ def test_a_row_is_well_formed(row: Requirement) -> None:
     assert re.fullmatch(r"[A-Z]+-\d\d", row.id)
     assert row.section in SECTIONS
     assert re.fullmatch(r"draft|\d{4}\.\d\d", row.since)
-    for text in (row.title, row.sentence, row.why):
+    for text in (row.title, row.sentence, row.why, row.unchecked or "."):
         assert text.strip() == text != ""
     assert row.title[-1] != "."
     assert row.sentence[-1] in ".)"
@@ -187,10 +189,10 @@ class Collector:
 
 @pytest.fixture(scope="module")
 def checks() -> list[pytest.Item]:
-    """Every check of the contract."""
+    """Every check that a certification may run."""
     suites = resource_dir("suites")
     collector = Collector()
-    folders = [suites / level / "contract" for level in LEVELS]
+    folders = [suites / folder for folder in CHECKS]
     code = pytest.main(
         [
             *("--collect-only", "-q", "-q", "-s", "--import-mode=importlib"),
@@ -250,5 +252,26 @@ def test_each_capability_of_a_requirement_has_a_check(checks: list[pytest.Item])
 
 
 def test_no_check_checks_a_requirement_of_the_kit(checks: list[pytest.Item]) -> None:
+    """A vendor's plane is not judged by what only rlconform can get wrong."""
     known = load_requirements()
     assert [i for i in checked_ids(checks, "e2e") if known[i].scope == "kit"] == []
+
+
+@pytest.fixture(scope="module")
+def held() -> set[str]:
+    """Ids of the requirements that any test is marked with, the kit's own tests included."""
+    return set().union(*marked_tests(resource_dir("suites")).values())
+
+
+def test_every_mark_names_a_requirement(held: set[str]) -> None:
+    assert sorted(held - load_requirements().keys()) == []
+
+
+@pytest.mark.parametrize("row", load_requirements().values(), ids=load_requirements())
+def test_a_requirement_is_checked_or_says_why_not(
+    row: Requirement, held: set[str], checks: list[pytest.Item]
+) -> None:
+    """A plane's by what a certification runs, the kit's by the kit's own tests."""
+    checked = row.id in (held if row.scope == "kit" else checked_ids(checks, "e2e"))
+    assert checked != bool(row.unchecked), row.unchecked or "no check and no reason why not"
+    assert checked or not row.published, "a verdict counts it, and nothing checks it"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import NonTensorData, TensorDict
 
+from rlconform.certify.marks import requirement
 from rlconform.wire import (
     materialize,
     object_column,
@@ -104,24 +105,42 @@ class TestPackJaggedFields:
         packed = pack_jagged_fields(batch, [1, 2])
         assert not any(leaf.requires_grad for leaf in packed.values())
 
+    @requirement("WIRE-07")
     @pytest.mark.parametrize("width", [1, 4])
     def test_rejects_a_per_token_field_that_is_too_narrow(self, width):
-        """WIRE-07: it is not left rectangular."""
+        """It is not left rectangular."""
         batch = rollout()
         batch["advantages"] = batch["advantages"][:, :width]
         with pytest.raises(ValueError, match="'advantages'"):
             pack_jagged_fields(batch, LENGTHS)
 
+    @requirement("WIRE-07")
+    def test_rejects_a_named_field_that_is_too_narrow_whatever_its_dimensions(self):
+        batch = rollout()
+        batch["routed_experts"] = batch["routed_experts"][:, :4]
+        with pytest.raises(ValueError, match="'routed_experts'"):
+            pack_jagged_fields(batch, LENGTHS, token_fields=["input_ids", "routed_experts"])
+
+    @requirement("WIRE-07")
+    def test_rejects_a_jagged_field_of_other_lengths(self):
+        batch = rollout()
+        batch["advantages"] = to_nested_by_length(batch["advantages"], [3, 0, 4, 1])
+        with pytest.raises(ValueError, match="'advantages'"):
+            pack_jagged_fields(batch, LENGTHS)
+
+    @requirement("WIRE-07")
     @pytest.mark.parametrize("name", ["sample_mask", "loss_multiplier", "text"])
     def test_rejects_a_named_field_that_cannot_be_per_token(self, name):
         with pytest.raises(ValueError, match=f"'{name}'"):
             pack_jagged_fields(rollout(), LENGTHS, token_fields=[name])
 
+    @requirement("WIRE-07")
     @pytest.mark.parametrize("lengths", [[3, 0, 5], [3, 0, 5, 1, 1], [3, 0, 7, 1], [3, -1, 5, 1]])
     def test_rejects_lengths_of_another_batch(self, lengths):
         with pytest.raises(ValueError, match=r"lengths|per-token"):
             pack_jagged_fields(rollout(), lengths)
 
+    @requirement("WIRE-07")
     def test_counts_lengths_even_where_nothing_is_packed(self):
         with pytest.raises(ValueError, match="3 lengths for a batch of 2"):
             pack_jagged_fields(TensorDict({"x": torch.ones(2)}, [2]), [1, 1, 1])

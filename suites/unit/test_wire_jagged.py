@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rlconform.certify.marks import requirement
 from rlconform.wire import (
     pack_per_token_field,
     response_from_nested,
@@ -181,6 +182,7 @@ class TestPackPerTokenField:
         packed = pack_per_token_field(written_back, lengths)
         assert is_list_of_rows(packed, [written_back[i, :n] for i, n in enumerate([5, 0, 7, 3])])
 
+    @requirement("WIRE-07")
     @pytest.mark.parametrize(
         "values",
         [
@@ -195,7 +197,7 @@ class TestPackPerTokenField:
         ids=["one short", "one short, 3-D", "fewer rows", "more rows", "1-D", "(N, 1)", "scalar"],
     )
     def test_rejects_what_does_not_fit(self, values):
-        """WIRE-07: nothing is ever passed on rectangular instead."""
+        """Nothing is ever passed on rectangular instead."""
         with pytest.raises(ValueError, match="per-token"):
             pack_per_token_field(values, [7, 0, 3])
 
@@ -205,6 +207,7 @@ class TestPackPerTokenField:
         assert is_list_of_rows(packed, rows_of(nested))
         assert storage_of(packed.values()) != storage_of(nested.values())
 
+    @requirement("WIRE-07")
     @pytest.mark.parametrize("lengths", [[2, 1, 3], [2, 0], [2, 0, 4, 0]])
     def test_rejects_a_jagged_field_of_other_lengths(self, lengths):
         nested = to_nested_by_length(torch.zeros(3, 4), [2, 0, 4])
@@ -274,12 +277,25 @@ class TestStackOrNest:
 class TestResponseFromNested:
     """The response part of a model's outputs."""
 
+    @requirement("WIRE-05")
     def test_logprob_of_the_next_token_sits_one_place_left(self):
-        """WIRE-05, on figures that show which token each output speaks of."""
+        """On figures that show which token each output speaks of."""
         outputs = to_nested_by_length(torch.tensor([[10, 11, 12, 13], [20, 21, 22, 0]]), [4, 3])
         response = response_from_nested(outputs, torch.tensor([2, 1]))
         assert [row.tolist() for row in rows_of(response)] == [[11, 12], [21]]
 
+    @requirement("WIRE-05")
+    def test_outputs_that_name_the_next_token_name_the_response(self):
+        """At the place of each token stands the one after it, as a perfect model would say."""
+        tokens = [torch.arange(10, 16), torch.arange(20, 22), torch.arange(30, 31)]
+        outputs = torch.nested.nested_tensor(
+            [torch.cat([row[1:], torch.tensor([-1])]) for row in tokens], layout=torch.jagged
+        )
+        for responses in ([5, 1, 0], [2, 0, 0], [1, 1, 0]):
+            expected = [row[len(row) - r :] for row, r in zip(tokens, responses, strict=True)]
+            assert is_list_of_rows(response_from_nested(outputs, responses), expected)
+
+    @requirement("WIRE-05")
     @settings(deadline=None, max_examples=150)
     @given(
         spans=st.lists(
@@ -313,6 +329,7 @@ class TestResponseFromNested:
         outputs.values().fill_(7)
         assert response.values().tolist() == [0.0, 0.0]
 
+    @requirement("WIRE-05")
     @pytest.mark.parametrize("lengths", [[3, 1], [4, 1], [1, 1], [2], [2, 0, 0], [-1, 0]], ids=str)
     def test_rejects_a_response_that_its_row_cannot_hold(self, lengths):
         outputs = to_nested_by_length(torch.zeros(2, 3), [3, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -40,6 +41,26 @@ def test_a_claim_takes_no_more_than_asked(part: Partition) -> None:
     expect_equal((len(first.sample_ids), len(second.sample_ids)), (4, 1), "rows claimed")
 
 
+@requirement("CLAIM-01")
+def test_a_claim_of_no_rows_takes_none(part: Partition) -> None:
+    part.put_payload(IDS)
+    try:
+        came = part.client.claim_meta(
+            partition_id=part.id,
+            task_name="train",
+            required_fields=["x"],
+            batch_size=0,
+            blocking=False,
+        )
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - whether to refuse such a claim is the plane's to say
+        pass
+    else:
+        expect_equal(list(came.sample_ids), [], "rows of a claim of none")
+    expect_ids(part.claim("train"), IDS, "rows still claimable after it")
+
+
 @requirement("CLAIM-02")
 def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
     ids = [f"r{i}" for i in range(20)]
@@ -49,8 +70,9 @@ def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
 
 
 @requirement("CLAIM-02")
-def test_each_row_is_claimed_once_by_threads(part: Partition) -> None:
+def test_each_row_is_claimed_once_by_threads(new_partition: Callable[..., Partition]) -> None:
     rows, consumers = 120, 4
+    part = new_partition(num_samples=rows)
     ids = [f"r{i}" for i in range(rows)]
 
     def produce() -> list[str]:
@@ -79,6 +101,29 @@ def test_each_row_is_claimed_once_by_threads(part: Partition) -> None:
     expect_equal(sorted(claims), sorted(ids), "rows claimed")
 
 
+@requirement("CLAIM-02")
+def test_no_row_is_lost_while_the_partition_grows(new_partition: Callable[..., Partition]) -> None:
+    producers, puts, rows_each = 8, 8, 5
+    part = new_partition(num_samples=producers * puts * rows_each)
+
+    def produce(producer: int) -> list[str]:
+        put: list[str] = []
+        for n in range(puts):
+            ids = [f"p{producer}_{n}_{k}" for k in range(rows_each)]
+            part.put_payload(ids, "x", "y")
+            put += ids
+        return put
+
+    calls = [partial(produce, producer) for producer in range(producers)]
+    put = [i for ids in together(calls, part.timeouts.check, "producer") for i in ids]
+    claims = Counter(part.claim_all("train", ["x", "y"], batch_size=64))
+    lost = sorted(set(put) - set(claims))
+    expect(not lost, "each row claimable whose put returned", f"{len(lost)} lost: {lost[:4]}")
+    expect_equal(claims, Counter(put), "claims by id")
+    expect(part.consumed("train"), "every row consumed", "a row that no claim names counted")
+    part.expect_payload(put, "x", "y")
+
+
 @requirement("CLAIM-03")
 def test_tasks_have_their_own_cursors(part: Partition) -> None:
     part.put_payload(IDS)
@@ -102,7 +147,9 @@ def test_a_blocking_claim_waits_for_the_last_row(part: Partition) -> None:
     early = waiting.finished.wait(part.timeouts.quiet)
     expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
     part.put_payload(IDS[2:3])
-    expect_ids(waiting.result(part.timeouts.settle), IDS[:3], "rows of the woken claim")
+    woken = waiting.result(part.timeouts.settle)
+    expect_ids(woken, IDS[:3], "rows of the woken claim")
+    expect_column(part.get_data(woken), "x", payload_rows(part.id, woken.sample_ids, "x"))
 
 
 @requirement("CLAIM-06")
@@ -236,3 +283,16 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> No
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
     part.put_payload([IDS[1], IDS[4]])
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
+
+
+@requirement("CLAIM-15")
+def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
+    new_partition: Callable[..., Partition],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload(IDS)
+    part.clear([IDS[1], IDS[2]])  # leaves two halves, neighbours by position, of two prompts
+    expect_ids(part.claim("train", batch_size=6), IDS[4:], "rows of the one group still whole")
+    part.put_payload([IDS[2]])  # may take the slot of the other prompt's row
+    expect_ids(part.claim("train", batch_size=6), IDS[2:4], "rows of the group made whole again")
+    expect_equal(part.claim("train", batch_size=6).sample_ids, [], "rows of the half group")

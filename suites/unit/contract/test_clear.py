@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Callable
 
@@ -21,7 +22,7 @@ from rlconform.certify.expect import (
 )
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, expect_ids, expect_unreadable, tags_by_id
-from rlconform.certify.payload import payload_row
+from rlconform.certify.payload import payload_row, payload_rows
 from rlconform.certify.together import Background
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
@@ -37,22 +38,32 @@ def test_exactly_the_ids_given_are_dropped(part: Partition) -> None:
 
 
 @requirement("CLEAR-02")
-@pytest.mark.parametrize("again", [[], ["ghost"], IDS[:2], ["ghost", IDS[0], IDS[2]]], ids=len)
+@pytest.mark.parametrize(
+    "again",
+    [[], ["ghost"], IDS[:2], ["ghost", IDS[0], IDS[2]], [IDS[2], "ghost"]],
+    ids=["empty", "unknown", "cleared", "living_last", "living_first"],
+)
 def test_clearing_what_is_not_there_is_no_error(part: Partition, again: list[str]) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:2])
     part.clear(again)
-    part.expect_payload(IDS[3:])
+    gone = sorted({*IDS[:2], *again})
+    part.expect_absent(gone)  # the living among the missing are dropped all the same
+    part.expect_payload([i for i in IDS if i not in gone])
 
 
 @requirement("CLEAR-03")
 def test_none_drops_all_that_this_process_put(part: Partition) -> None:
     part.put_payload(IDS[:2], "x")
     part.put_payload(IDS[2:], "x", "y")
+    part.put(["tags_only"], [{"std": 0.0}])
     part.clear(None)
     part.expect_absent(IDS)
-    part.put_payload(IDS[:1], version=1)
-    part.expect_payload(IDS[:1], version=1)
+    again = [IDS[0], "tags_only"]
+    part.put_payload(again, version=1)
+    part.expect_payload(again, version=1)
+    left = [tags for tags in part.claim("train").tags or [] if tags]
+    expect(not left, "no tag of what was cleared", left)
 
 
 @requirement("CLEAR-03")
@@ -69,15 +80,24 @@ def test_none_on_an_empty_partition_is_no_error(
 
 @requirement("CLEAR-04")
 def test_a_cleared_id_starts_anew(part: Partition) -> None:
-    part.put_payload(IDS, "x", "y", tags=[{"old": 1}] * 4)
+    part.put_payload(IDS, "x", "y", tags=[{"old": i} for i in IDS])
     part.claim("train")
     part.clear(IDS)
-    part.put_payload(IDS, "x", version=1, tags=[{"new": 1}] * 4)
+    part.put_payload(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
     part.expect_payload(IDS, "x", version=1)
     expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
     meta = part.claim("train")
     expect_ids(meta, IDS, "ids claimable in their new life")
-    expect_equal(tags_by_id(meta), {i: {"new": 1} for i in IDS}, "tags of the new life")
+    expect_equal(tags_by_id(meta), {i: {"new": i} for i in IDS}, "tags of the new life")
+
+
+@requirement("CLEAR-04")
+def test_a_cleared_id_may_grow_in_its_next_life(part: Partition) -> None:
+    for version, width in enumerate((32, 1 << 18, 32)):
+        rows = payload_rows(part.id, IDS, "x", version, width)
+        part.put(IDS, x=torch.stack(rows))
+        part.expect_rows(IDS, x=rows)
+        part.clear(IDS)
 
 
 @requirement("CLEAR-05")
@@ -85,9 +105,26 @@ def test_rows_with_unlike_fields_are_cleared_in_one_call(part: Partition) -> Non
     part.put_payload(IDS[:2], "x")
     part.put_payload(IDS[1:3], "y", "z")
     part.put(IDS[3:], [{"std": 0.0}])
+    part.claim("train", ["x"])  # and tasks have got to different stages
+    part.claim("prev_lp", ["y", "z"])
     part.clear(IDS)
     for field in ("x", "y", "z"):
         part.expect_absent(IDS, field)
+    part.put_payload(IDS, "z", version=1)
+    part.expect_payload(IDS, "z", version=1)
+    for task in ("train", "prev_lp"):
+        meta = part.claim(task, ["z"])
+        expect_ids(meta, IDS, f"rows of the new life claimable by {task}")
+        expect(not any(meta.tags or []), "no tag of the former life", meta.tags)
+
+
+@requirement("CLEAR-05")
+def test_rows_with_tags_only_are_cleared(part: Partition) -> None:
+    part.put(IDS[:2], [{"std": 0.0}, {"std": 1.0}])
+    part.clear(IDS[:1])
+    part.put_payload(IDS[:2])
+    came = tags_by_id(part.claim("train"))
+    expect_equal(came, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
 
 
 def plane_bytes() -> int:
@@ -107,12 +144,16 @@ def plane_bytes() -> int:
 @requirement("CLEAR-06")
 def test_memory_comes_back(part: Partition) -> None:
     size = 16 << 20
-    ids = [f"r{i}" for i in range(16)]
-    column = torch.ones(16, size // 16, dtype=torch.uint8)
+    everywhere = torch.ones(16, size // 32, dtype=torch.uint8)
+    somewhere = torch.ones(8, size // 16, dtype=torch.uint8)
+    cycles = itertools.count()
 
     def cycle() -> None:
-        part.put(ids, x=column)
-        expect_ids(part.claim("train"), ids, "rows of the cycle")
+        step = next(cycles)  # ids are new in each step, so that what leaks is not overwritten
+        ids = [f"s{step}_g{i}" for i in range(16)]
+        part.put(ids, x=everywhere)
+        part.put(ids[::2], y=somewhere)
+        expect_ids(part.claim("train", batch_size=16), ids, "rows of the cycle")
         part.clear(ids)
 
     before = plane_bytes()

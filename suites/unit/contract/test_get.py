@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -34,7 +36,8 @@ def test_rows_come_in_the_order_asked(part: Partition, order: tuple[int, ...]) -
 
 
 @requirement("GET-01")
-def test_many_rows_come_in_the_order_asked(part: Partition) -> None:
+def test_many_rows_come_in_the_order_asked(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(num_samples=257)
     ids = [f"r{i}" for i in range(257)]
     shuffled = [ids[i] for i in torch.randperm(257, generator=torch.Generator().manual_seed(0))]
     part.put(ids, x=torch.nested.nested_tensor(
@@ -71,6 +74,18 @@ def test_an_unknown_id_raises(part: Partition, asked: list[str]) -> None:
     expect_lookup_error(lambda: part.get(asked, "x"), "an id that was never put")
 
 
+@requirement("GET-04")
+def test_one_unknown_id_among_many_raises(part: Partition) -> None:
+    ids = [f"r{i}" for i in range(48)]
+    part.put_payload(ids)
+    asked = [*ids[:30], "ghost", *ids[30:]]
+    expect_lookup_error(lambda: part.get(asked, "x"), "one unknown id among 48 known ones")
+    expect_lookup_error(
+        lambda: part.get_data(meta_of(part, asked, ["x"])), "a meta with one unknown id among 48"
+    )
+    part.expect_payload(ids)
+
+
 @requirement("GET-05")
 @pytest.mark.parametrize(
     ("ids", "fields"),
@@ -83,6 +98,9 @@ def test_a_field_not_produced_for_every_id_raises(
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:2], "y")
     expect_lookup_error(lambda: part.get(ids, *fields), "a field not produced for every id")
+    expect_lookup_error(
+        lambda: part.get_data(meta_of(part, ids, ["x"]), fields), "such a field, asked by a meta"
+    )
 
 
 @requirement("GET-06")
@@ -94,10 +112,23 @@ def test_a_cleared_row_raises(part: Partition, asked: list[str]) -> None:
     part.expect_payload(IDS[2:])
 
 
+@requirement("GET-06")
+def test_an_old_meta_reads_no_newer_rows(part: Partition) -> None:
+    part.put_payload(IDS[:2])
+    meta = part.claim("train")
+    part.clear(IDS[:2])
+    part.put_payload(IDS[2:])  # may take over the cleared rows' slots
+    expect_lookup_error(
+        lambda: part.get_data(meta), "get_data with the meta of rows cleared since (a late reader)"
+    )
+
+
 @requirement("GET-07")
 def test_no_ids_give_an_empty_batch(part: Partition) -> None:
     part.put_payload(IDS)
     expect_equal(tuple(part.get([], "x").batch_size), (0,), "batch size")
+    of_meta = part.get_data(meta_of(part, [], ["x"]))
+    expect_equal(tuple(of_meta.batch_size), (0,), "batch size of get_data of an empty shard")
 
 
 @requirement("GET-08")
@@ -122,11 +153,14 @@ def test_batch_size_is_the_number_of_rows(part: Partition, count: int) -> None:
 @requirement("GET-11")
 def test_select_fields_go_before_the_metas(part: Partition) -> None:
     part.put_payload(IDS, "x", "y")
-    meta = meta_of(part, IDS[::-1], ["x"])
-    for select, expected in ((["y"], ["y"]), (None, ["x"])):
-        batch = part.get_data(meta, select)
+    for named, select, expected in (
+        (["x"], ["y"], ["y"]),
+        (["x"], None, ["x"]),
+        (None, ["y"], ["y"]),
+    ):
+        batch = part.get_data(meta_of(part, IDS[::-1], named), select)
         came = sorted(map(str, batch.keys()))
-        expect_equal(came, expected, f"fields for select_fields={select}")
+        expect_equal(came, expected, f"fields for meta.fields={named}, select_fields={select}")
         for field in expected:
             expect_column(batch, field, payload_rows(part.id, IDS[::-1], field))
     expect(not part.consumed("train"), "get_data to move no cursor", "consumed")

@@ -15,11 +15,17 @@ from rlconform.certify.expect import (
     expect_equal,
     expect_rejection,
 )
+from rlconform.certify.history.calls import hung, refused
+from rlconform.certify.history.claims import phantoms
+from rlconform.certify.history.crowd import Stage
+from rlconform.certify.history.explain import judge
+from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
+from rlconform.certify.history.roles import Claimer, Overwriter
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, expect_ids, expect_unreadable
 from rlconform.certify.session import PlaneSession
 from rlconform.certify.together import Background, together
-from rlconform.contract import DataPlaneClient
+from rlconform.contract import DataPlaneClient, KVBatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -43,6 +49,20 @@ def test_threads_share_a_client(part: Partition) -> None:
     expect_ids(part.claim("train"), ids, "rows of all threads")
 
 
+DTYPES = (torch.uint8, torch.int16, torch.int64, torch.bfloat16, torch.float64)
+
+
+@requirement("LIFE-05")
+def test_threads_put_and_read_different_dtypes_at_once(threads: Stage) -> None:
+    roles = []
+    for dtype in DTYPES:
+        field = str(dtype).removeprefix("torch.")
+        ids = tuple(f"{field}_{k}" for k in range(3))
+        roles.append(Overwriter(0.5, ids, (field,), ragged=True, dtypes={field: dtype}))
+    history = threads.play(*roles, Claimer(fields=("int64",)))
+    judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
+
+
 def _batch() -> TensorDict:
     return TensorDict({"x": torch.zeros(3, 2)}, batch_size=[3])
 
@@ -60,6 +80,7 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
     "put_tags_not_dicts": ("put_samples", {"tags": [1, 2, 3]}),
     "get_ids_none": ("get_samples", {"sample_ids": None}),
     "get_fields_none": ("get_samples", {"select_fields": None}),
+    "get_data_meta_none": ("get_data", {"meta": None}),
     "status_tasks_none": ("check_consumption_status", {"task_names": None}),
     "clear_ids_a_number": ("clear_samples", {"sample_ids": 42}),
     "register_fields_none": ("register_partition", {"fields": None}),
@@ -75,6 +96,7 @@ RIGHT_CALLS: dict[str, dict[str, Any]] = {
     },
     "put_samples": {"sample_ids": IDS, "fields": _batch()},
     "get_samples": {"sample_ids": IDS, "select_fields": ["x"]},
+    "get_data": {"select_fields": ["x"]},
     "check_consumption_status": {"task_names": ["train"]},
     "clear_samples": {"sample_ids": IDS},
     "register_partition": {"fields": ["x"], "num_samples": 4, "consumer_tasks": ["train"]},
@@ -82,6 +104,8 @@ RIGHT_CALLS: dict[str, dict[str, Any]] = {
 
 
 def _right_call(part: Partition, method: str) -> dict[str, Any]:
+    if method == "get_data":
+        return {"meta": KVBatchMeta(part.id, None, IDS)} | RIGHT_CALLS[method]
     return {"partition_id": part.id} | RIGHT_CALLS[method]
 
 

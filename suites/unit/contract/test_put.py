@@ -93,7 +93,7 @@ def test_zero_length_rows(part: Partition, lengths: tuple[int, ...]) -> None:
 
 @requirement("PUT-07")
 @pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
-@pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2)], ids=str)
+@pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2), (0, 0), (2,)], ids=str)
 def test_jagged_rows_with_trailing_dimensions(
     part: Partition, lengths: tuple[int, ...], trailing: tuple[int, ...]
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import torch
 
 from rlconform.certify.expect import expect, expect_equal, expect_rejection
 from rlconform.certify.marks import requirement
@@ -34,7 +33,7 @@ def test_undeclared_field_is_kept(new_partition: Callable[..., Partition]) -> No
 
 @requirement("REG-03")
 def test_ids_live_again_after_clear_and_register(part: Partition) -> None:
-    for step in range(3):
+    for step in range(10):
         part.put_payload(IDS, version=step)
         expect_ids(part.claim("train"), IDS, f"rows claimed in step {step}")
         part.expect_payload(IDS, version=step)
@@ -89,9 +88,7 @@ def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
 
     def produce(producer: int) -> None:
         for k in range(fields_each):
-            part.put(
-                [f"p{producer}"], **{f"extra_{producer}_{k}": torch.full((1, 2), producer * 10 + k)}
-            )
+            part.put_payload([f"p{producer}"], f"extra_{producer}_{k}")
 
     def watch() -> None:
         for _ in range(producers * fields_each):
@@ -100,8 +97,5 @@ def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
     calls = [lambda p=p: produce(p) for p in range(producers)]
     together([*calls, watch], part.timeouts.check / 2, "producer")
     for producer in range(producers):
-        rows = {
-            f"extra_{producer}_{k}": [torch.full((2,), producer * 10 + k)]
-            for k in range(fields_each)
-        }
-        part.expect_rows([f"p{producer}"], **rows)
+        fields = [f"extra_{producer}_{k}" for k in range(fields_each)]
+        part.expect_payload([f"p{producer}"], *fields)

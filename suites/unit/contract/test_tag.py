@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -32,6 +33,13 @@ def test_each_row_comes_with_its_own_tags(part: Partition) -> None:
         )
 
 
+@requirement("TAG-01")
+def test_rows_with_and_without_tags_keep_apart(part: Partition) -> None:
+    tags = {IDS[0]: {}, IDS[1]: {"weight_version": 7}, IDS[2]: {}}
+    part.put_payload(IDS, tags=list(tags.values()))
+    expect_equal(tags_by_id(part.claim("train")), tags, "tags where only one row has any")
+
+
 @requirement("TAG-02")
 def test_a_put_without_tags_leaves_them(part: Partition) -> None:
     tags = {i: {"weight_version": n} for n, i in enumerate(IDS)}
@@ -43,16 +51,16 @@ def test_a_put_without_tags_leaves_them(part: Partition) -> None:
 
 @requirement("TAG-03")
 def test_tags_of_a_second_put_are_merged(part: Partition) -> None:
-    part.put_payload(IDS, tags=[{"a": 1, "b": 1}] * 3)
-    part.put(IDS, [{"b": 2, "c": 2}] * 3)
-    expect_equal(
-        tags_by_id(part.claim("train")), {i: {"a": 1, "b": 2, "c": 2} for i in IDS}, "merged tags"
-    )
+    part.put_payload(IDS, tags=[{"a": i, "b": i} for i in IDS])
+    part.put(IDS[::-1], [{"b": f"new {i}", "c": i} for i in IDS[::-1]])
+    merged = {i: {"a": i, "b": f"new {i}", "c": i} for i in IDS}
+    expect_equal(tags_by_id(part.claim("train")), merged, "merged tags")
 
 
 @requirement("TAG-04")
-def test_no_row_is_claimed_before_its_tags(part: Partition) -> None:
+def test_no_row_is_claimed_before_its_tags(new_partition: Callable[..., Partition]) -> None:
     producers, rounds = 1, 300  # more producers slow the poll, and the gap is seen less often
+    part = new_partition(num_samples=producers * rounds)
 
     def produce(producer: int) -> None:
         for n in range(rounds):
@@ -72,7 +80,7 @@ def test_no_row_is_claimed_before_its_tags(part: Partition) -> None:
     late = [i for i, version in seen.items() if version != int(i.partition("_")[2])]
     expect(
         not late,
-        "the tags of its put on every claimed row",
+        "the tags of its put on every claimed row (a filter would judge it blindly)",
         f"{len(late)} of {len(seen)} claimed without them",
     )
     expect_equal(len(seen), producers * rounds, "rows claimed while they were put")
