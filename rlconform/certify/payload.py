@@ -17,7 +17,7 @@ def payload_row(
 ) -> torch.Tensor:
     """One row as 1-D uint8: its description, padded to ``width`` bytes."""
     text = f"row:{partition_id}|{sample_id}|{field}|v{version}".encode()
-    return torch.tensor(list(text.ljust(width, b".")), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(text.ljust(width, b".")), dtype=torch.uint8)
 
 
 def payload_rows(

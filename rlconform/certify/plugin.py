@@ -288,8 +288,10 @@ class Checks:
         before = self._results.get(item.nodeid)
         if call.when == "call" and self._watchdog is not None:
             self._watchdog.watch(None)  # the clean-up's calls are not the check's
+        recording = item.stash.get(RECORDING, Recording())
+        if call.when == "call":
+            recording.finish(self.session.target.timeouts.operation)
         if before is None or before.outcome is Outcome.PASS:
-            recording = item.stash.get(RECORDING, Recording())
             self._results[item.nodeid] = result_of(
                 item, mark, call.excinfo, recording, self.session
             )

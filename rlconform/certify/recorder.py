@@ -24,6 +24,10 @@ from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 MAX_CALLS = 60
 
 
+class CheckIsOver(Exception):
+    """A thread that a check left behind made a call after the check had ended."""
+
+
 @dataclass
 class Step:
     """One client call: who called what, with which arguments, and what came."""
@@ -61,6 +65,8 @@ class Recording:
         self._results: dict[int, tuple[str, Any]] = {}  # id -> name; the result keeps its id taken
         self._errors: dict[int, tuple[BaseException, str]] = {}
         self._lock = threading.Lock()
+        self._came_back = threading.Condition(self._lock)
+        self._over = False
 
     @property
     def plane_seconds(self) -> float:
@@ -68,7 +74,13 @@ class Recording:
         return self.inside.seconds
 
     def begin(self, step: Step) -> int:
-        """Note a call that starts; its number."""
+        """Note a call that starts; its number.
+
+        Raises:
+            CheckIsOver: The check has ended, and this is one of its threads.
+        """
+        if self._over and threading.current_thread() is not threading.main_thread():
+            raise CheckIsOver(f"{step.method}, called by {threading.current_thread().name}")
         with self._lock:
             number = self._count
             self._count += 1
@@ -99,6 +111,13 @@ class Recording:
                 self._results[id(result)] = (f"r{number}", result)
             if 0 <= number - self._base < MAX_CALLS:
                 self.outcomes[number - self._base] = came
+            self._came_back.notify_all()
+
+    def finish(self, timeout_s: float) -> None:
+        """The check is over: its threads make no more calls, and those on their way come back."""
+        self._over = True
+        with self._came_back:
+            self._came_back.wait_for(lambda: not self._in_flight, timeout_s)
 
     def restart(self) -> None:
         """Forget the calls so far, but not the time they took: a new example of a property begins.

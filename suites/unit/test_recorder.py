@@ -13,6 +13,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 from rlconform.certify.partition import object_array
 from rlconform.certify.recorder import (
     MAX_CALLS,
+    CheckIsOver,
     Recording,
     RecordingClient,
     Step,
@@ -326,3 +327,28 @@ def test_a_restart_forgets_the_calls_and_keeps_the_time(plane: DataPlaneClient) 
     (line,) = recording.lines()
     assert "after" in line
     assert recording.plane_seconds > spent > 0
+
+
+# -- after the check -----------------------------------------------------------------------------
+
+
+def test_threads_that_a_check_left_behind_make_no_more_calls(
+    client: RecordingClient, recording: Recording
+) -> None:
+    recording.finish(PATIENCE_S)
+    left_behind = Background(lambda: client.clear_samples(["a"], "p"), "a thread left behind")
+    with pytest.raises(CheckIsOver):
+        left_behind.result(PATIENCE_S)
+    client.clear_samples(["a"], "p")  # the clean-up runs in the main thread
+
+
+def test_the_end_of_a_check_awaits_calls_on_their_way(
+    client: RecordingClient, recording: Recording
+) -> None:
+    claim = Background(lambda: client.claim_meta("p", "t", ["x"], 1, timeout_s=0.2), "a claim")
+    while not recording.overdue(lambda _step: 0.0):
+        assert not claim.finished.is_set()
+    recording.finish(PATIENCE_S)
+    with pytest.raises(TimeoutError):
+        claim.result(0.0 if claim.finished.is_set() else PATIENCE_S)
+    assert recording.overdue(lambda _step: 0.0) == ""

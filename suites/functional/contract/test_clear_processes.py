@@ -1,0 +1,39 @@
+"""CLEAR across processes: whose rows a clear takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_unreadable
+from rlconform.contract import DataPlaneClient
+
+Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("CLEAR-01")
+def test_ids_are_dropped_whoever_put_them(part: Partition, actors: Actors) -> None:
+    writer, clearer = (part.via(actor) for actor in actors(2))
+    writer.put_payload(IDS)
+    for view in (part, writer):
+        view.expect_payload(IDS[:2])  # whoever read rows may remember them, or where they lie
+    clearer.clear(IDS[:2])
+    for view in (part, writer, clearer):
+        expect_unreadable(partial(view.get, IDS[:2], "x"), IDS[0], "x")
+        view.expect_absent(IDS[:2])
+        view.expect_payload(IDS[2:])
+    part.put_payload(IDS[:2], version=1)
+    for view in (writer, clearer):
+        view.expect_payload(IDS[:2], version=1)
+
+
+@requirement("CLEAR-08")
+def test_none_leaves_what_another_process_put(part: Partition, actors: Actors) -> None:
+    (actor,) = actors(1)
+    part.put_payload(IDS[:1])
+    part.via(actor).put_payload(IDS[1:])
+    part.clear(None)
+    part.expect_payload(IDS[1:])
+    expect_unreadable(lambda: part.get(IDS[:1], "x"), IDS[0], "x")

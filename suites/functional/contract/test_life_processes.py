@@ -1,0 +1,78 @@
+"""LIFE across processes: attaching late, closing early, calls that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rlconform.certify.expect import ContractViolation, expect_rejection
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.together import Background
+from rlconform.contract import DataPlaneClient
+
+Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("LIFE-02")
+def test_an_attached_clients_close_leaves_the_plane_up(
+    part: Partition, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    part.put_payload(IDS)
+    leaving = new_actor()
+    part.via(leaving).put_payload(["parting"])
+    leaving.close()
+    (staying,) = actors(1)
+    for view in (part, part.via(staying)):
+        read = Background(
+            lambda v=view: v.expect_payload([*IDS, "parting"]), "a read after another's close"
+        )
+        read.result(part.timeouts.operation)
+    write = Background(lambda: part.put_payload(["later"]), "a put after another's close")
+    write.result(part.timeouts.operation)
+    expect_ids(part.claim("train"), [*IDS, "parting", "later"], "rows claimable")
+
+
+@requirement("LIFE-06")
+def test_a_late_client_sees_what_was_put_before(
+    part: Partition, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    part.put_payload(IDS, tags=[{"weight_version": 3}] * 3)
+    late = part.via(new_actor())
+    late.expect_payload(IDS)
+    meta = late.claim("train")
+    expect_ids(meta, IDS, "rows claimable by a late client")
+    if tags_by_id(meta) != {i: {"weight_version": 3} for i in IDS}:
+        raise ContractViolation("the tags that were put before", str(meta.tags))
+
+
+#: Malformed calls that a server must survive as well: a client may pass them on unlooked at.
+MALFORMED: dict[str, dict[str, Any]] = {
+    "claim_meta": {
+        "task_name": "train",
+        "required_fields": ["x"],
+        "batch_size": None,
+        "blocking": False,
+    },
+    "put_samples": {"sample_ids": [1, None, 3], "tags": [{}, 2, None]},
+    "get_samples": {"sample_ids": [None], "select_fields": ["x"]},
+    "check_consumption_status": {"task_names": None},
+    "clear_samples": {"sample_ids": 42},
+    "register_partition": {"fields": None, "num_samples": None, "consumer_tasks": None},
+}
+
+
+@requirement("LIFE-07")
+def test_a_malformed_call_of_one_process_harms_no_other(part: Partition, actors: Actors) -> None:
+    careless, other = actors(2)
+    part.put_payload(IDS)
+    for n, (method, wrong) in enumerate(MALFORMED.items()):
+        call = partial(getattr(careless, method), partition_id=part.id, **wrong)
+        expect_rejection(call, f"{method} with {wrong}")
+        for view, who in ((part, "owner"), (part.via(other), "other")):
+            view.put_payload([f"{who}{n}"])
+            view.expect_payload([*IDS, f"{who}{n}"])
+    late = [f"{who}{n}" for n in range(len(MALFORMED)) for who in ("owner", "other")]
+    expect_ids(part.claim("train"), [*IDS, *late], "rows claimable after malformed calls")

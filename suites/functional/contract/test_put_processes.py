@@ -1,0 +1,115 @@
+"""PUT across processes: whoever looks sees a put as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from rlconform.certify.expect import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    expect_objects,
+    row_difference,
+    rows_in,
+    show_row,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition, object_array
+from rlconform.certify.payload import payload_row
+from rlconform.certify.together import Background, together
+from rlconform.contract import DataPlaneClient, Target
+
+Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("PUT-21")
+def test_objects_reach_another_process(part: Partition, actors: Actors, target: Target) -> None:
+    values = [{"role": "user", "content": "hi"}, None, ["", [1, None]]]
+    writer, reader = (part.via(actor) for actor in actors(2))
+    try:
+        writer.put(IDS, x=torch.arange(3), log=object_array(values))
+    except TypeError as refusal:
+        if target.declares("objects"):
+            raise ContractViolation(
+                "the declared capability 'objects'", f"TypeError: {refusal}"
+            ) from refusal
+        reader.expect_absent(IDS, "log")
+        return
+    for view in (reader, part):
+        expect_objects(view.get(IDS[::-1], "log"), "log", values[::-1])
+        view.expect_rows(IDS, x=list(torch.arange(3)))
+
+
+@requirement("PUT-22")
+def test_a_put_is_seen_as_a_whole(new_partition: Callable[..., Partition], actors: Actors) -> None:
+    rounds, fields = 60, ["x", "y", "z", "extra"]
+    part = new_partition(num_samples=3 * rounds)
+    (actor,) = actors(1)
+    writing = part.via(actor)
+
+    def produce() -> None:
+        for n in range(rounds):
+            writing.put_payload([f"r{n}_{k}" for k in range(3)], *fields)
+
+    producer = Background(produce, "the producer")
+    seen = 0
+    while True:
+        over = producer.finished.is_set()
+        ids = part.claim("train", ["x"], 3).sample_ids
+        if ids:
+            seen += len(ids)
+            part.expect_payload(ids, *fields)  # raises if a field isn't there yet
+        elif over:
+            break
+    producer.result(part.timeouts.operation)
+    expect_equal(seen, 3 * rounds, "rows seen")
+
+
+@requirement("PUT-22")
+def test_the_same_rows_written_by_two_processes_are_one_of_the_two(
+    part: Partition, actors: Actors
+) -> None:
+    rounds = 20
+    first, second = (part.via(actor) for actor in actors(2))
+    for n in range(rounds):
+        versions = [2 * n, 2 * n + 1]
+        puts = [  # in opposite orders, so that a plane which takes fields one by one mixes them
+            partial(_try_to_put, first, ["x", "y"], versions[0]),
+            partial(_try_to_put, second, ["y", "x"], versions[1]),
+        ]
+        refusals = together(puts, part.timeouts.check / 2, "writer")
+        taken = [v for v, refusal in zip(versions, refusals, strict=True) if refusal is None]
+        expect(bool(taken), "at least one of two puts of the same rows to be taken", refusals)
+        expect_whole_rows(part, taken)
+
+
+def _try_to_put(part: Partition, fields: list[str], version: int) -> Exception | None:
+    """Put all rows in ``version``; the refusal, if the plane refused as another wrote them."""
+    try:
+        part.put_payload(IDS, *fields, version=version)
+    except ContractViolation:
+        raise
+    except Exception as refusal:  # noqa: BLE001 - a plane may refuse with any error
+        return refusal
+    return None
+
+
+def expect_whole_rows(part: Partition, versions: list[int]) -> None:
+    """Each row's x and y come from one put, one of ``versions``."""
+    batch = part.get(IDS, "x", "y")
+    columns = {field: rows_in(batch, field) for field in ("x", "y")}
+    for index, sample_id in enumerate(IDS):
+        rows = {field: column[index] for field, column in columns.items()}
+        whole = any(
+            all(
+                row_difference(row, payload_row(part.id, sample_id, field, version)) is None
+                for field, row in rows.items()
+            )
+            for version in versions
+        )
+        came = " and ".join(show_row(row) for row in rows.values())
+        expect(whole, f"x and y of {sample_id!r} from one put, not of two", came)

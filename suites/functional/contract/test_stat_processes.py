@@ -1,0 +1,26 @@
+"""STAT across processes: one answer for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlconform.certify.expect import (
+    expect_equal,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition
+from rlconform.contract import DataPlaneClient
+
+Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("STAT-02")
+def test_every_process_gets_the_same_status(part: Partition, actors: Actors) -> None:
+    views = [part, *(part.via(actor) for actor in actors(2))]
+    part.put_payload(IDS)
+    expect_equal([v.consumed() for v in views], [False] * 3, "status with rows unclaimed")
+    views[1].claim("train")
+    expect_equal([v.consumed() for v in views], [True] * 3, "status with all claimed")
+    views[2].put_payload(["late"])
+    expect_equal([v.consumed() for v in views], [False] * 3, "status after one more row")
