@@ -19,12 +19,15 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 import rlconform
 from rlconform.bench import command as bench_command
+from rlconform.certify.marked import marked_tests
 from rlconform.certify.report import build_report, write_report
 from rlconform.certify.run import PlaneDidNotStart, Runner, RunOptions
 from rlconform.certify.show import LiveProgress, print_summary, requirement_table
 from rlconform.certify.verdict import ExitCode, conclude, judge
 from rlconform.certify.waivers import apply_waivers, load_waivers
 from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
+from rlconform.contract.failures import load_failures
+from rlconform.resources import resource_dir
 
 app = typer.Typer(
     help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
@@ -151,7 +154,7 @@ def list_requirements(
 def explain(
     requirement: Annotated[str, typer.Argument(help="A requirement's id, e.g. CLAIM-02.")],
 ) -> None:
-    """Say what a requirement asks and why."""
+    """Say what a requirement asks and why, where it broke before, and which checks hold it."""
     row = load_requirements().get(requirement.upper())
     if row is None:
         _fail(requirement, ConfigError("no such requirement; `rlconform list` shows them"), False)
@@ -162,6 +165,14 @@ def explain(
     if row.capability:
         console.print(f"Applies to planes that declare: {', '.join(row.capability)}")
     console.print(f"Since: {row.since}")
+    failures = load_failures()
+    for failure in (failures[seen] for seen in row.seen):
+        console.print(f"\nSeen in {escape(failure.system)} ({failure.id}): {escape(failure.what)}")
+    marked = marked_tests(resource_dir("suites"))
+    checks = [name for name, marks in marked.items() if row.id in marks]
+    console.print("\nChecks:" if checks else f"\nNo check: {escape(row.unchecked)}")
+    for name in checks:
+        console.print(f"  {escape(name)}", highlight=False)
 
 
 def _read_config(path: Path | None) -> dict[str, Any]:
