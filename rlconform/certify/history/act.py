@@ -1,0 +1,226 @@
+"""``Act``: one role's calls on its process's client, each written down as it begins and ends."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tensordict import TensorDict
+
+from rlconform.certify.expect import ContractViolation
+from rlconform.certify.history.events import Event
+from rlconform.certify.history.rows import Dtypes, batch, values_of
+from rlconform.certify.recorder import shorten
+from rlconform.contract import DataPlaneClient, Tags
+
+#: A put that only has to be made: what is written down of it, and its columns.
+Put = tuple[Event, TensorDict | None]
+
+#: Versions of one role; those of the next begin above them.
+_VERSIONS = 1_000_000
+#: Refused calls after which a role gives up: the history has what it needs.
+MOST_REFUSALS = 20
+
+
+class Act:
+    """A role at work.
+
+    Attributes:
+        who: Its name in the history.
+        number: Its place among the roles, which makes its versions its own.
+        rng: Its own source of chance.
+        refusals: Calls of its that raised although no call of theirs may.
+    """
+
+    def __init__(
+        self, client: DataPlaneClient, partition_id: str, who: str, number: int, seed: str
+    ) -> None:
+        self.who, self.number = who, number
+        self.rng = random.Random(f"{seed}:{number}")
+        self.refusals = 0
+        self._client, self._partition_id = client, partition_id
+        self._version = number * _VERSIONS
+        self._events: list[Event] = []
+        self._stop = threading.Event()
+
+    # -- for whoever watches -------------------------------------------------------------------
+
+    @property
+    def events(self) -> list[Event]:
+        """What was done so far; a call under way has no end."""
+        return list(self._events)
+
+    def stop(self) -> None:
+        """Let the role come to its end."""
+        self._stop.set()
+
+    def overdue(self, seconds: float) -> bool:
+        """Whether a call has been under way for longer."""
+        last = self._events[-1] if self._events else None
+        return last is not None and last.end is None and time.monotonic() - last.start > seconds
+
+    # -- for the role --------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the role is to come to its end."""
+        return self._stop.is_set()
+
+    def wait_for_stop(self) -> None:
+        """Wait until the leading roles are over."""
+        self._stop.wait()
+
+    def turns(self, seconds: float, most: int) -> Iterator[int]:
+        """Numbers of turns, for so long, and no more of them."""
+        deadline = time.monotonic() + seconds
+        for turn in range(most):
+            if time.monotonic() > deadline or self.stopping or self.refusals > MOST_REFUSALS:
+                return
+            yield turn
+
+    def prepared(
+        self,
+        ids: Sequence[str],
+        fields: Sequence[str],
+        tags: list[Tags] | None = None,
+        *,
+        ragged: bool = False,
+        dtypes: Dtypes | None = None,
+    ) -> Put:
+        """A put of self-describing rows of a new version, and of tags, that only has to be made."""
+        self._version += 1
+        event = Event(
+            who=self.who,
+            op="put",
+            start=0.0,
+            ids=tuple(ids),
+            fields=tuple(fields),
+            version=self._version if fields else None,
+            tags=None if tags is None else tuple(tags),
+        )
+        columns = batch(
+            self._partition_id, ids, fields, self._version, ragged=ragged, dtypes=dtypes
+        )
+        return event, columns if fields else None
+
+    def put(self, prepared: Put) -> None:
+        """Make a put."""
+        event, columns = prepared
+        extra = {} if event.tags is None else {"tags": list(event.tags)}
+        self._done(
+            event,
+            lambda: self._client.put_samples(
+                sample_ids=list(event.ids),
+                partition_id=self._partition_id,
+                fields=columns,
+                **extra,
+            ),
+            lambda _: {},
+        )
+
+    def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
+        """Claim without waiting; the ids that came."""
+        begun = Event(
+            who=self.who, op="claim", start=0.0, task=task, asked=batch_size, fields=tuple(fields)
+        )
+        done = self._done(
+            begun,
+            lambda: self._client.claim_meta(
+                partition_id=self._partition_id,
+                task_name=task,
+                required_fields=list(fields),
+                batch_size=batch_size,
+                blocking=False,
+            ),
+            lambda meta: {
+                "ids": tuple(map(_id, meta.sample_ids)),
+                "tags": None if meta.tags is None else tuple(map(dict, meta.tags)),
+            },
+        )
+        return [i for i in done.ids if isinstance(i, str)]
+
+    def get(
+        self, ids: Sequence[str], fields: Sequence[str], *, dtypes: Dtypes | None = None
+    ) -> None:
+        """Read rows."""
+        begun = Event(who=self.who, op="get", start=0.0, ids=tuple(ids), fields=tuple(fields))
+        self._done(
+            begun,
+            lambda: self._client.get_samples(
+                sample_ids=list(ids), partition_id=self._partition_id, select_fields=list(fields)
+            ),
+            lambda came: {"values": values_of(came, self._partition_id, ids, fields, dtypes)},
+        )
+
+    def clear(self, ids: Sequence[str]) -> None:
+        """Clear rows."""
+        begun = Event(who=self.who, op="clear", start=0.0, ids=tuple(ids))
+        self._done(
+            begun,
+            lambda: self._client.clear_samples(
+                sample_ids=list(ids), partition_id=self._partition_id
+            ),
+            lambda _: {},
+        )
+
+    def status(self, task: str) -> None:
+        """Ask whether the task has claimed everything."""
+        begun = Event(who=self.who, op="status", start=0.0, task=task)
+        self._done(
+            begun,
+            lambda: self._client.check_consumption_status(
+                partition_id=self._partition_id, task_names=[task]
+            ),
+            lambda answer: {"answer": bool(answer)},
+        )
+
+    def register(self, fields: Sequence[str], tasks: Sequence[str]) -> None:
+        """Register the partition."""
+        begun = Event(who=self.who, op="register", start=0.0, fields=tuple(fields))
+        self._done(
+            begun,
+            lambda: self._client.register_partition(
+                partition_id=self._partition_id,
+                fields=list(fields),
+                num_samples=64,
+                consumer_tasks=list(tasks),
+            ),
+            lambda _: {},
+        )
+
+    def _done(
+        self,
+        begun: Event,
+        call: Callable[[], Any],
+        outcome: Callable[[Any], dict[str, Any]],
+    ) -> Event:
+        """Make the call between two readings of the clock; the event as it is written down."""
+        index = len(self._events)
+        begun = replace(begun, start=time.monotonic())
+        self._events.append(begun)
+        try:
+            came = call()
+        except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
+            done = replace(begun, end=time.monotonic(), error=_said(error))
+        else:
+            done = replace(begun, end=time.monotonic())
+            try:
+                done = replace(done, **outcome(came))
+            except (ContractViolation, AttributeError, TypeError) as error:
+                done = replace(done, error=f"{shorten(repr(came), 80)}: {_said(error)}")
+        self._events[index] = done
+        self.refusals += bool(done.error) and done.op != "get"
+        return done
+
+
+def _id(came: Any) -> str | None:
+    """An id as it came; what is no text, and may be anything, as None."""
+    return came if isinstance(came, str) else None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {shorten(str(error), 160)}"

@@ -1,0 +1,25 @@
+"""Verdicts on calls as such: right ones that raised, and those that hung."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlconform.certify.history.finding import Finding, finding
+from rlconform.certify.history.timeline import History
+
+
+def refused(history: History) -> Iterator[Finding]:
+    """Right calls that raised; reads are judged by what was there to read."""
+    for event in history.events:
+        if event.error and event.op != "get":
+            said = f"{event.who}'s {event.op} raised {event.error}"
+            row = event.ids[0] if event.ids else None
+            yield finding("refused", row, said, event)
+
+
+def hung(history: History) -> Iterator[Finding]:
+    """Calls that did not come back within the target's deadline."""
+    for event in history.events:
+        if event.end is None:
+            said = f"{event.who}'s {event.op} did not come back"
+            yield finding("hung", event.ids[0] if event.ids else None, said, event)

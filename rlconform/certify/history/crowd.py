@@ -1,0 +1,98 @@
+"""``Stage``: plays roles at the same time, each in a process or thread of its own, and collects.
+
+play ──begin──▶ performers            all at once
+     ◀─finish── the leading ones      they end by themselves
+     ──stop───▶ the others ──finish──▶
+History: all events, by one clock
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rlconform.certify.expect import ContractViolation
+from rlconform.certify.history.events import Event
+from rlconform.certify.history.performer import Part, Played
+from rlconform.certify.history.roles import Role
+from rlconform.certify.history.timeline import History
+from rlconform.contract import Timeouts
+
+
+class Player(Protocol):
+    """A performer, here or in another process."""
+
+    def begin(self, part: Part) -> None:
+        """Start playing."""
+
+    def stop(self) -> None:
+        """Let the part come to its end."""
+
+    def finish(self, call_s: float, all_s: float) -> Played:
+        """Wait for the end of the part."""
+
+
+class Stage:
+    """Where roles are played on one partition.
+
+    Args:
+        players: ``players(n)`` gives n performers.
+        partition_id: The partition.
+        timeouts: The target's.
+        seed: What the roles' chance starts from.
+        heard: Told of all events, also of a play that ends in an error.
+    """
+
+    def __init__(
+        self,
+        players: Callable[[int], Sequence[Player]],
+        partition_id: str,
+        timeouts: Timeouts,
+        seed: str,
+        heard: Callable[[list[Event]], None],
+    ) -> None:
+        self._players, self._partition_id = players, partition_id
+        self._timeouts, self._seed, self._heard = timeouts, seed, heard
+        self._played = 0
+        self._events: list[Event] = []
+
+    def play(self, *roles: Role) -> History:
+        """Play the roles; returns, when all are over or hang, what was done in all plays so far.
+
+        A call that takes longer than the target's operation timeout stays without an end in the
+        history.
+
+        Raises:
+            ContractViolation: The roles were not over within the target's check timeout, though
+                their calls came back.
+            RuntimeError: A role is broken: our fault.
+        """
+        players = self._players(len(roles))
+        for number, (player, role) in enumerate(zip(players, roles, strict=True), self._played):
+            who = f"{type(role).__name__.lower()}{number}"
+            player.begin(Part(role, self._partition_id, who, number, self._seed))
+        self._played += len(roles)
+        leading = [p for p, role in zip(players, roles, strict=True) if role.leads]
+        others = [p for p, role in zip(players, roles, strict=True) if not role.leads]
+        played = [self._finish(player) for player in leading]
+        for player in others:
+            player.stop()
+        played += [self._finish(player) for player in others]
+        return self._collected(played)
+
+    def _finish(self, player: Player) -> Played:
+        return player.finish(self._timeouts.operation, self._timeouts.check / 2)
+
+    def _collected(self, played: list[Played]) -> History:
+        events = [event for each in played for event in each.events]
+        self._heard(events)
+        self._events += events
+        history = History(self._events)
+        for fault in (each.fault for each in played if each.fault):
+            raise RuntimeError(f"a role broke:\n{fault}")
+        if any(not each.over and not each.hangs for each in played):
+            raise ContractViolation(
+                f"rows to be claimed to their end within {self._timeouts.check / 2:g} s",
+                f"{len(history.events)} calls, and no end of it",
+            )
+        return history

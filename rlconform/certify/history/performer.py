@@ -1,0 +1,88 @@
+"""``Performer``: plays a role in a thread of this process, and tells of it also while it hangs.
+
+    begin(role) ──▶ thread ──calls──▶ client       returns at once
+    finish()    ──▶ waits for its end, or for a call that is overdue
+    stop()      ──▶ the role comes to its end by itself
+
+A Ray actor has one; its calls arrive on the actor's own thread, which stays free for them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+
+from rlconform.certify.history.act import Act
+from rlconform.certify.history.events import Event
+from rlconform.certify.history.roles import Role
+from rlconform.contract import DataPlaneClient
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a performer is to play: the role, on which partition, under which name and number."""
+
+    role: Role
+    partition_id: str
+    who: str
+    number: int
+    seed: str
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a performer did.
+
+    Attributes:
+        events: Its calls.
+        over: Whether the part is over.
+        hangs: Whether a call of it is overdue.
+        fault: Our own error that ended it, or "".
+    """
+
+    events: list[Event]
+    over: bool
+    hangs: bool
+    fault: str = ""
+
+
+class Performer:
+    """Plays one part at a time on one client."""
+
+    def __init__(self, client: DataPlaneClient) -> None:
+        self._client = client
+        self._act: Act | None = None
+        self._thread = threading.Thread()
+        self._fault = ""
+
+    def begin(self, part: Part) -> None:
+        """Start playing."""
+        act = Act(self._client, part.partition_id, part.who, part.number, part.seed)
+        self._act, self._fault = act, ""
+        self._thread = threading.Thread(
+            target=self._play, args=(part.role, act), name=part.who, daemon=True
+        )
+        self._thread.start()
+
+    def _play(self, role: Role, act: Act) -> None:
+        try:
+            role.play(act)
+        except Exception:  # noqa: BLE001 - the plane's errors are caught by the act: this is ours
+            self._fault = traceback.format_exc()
+
+    def stop(self) -> None:
+        """Let the part come to its end."""
+        if self._act is not None:
+            self._act.stop()
+
+    def finish(self, call_s: float, all_s: float) -> Played:
+        """Wait until the part is over, a call takes longer than ``call_s``, or ``all_s`` go by."""
+        assert self._act is not None
+        deadline = time.monotonic() + all_s
+        hangs = False
+        while self._thread.is_alive() and not hangs and time.monotonic() < deadline:
+            self._thread.join(min(call_s / 4, all_s))
+            hangs = self._act.overdue(call_s)
+        return Played(self._act.events, not self._thread.is_alive(), hangs, self._fault)

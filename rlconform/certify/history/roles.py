@@ -1,0 +1,231 @@
+"""What the processes of a history do: short loops of client calls, each written down.
+
+A role runs in one thread of some process and calls that process's client through an ``Act``. A
+*leading* role ends by itself, after its seconds or rounds; any other goes on until the leading ones
+are over, and then until nothing is left for it to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from rlconform.certify.history.act import MOST_REFUSALS, Act
+
+#: Rounds after which a leading role ends on a plane that is too fast for its seconds.
+MOST_ROUNDS = 1500
+#: Rows of one read, where many are read.
+READ_AT_ONCE = 16
+
+
+class Role(Protocol):
+    """One process's part."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it ends by itself."""
+
+    def play(self, act: Act) -> None:
+        """Make the calls."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Puts these rows, in one put."""
+
+    ids: tuple[str, ...]
+    fields: tuple[str, ...] = ("x",)
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Put once."""
+        act.put(act.prepared(self.ids, self.fields))
+
+
+@dataclass(frozen=True)
+class Producer:
+    """Puts new rows, each once.
+
+    With ``fresh_fields`` every put brings a field that nobody knew; with ``reads_back`` it reads
+    what it put.
+    """
+
+    seconds: float
+    rows: int = 4
+    fields: tuple[str, ...] = ("x",)
+    tagged: bool = False
+    fresh_fields: bool = False
+    reads_back: bool = False
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Put until the time is over."""
+        for turn in act.turns(self.seconds, MOST_ROUNDS):
+            ids = [f"{act.who}_{turn}_{row}" for row in range(self.rows)]
+            fields = (*self.fields, *((f"{act.who}_f{turn}",) if self.fresh_fields else ()))
+            tags = [{"weight_version": act.number, "turn": turn}] * self.rows
+            act.put(act.prepared(ids, fields, tags if self.tagged else None))
+            if self.reads_back:
+                act.get(ids, fields)
+
+
+@dataclass(frozen=True)
+class Claimer:
+    """Claims for its tasks in turn, reads what it claimed, and ends when nothing is left.
+
+    A ``late`` one begins when the leading roles are over.
+    """
+
+    tasks: tuple[str, ...] = ("train",)
+    fields: tuple[str, ...] = ("x",)
+    batch: int = 5
+    reads: tuple[str, ...] = ()
+    late: bool = False
+    leads: bool = field(default=False, init=False)
+
+    def play(self, act: Act) -> None:
+        """Claim until nothing is left."""
+        if self.late:
+            act.wait_for_stop()
+        over = False
+        while not over:
+            stopping = act.stopping  # asked before the claims: an empty one after it is the last
+            came = [i for task in self.tasks for i in self._claim(act, task)]
+            over = (stopping and not came) or act.refusals > MOST_REFUSALS
+
+    def _claim(self, act: Act, task: str) -> list[object]:
+        ids = act.claim(task, self.fields, self.batch)
+        if self.reads:
+            for sample_id in ids:
+                act.get([sample_id], self.reads)
+        return ids
+
+
+@dataclass(frozen=True)
+class Churner:
+    """Puts rows whose ids others put and clear too, so that slots are freed and taken.
+
+    Each put brings ``puts`` of the shared ids, known or not by then, and ``keeps`` rows of its own
+    that nobody clears, which it reads in the end. Then it clears ``clears`` of the shared ids.
+    """
+
+    seconds: float
+    ids: tuple[str, ...]
+    fields: tuple[str, ...] = ("x",)
+    puts: int = 12
+    keeps: int = 4
+    clears: int = 0
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Put and clear until the time is over."""
+        kept: list[str] = []
+        for turn in act.turns(self.seconds, MOST_ROUNDS):
+            new = [f"{act.who}_{turn}_{n}" for n in range(self.keeps)]
+            # prepared before the clear, so that the slots it frees are taken at once
+            put = act.prepared([*act.rng.sample(self.ids, self.puts), *new], self.fields)
+            if self.clears and turn:
+                act.clear(act.rng.sample(self.ids, self.clears))
+            act.put(put)
+            kept += new
+        for start in range(0, len(kept), READ_AT_ONCE):
+            act.get(kept[start : start + READ_AT_ONCE], self.fields)
+
+
+@dataclass(frozen=True)
+class Clearer:
+    """Clears some of the rows at random, known or not."""
+
+    ids: tuple[str, ...]
+    at_once: int = 8
+    leads: bool = field(default=False, init=False)
+
+    def play(self, act: Act) -> None:
+        """Clear until stopped."""
+        while not act.stopping:
+            act.clear(act.rng.sample(self.ids, self.at_once))
+
+
+@dataclass(frozen=True)
+class Overwriter:
+    """Makes all rows, then overwrites them again and again; ``ragged`` with other widths."""
+
+    seconds: float
+    ids: tuple[str, ...]
+    fields: tuple[str, ...] = ("x",)
+    ragged: bool = False
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Put until the time is over."""
+        for _ in act.turns(self.seconds, MOST_ROUNDS):
+            act.put(act.prepared(self.ids, self.fields, ragged=self.ragged, dtypes=self.dtypes))
+            if self.dtypes:
+                act.get(self.ids, self.fields, dtypes=self.dtypes)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads ``at_once`` of the rows at random, all of the fields."""
+
+    ids: tuple[str, ...]
+    fields: tuple[str, ...] = ("x",)
+    at_once: int = 1
+    leads: bool = field(default=False, init=False)
+
+    def play(self, act: Act) -> None:
+        """Read until stopped."""
+        while not act.stopping:
+            act.get(act.rng.sample(self.ids, self.at_once), self.fields)
+
+
+@dataclass(frozen=True)
+class Stamper:
+    """Puts tags alone on one row after another, each time under another key of its own."""
+
+    seconds: float
+    ids: tuple[str, ...]
+    prefix: str
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Stamp until the time is over."""
+        for turn in act.turns(self.seconds, MOST_ROUNDS):
+            act.put(
+                act.prepared([self.ids[turn % len(self.ids)]], (), [{f"{self.prefix}{turn}": turn}])
+            )
+
+
+@dataclass(frozen=True)
+class Registrar:
+    """Registers the partition again and again."""
+
+    seconds: float
+    fields: tuple[str, ...]
+    tasks: tuple[str, ...]
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Register until the time is over."""
+        for _ in act.turns(self.seconds, MOST_ROUNDS):
+            act.register(self.fields, self.tasks)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Asks for the status of its tasks in turn, a last time when all others are over."""
+
+    tasks: tuple[str, ...] = ("train",)
+    leads: bool = field(default=False, init=False)
+
+    def play(self, act: Act) -> None:
+        """Ask until stopped."""
+        over = False
+        while not over:
+            over = act.stopping
+            for task in self.tasks:
+                act.status(task)

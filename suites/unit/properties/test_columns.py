@@ -1,0 +1,129 @@
+"""PUT: any column comes back bit for bit, whatever its dtype, shape, layout and memory."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rlconform.certify.examples import for_all
+from rlconform.certify.expect import (
+    expect_column,
+    expect_equal,
+    expect_rows_but_first,
+    overwrite_first,
+)
+from rlconform.certify.marks import requirement
+from rlconform.certify.partition import Partition
+from rlconform.certify.strategies import Batch, Write, batches, overwrites
+from rlconform.certify.strategies_columns import (
+    COMPLEX_DTYPES,
+    FP8_DTYPES,
+    WIDE_UNSIGNED_DTYPES,
+    columns,
+    dense_columns,
+    jagged_columns,
+    row_shapes,
+    unusual_columns,
+)
+
+IDS = ["r0", "r1", "r2"]
+
+
+def comes_back(part: Partition, batch: Batch) -> None:
+    part.put(batch.ids, **batch.values)
+    part.expect_rows(batch.ids, **batch.rows)
+
+
+@requirement("PUT-01")
+@for_all(batch=batches())
+def test_any_columns_come_back_from_one_put(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+FP8_COLUMNS = partial(dense_columns, dtypes=FP8_DTYPES)
+COMPLEX_COLUMNS = partial(dense_columns, dtypes=COMPLEX_DTYPES)
+WIDE_UNSIGNED_COLUMNS = partial(dense_columns, dtypes=WIDE_UNSIGNED_DTYPES)
+
+
+@requirement("PUT-02", capability="dtype_fp8")
+@for_all(batch=batches(FP8_COLUMNS))
+def test_any_fp8_values_come_back(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("PUT-02", capability="dtype_complex")
+@for_all(batch=batches(COMPLEX_COLUMNS))
+def test_any_complex_values_come_back(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+FLAT_OR_ONE_WIDE = partial(dense_columns, shapes=row_shapes(max_dims=1, min_side=1, max_side=1))
+
+
+@requirement("PUT-03")
+@for_all(batch=batches(FLAT_OR_ONE_WIDE))
+def test_one_dimension_stays_apart_from_columns_of_ones(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("PUT-04")
+@for_all(batch=batches(dense_columns))
+def test_dense_columns_of_any_shape_come_back(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("PUT-05")
+@for_all(batch=batches(partial(jagged_columns, min_length=1)))
+def test_jagged_columns_of_any_lengths_come_back(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("PUT-06")
+@for_all(batch=batches(partial(jagged_columns, max_length=2)))
+def test_zero_length_rows_come_back_from_any_place(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("PUT-07")
+@for_all(batch=batches(partial(jagged_columns, trailing=row_shapes(1, 2, min_side=1))))
+def test_jagged_columns_with_trailing_dimensions_come_back(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("PUT-08")
+@for_all(batch=batches(unusual_columns))
+def test_columns_laid_out_unusually_come_back_plain(part: Partition, batch: Batch) -> None:
+    part.put(batch.ids, **batch.values)
+    result = part.get(batch.ids, *batch.columns)
+    for name, rows in batch.rows.items():
+        expect_column(result, name, rows)
+        grad = bool(result.get(name).requires_grad)
+        expect_equal(grad, False, f"requires_grad of {name!r} as it was read")
+    for name, rows in batch.rows.items():
+        overwrite_first(result, name)
+        expect_rows_but_first(result, name, rows)
+
+
+@requirement("PUT-13")
+@for_all(writes=overwrites(IDS))
+def test_the_newest_of_any_values_is_read(part: Partition, writes: list[Write]) -> None:
+    newest = {}
+    for write in writes:
+        part.put(list(write.rows), x=write.value)
+        newest |= write.rows
+        part.expect_rows(IDS, x=[newest[i] for i in IDS])
+
+
+@requirement("PUT-24")
+@for_all(batch=batches(WIDE_UNSIGNED_COLUMNS))
+def test_any_wide_unsigned_values_come_back(part: Partition, batch: Batch) -> None:
+    comes_back(part, batch)
+
+
+@requirement("GET-03")
+@for_all(batch=batches(columns, min_columns=2))
+def test_each_field_is_read_alone(part: Partition, batch: Batch) -> None:
+    part.put(batch.ids, **batch.values)
+    for name, rows in batch.rows.items():
+        result = part.get(batch.ids, name)
+        expect_equal(sorted(map(str, result.keys())), [name], "fields of the result")
+        expect_column(result, name, rows)

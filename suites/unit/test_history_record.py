@@ -1,0 +1,224 @@
+"""Roles at work: what they write down, of right planes, and of ones that raise or hang."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.certify.expect import ContractViolation
+from rlconform.certify.history.act import Act
+from rlconform.certify.history.calls import hung
+from rlconform.certify.history.crowd import Stage
+from rlconform.certify.history.events import Event, from_jsonl, to_jsonl
+from rlconform.certify.history.explain import judge
+from rlconform.certify.history.performer import Performer
+from rlconform.certify.history.roles import Claimer, Maker, Producer, Reader, Role
+from rlconform.certify.history.rows import batch, row, value_of, values_of
+from rlconform.certify.history.scripts import RACES, race_script
+from rlconform.certify.history.timeline import History
+from rlconform.contract import Timeouts
+
+QUICK = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=20)
+
+
+def stage_on(client: Any, heard: Any = lambda _: None) -> Stage:
+    client.register_partition("p", ["x"], 8, ["train"])
+    return Stage(lambda n: [Performer(client) for _ in range(n)], "p", QUICK, "0", heard)
+
+
+# -- events --------------------------------------------------------------------------------------
+
+
+def test_a_history_comes_back_from_its_lines() -> None:
+    events = [
+        Event(who="a", op="put", start=1.0, end=2.0, ids=("r",), version=3, tags=({"w": 1},)),
+        Event(who="b", op="claim", start=1.5, task="train", asked=4, fields=("x",)),
+        Event(who="b", op="claim", start=1.5, end=2.5, ids=(None, "r"), tags=({}, {"w": 1})),
+        Event(who="c", op="get", start=2.0, end=3.0, ids=("r",), values=({"x": 3, "y": "odd"},)),
+        Event(who="d", op="status", start=2.0, end=3.0, task="train", answer=False),
+        Event(who="e", op="clear", start=2.0, end=3.0, ids=("r",), error="KeyError: r"),
+    ]
+    assert from_jsonl(to_jsonl(events)) == events
+    assert to_jsonl(events[1:2]).count("\n") == 1
+
+
+def test_a_call_without_an_end_or_with_an_error_is_never_sure() -> None:
+    calls = [
+        Event(who="a", op="put", start=1.0, end=2.0),
+        Event(who="a", op="put", start=1.0, end=2.0, error="KeyError"),
+        Event(who="a", op="put", start=1.0),
+    ]
+    assert [call.until for call in calls] == [2.0, float("inf"), float("inf")]
+    assert [call.latest for call in calls] == [2.0, 2.0, float("inf")]
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.bfloat16, torch.float64])
+def test_a_row_is_known_by_its_version_in_any_dtype(dtype: torch.dtype) -> None:
+    for version in range(7):
+        came = row("p", "r", "x", version, ragged=True).view(dtype)
+        assert value_of(came, "p", "r", "x", dtype) == version
+
+
+def test_what_is_not_the_row_asked_for_says_what_it_is() -> None:
+    first, second = row("p", "r", "x", 1), row("p", "r", "x", 2)
+    half = len(first) // 2
+    cases = {
+        "row of 's'": row("p", "s", "x", 1),
+        "field 'y'": row("p", "r", "y", 1),
+        "of partition 'q'": row("q", "r", "x", 1),
+        "made of parts": torch.cat([first[:half], second[half:]]),
+        "bytes that no put wrote": torch.zeros(16, dtype=torch.uint8),
+        "torch.int64": first.view(torch.int64),
+    }
+    for said, came in cases.items():
+        assert said in str(value_of(came, "p", "r", "x", torch.uint8))
+    assert "made of parts" in str(value_of(first[:-1], "p", "r", "x", torch.uint8))
+
+
+def test_rows_that_are_missing_from_a_read_are_told() -> None:
+    came = batch("p", ["r"], ["x"], 1)
+    assert values_of(came, "p", ["r", "s"], ["x"]) == (
+        {"x": 1},
+        {"x": "no row: 1 came for 2 ids"},
+    )
+    with pytest.raises(ContractViolation):
+        values_of(came, "p", ["r"], ["y"])
+
+
+# -- playing -------------------------------------------------------------------------------------
+
+
+def test_a_play_is_written_down_whole() -> None:
+    heard: list[Event] = []
+    stage = stage_on(MemoryClient(), heard.extend)
+    stage.play(Maker(("a", "b")))
+    history = stage.play(Claimer(reads=("x",)), Reader(("a", "ghost")))
+    assert sorted(heard, key=lambda event: event.start) == history.events
+    by_op = {op: history.of(op) for op in ("put", "claim", "get")}
+    (made,) = by_op["put"]
+    assert (made.who, made.ids, made.fields, made.version) == ("maker0", ("a", "b"), ("x",), 1)
+    assert {i for claim in by_op["claim"] for i in claim.ids} == {"a", "b"}
+    values = [read.values for read in by_op["get"] if read.ok]
+    assert values == [({"x": 1},)] * len(values)
+    assert {e.error.partition(":")[0] for e in by_op["get"] if e.error} == {"UnknownSample"}
+    assert all(event.end is not None and event.start <= event.end for event in history.events)
+
+
+def test_the_same_seed_plays_the_same_part() -> None:
+    def asked(seed: str) -> list[Any]:
+        act = Act(MemoryClient(), "p", "a", 0, seed)
+        return [act.rng.random() for _ in range(3)]
+
+    assert asked("1") == asked("1") != asked("2")
+
+
+class HangingClaim(MemoryClient):
+    """Its second claim waits for an event that comes when the test is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.claims = 0
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        self.claims += 1
+        if self.claims == 2:
+            self.release.wait()
+        return super().claim_meta(*args, **kwargs)
+
+
+def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
+    client = HangingClaim()
+    history = stage_on(client).play(Producer(0.1), Claimer())
+    client.release.set()
+    endless = [event for event in history.events if event.end is None]
+    assert [(event.op, event.who) for event in endless] == [("claim", "claimer1")]
+    assert len(history.of("put")) > 1
+    with pytest.raises(ContractViolation, match="hung: claimer1's claim did not come back"):
+        judge(history, "claims", hung)
+
+
+class RaisingPut(MemoryClient):
+    """Puts nothing."""
+
+    def put_samples(self, *_: Any, **__: Any) -> Any:
+        raise ConnectionError("gone")
+
+
+def test_what_a_plane_raises_is_data_and_ends_a_role() -> None:
+    history = stage_on(RaisingPut()).play(Producer(60.0))
+    assert {event.error for event in history.events} == {"ConnectionError: gone"}
+    assert len(history.events) < 50
+
+
+class AnswersNone(MemoryClient):
+    """Claims nothing, in the wrong way."""
+
+    def claim_meta(self, *_: Any, **__: Any) -> Any:
+        return None
+
+
+def test_an_answer_of_the_wrong_kind_is_data() -> None:
+    history = stage_on(AnswersNone()).play(Claimer())
+    assert "AttributeError" in history.events[0].error
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Not a role that plays."""
+
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        raise ZeroDivisionError(act.who)
+
+
+def test_a_broken_role_is_our_fault() -> None:
+    role: Role = Broken()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: broken0"):
+        stage_on(MemoryClient()).play(role)
+
+
+class EndlessRows(MemoryClient):
+    """A claim always finds another row."""
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        meta = super().claim_meta(*args, **kwargs)
+        meta.sample_ids.append("one more")
+        return meta
+
+
+def test_claims_without_an_end_are_told() -> None:
+    client = EndlessRows()
+    client.register_partition("p", ["x"], 8, ["train"])
+    short = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=1)
+    stage = Stage(lambda _: [Performer(client)], "p", short, "0", lambda _: None)
+    with pytest.raises(ContractViolation, match="claimed to their end"):
+        stage.play(Claimer())
+
+
+# -- scripts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_a_races_script_runs_on_a_right_plane_and_prints_nothing(
+    race: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = race_script("CLAIM-02", race, 'said """so"""', "memory")
+    compiled = compile(script.replace("+ 10\n", "+ 0.3\n"), race, "exec")
+    exec(compiled, {"__name__": "script"})
+    assert capsys.readouterr().out == ""
+
+
+def test_a_history_is_indexed_once() -> None:
+    history = History([])
+    assert history.puts is history.puts
+    assert history.of("put") == []
