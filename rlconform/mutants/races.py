@@ -7,6 +7,7 @@ one process after another, they are right.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,10 +18,12 @@ from tensordict import TensorDict
 
 from rlconform.backends.ray_store import TARGET as RIGHT
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import DataPlaneClient
+from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.mutants import Mutant
 
 _STARTING = threading.Lock()
+#: How long a client relies on a status, s.
+REMEMBERED_S = 0.03
 
 
 class RacyClient(RayStoreClient):
@@ -78,6 +81,38 @@ class RegistersByPlaceholder(RayStoreClient):
                 return
             self.clear_samples(["__schema__"], partition_id)
             register()
+
+
+class RemembersStatus(RayStoreClient):
+    """Remembers the last status for a while, until its own process puts, claims or clears."""
+
+    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
+        super().__init__(cfg, bootstrap)
+        self._known: dict[tuple[str, ...], tuple[float, bool]] = {}
+
+    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
+        """The answer, or that of a moment ago."""
+        key = (str(partition_id), *map(str, task_names or ()))
+        asked, answer = self._known.get(key, (0.0, False))
+        if time.monotonic() - asked > REMEMBERED_S:
+            answer = super().check_consumption_status(partition_id, task_names)
+            self._known[key] = (time.monotonic(), answer)
+        return answer
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Put, and forget the status."""
+        self._known.clear()
+        return super().put_samples(*args, **kwargs)
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, and forget the status."""
+        self._known.clear()
+        return super().claim_meta(*args, **kwargs)
+
+    def clear_samples(self, *args: Any, **kwargs: Any) -> None:
+        """Clear, and forget the status."""
+        self._known.clear()
+        super().clear_samples(*args, **kwargs)
 
 
 def _mutant(
@@ -163,6 +198,20 @@ ACKNOWLEDGED_EARLY = _store(
 
 #: A store of one object for each row and field showed a put column by column (MC-09).
 COLUMN_BY_COLUMN = _store("column_by_column", "ColumnByColumn", ("PUT-22",), "torn")
+
+#: A store refused to overwrite a row while a reader held it (MC-09).
+BUSY_WHILE_READ = _store(
+    "busy_while_read",
+    "BusyWhileRead",
+    ("PUT-13",),
+    "refused",
+    may_fail=("CLEAR-07", "CLAIM-10", "PUT-22", "LIFE-05"),
+)
+
+#: Each process relied on what it had been told of the barrier a moment before.
+REMEMBERS_STATUS = _mutant(
+    "remembers_status", RemembersStatus, ("STAT-02",), "non-monotonic", may_fail=("STAT-01",)
+)
 
 #: A dict of fields grew while a claim walked over it: the controller's thread was dead (NR-16).
 SCHEMA_GROWS_WHILE_READ = _store(

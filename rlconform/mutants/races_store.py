@@ -50,6 +50,30 @@ class ColumnByColumn(Controller):
         return []
 
 
+class BusyWhileRead(Controller):
+    """Refuses to overwrite a row that somebody is reading."""
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._readers: Counter[tuple[str, str]] = Counter()
+
+    async def locate(
+        self, partition_id: str, sample_ids: list[str], names: list[str]
+    ) -> list[Location]:
+        rows = [(partition_id, sample_id) for sample_id in sample_ids]
+        self._readers.update(rows)
+        found: list[Location] = await super().locate(partition_id, sample_ids, names)
+        await asyncio.sleep(GAP_S)
+        self._readers.subtract(rows)
+        return found
+
+    @answers
+    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+        if any(self._readers[put.partition_id, sample_id] for sample_id in put.sample_ids):
+            raise DataPlaneError("replica busy: somebody reads the row")
+        return await super().commit(put, parcel, reference)
+
+
 class AcknowledgedEarly(Controller):
     """Answers a put that comes while another one is being stored before its rows are visible."""
 
