@@ -1,9 +1,9 @@
 """What sits on any client of a plane.
 
-    columns    kv_first_write, read_columns, write_columns: a step's batch in, out, and back in
-    sharding   shard_meta_for_dp: which rank gets which rows, and its micro-batches
-    worker     DataPlaneWorkerMixin: a policy worker's shard in, one result column out
-    metrics    MetricsClient: a client that measures another
+columns    kv_first_write, read_columns, write_columns: a step's batch in, out, and back in
+sharding   shard_meta_for_dp: which rank gets which rows, and its micro-batches
+worker     DataPlaneWorkerMixin: a policy worker's shard in, one result column out
+metrics    MetricsClient: a client that measures another
 """
 
 from rlconform.plane.broadcast import (
