@@ -35,7 +35,7 @@ from rlconform.contract import Timeouts
 EXAMPLES = 25
 
 #: Seconds of the plane's own calls after which no further example begins: a slow plane gets fewer.
-PLANE_S = 1.0
+PLANE_S = 0.8
 #: Seconds in which all examples end, and in which a failing one is made smaller, on however slow a
 #: machine. Two thirds of the check's own timeout are the most that both may take.
 SEARCH_S = 10.0

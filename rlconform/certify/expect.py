@@ -139,8 +139,8 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def show_row(row: torch.Tensor) -> str:
     """A row for people: decoded where it describes itself, else its first values."""
-    if row.numel() and not row.is_complex():  # PUT-13's rows spell it in other dtypes too
-        text = row.detach().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+    if row.numel():
+        text = as_bytes(row).numpy().tobytes()  # rows spell it in other dtypes too
         if text.startswith(b"row:"):
             return text.decode("utf-8", "replace").rstrip("\x00.")
     return shorten(str(row.reshape(-1)[:8].tolist()))

@@ -27,7 +27,7 @@ REMEMBERED_S = 0.03
 
 
 class RacyClient(RayStoreClient):
-    """A client of a plane whose controller is ``controller``, a class of ``races_store``."""
+    """A client of a plane whose controller is a class of ``races_store`` or ``races_slots``."""
 
     def __init__(self, controller: str, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
         with _started_as(controller):
@@ -38,12 +38,13 @@ class RacyClient(RayStoreClient):
 def _started_as(controller: str) -> Iterator[None]:
     """Planes are started with this controller, in this block."""
     from rlconform.backends.ray_store import session  # noqa: PLC0415 - it imports Ray
-    from rlconform.mutants import races_store  # noqa: PLC0415
+    from rlconform.mutants import races_slots, races_store  # noqa: PLC0415
 
     with _STARTING:
         name = "Controller"
         right = getattr(session, name)
-        setattr(session, name, getattr(races_store, controller))
+        room = races_slots if hasattr(races_slots, controller) else races_store
+        setattr(session, name, getattr(room, controller))
         try:
             yield
         finally:

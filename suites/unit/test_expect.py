@@ -390,3 +390,13 @@ def test_a_call_that_hangs_is_no_rejection() -> None:
 def test_an_interrupt_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
         expect_rejection(raising(KeyboardInterrupt()), "a wrong call")
+
+
+def test_a_row_of_one_value_out_of_a_stride_can_be_shown() -> None:
+    assert show_row(torch.arange(4.0)[::2][1:]) == "[2.0]"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bfloat16])
+def test_a_row_that_spells_itself_in_another_dtype_is_read(dtype: torch.dtype) -> None:
+    row = payload_row("p", "a", "x", 3, width=64).view(dtype)
+    assert show_row(row) == "row:p|a|x|v3"

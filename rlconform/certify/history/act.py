@@ -70,6 +70,14 @@ class Act:
         """Whether the role is to come to its end."""
         return self._stop.is_set()
 
+    def until_stopped(self, most: int) -> Iterator[int]:
+        """Numbers of turns until the leading roles are over; no more of them than ``most``."""
+        for turn in range(most):
+            if self.stopping:
+                return
+            yield turn
+        self.wait_for_stop()
+
     def wait_for_stop(self) -> None:
         """Wait until the leading roles are over."""
         self._stop.wait()

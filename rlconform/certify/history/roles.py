@@ -17,6 +17,8 @@ from rlconform.certify.history.act import MOST_REFUSALS, Act
 
 #: Rounds after which a leading role ends on a plane that is too fast for its seconds.
 MOST_ROUNDS = 1500
+#: Calls after which one that goes on until stopped waits for that, on a plane that is too fast.
+MOST_LOOKS = 6000
 #: Rows of one read, where many are read.
 READ_AT_ONCE = 16
 
@@ -145,7 +147,7 @@ class Clearer:
 
     def play(self, act: Act) -> None:
         """Clear until stopped."""
-        while not act.stopping:
+        for _ in act.until_stopped(MOST_LOOKS):
             act.clear(act.rng.sample(self.ids, self.at_once))
 
 
@@ -179,7 +181,7 @@ class Reader:
 
     def play(self, act: Act) -> None:
         """Read until stopped."""
-        while not act.stopping:
+        for _ in act.until_stopped(MOST_LOOKS):
             act.get(act.rng.sample(self.ids, self.at_once), self.fields)
 
 
@@ -224,8 +226,10 @@ class Asker:
 
     def play(self, act: Act) -> None:
         """Ask until stopped."""
-        over = False
-        while not over:
-            over = act.stopping
-            for task in self.tasks:
-                act.status(task)
+        for _ in act.until_stopped(MOST_LOOKS):
+            self._ask(act)
+        self._ask(act)
+
+    def _ask(self, act: Act) -> None:
+        for task in self.tasks:
+            act.status(task)

@@ -1,0 +1,100 @@
+"""Controllers of ``ray_store`` that keep rows in numbered slots, and use the slots again.
+
+A call looks up slots by ids, and comes back for the rows in the slots. In between a slot may have
+been freed and taken.
+"""
+
+# ruff: noqa: D102 - a method does what the right one does, but for what its class says
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import defaultdict
+from typing import Any
+
+from rlconform.backends.columns.parcel import Parcel
+from rlconform.backends.ray_store.controller import Controller, Location, Put
+from rlconform.mutants.races_store import GAP_S
+
+
+class Slotted(Controller):
+    """Gives each row a slot by number, the one freed last first. By itself it is right."""
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._owner_of: dict[tuple[str, int], str] = {}
+        self._free: dict[str, list[int]] = defaultdict(list)
+        self._fresh = itertools.count()
+
+    def _slots(self, partition_id: str, sample_ids: list[str], make: bool) -> list[int | None]:
+        slots: list[int | None] = []
+        for sample_id in sample_ids:
+            slot = self._slot_of.get((partition_id, sample_id))
+            if slot is None and make:
+                free = self._free[partition_id]
+                slot = free.pop() if free else next(self._fresh)
+                self._slot_of[partition_id, sample_id] = slot
+                self._owner_of[partition_id, slot] = sample_id
+            slots.append(slot)
+        return slots
+
+    def _owners(
+        self, partition_id: str, slots: list[int | None], sample_ids: list[str]
+    ) -> list[str]:
+        """Whose the slots are by now; the ids themselves where a slot is nobody's."""
+        return [
+            sample_id if slot is None else self._owner_of.get((partition_id, slot), sample_id)
+            for slot, sample_id in zip(slots, sample_ids, strict=True)
+        ]
+
+    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+        self._slots(put.partition_id, put.sample_ids, make=True)
+        return await super().commit(put, parcel, reference)
+
+    async def clear(self, partition_id: str, sample_ids: list[str] | None, writer: str) -> Any:
+        named = sample_ids
+        if named is None:
+            partition = self._index._partitions.get(partition_id)
+            named = partition.rows_of(writer) if partition else []
+        done = await super().clear(partition_id, sample_ids, writer)
+        for sample_id in named:
+            slot = self._slot_of.pop((partition_id, sample_id), None)
+            if slot is not None:
+                del self._owner_of[partition_id, slot]
+                self._free[partition_id].append(slot)
+        return done
+
+
+class ReadsTheSlot(Slotted):
+    """Looks up the slots of the rows asked for, and reads the slots in a second step."""
+
+    async def locate(
+        self, partition_id: str, sample_ids: list[str], names: list[str]
+    ) -> list[Location]:
+        slots = self._slots(partition_id, sample_ids, make=False)
+        await asyncio.sleep(_some_gap())
+        owners = self._owners(partition_id, slots, sample_ids)
+        found: list[Location] = await super().locate(partition_id, owners, names)
+        return found
+
+
+class WritesTheSlot(Slotted):
+    """Looks up the slots of the rows to put, and writes to the slots in a second step."""
+
+    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+        slots = self._slots(put.partition_id, put.sample_ids, make=True)
+        await asyncio.sleep(_some_gap())
+        owners = self._owners(put.partition_id, slots, put.sample_ids)
+        if len(set(owners)) < len(owners):
+            owners = put.sample_ids
+        return await super().commit(
+            Put(put.partition_id, owners, put.tags, put.writer), parcel, reference
+        )
+
+
+def _some_gap() -> float:
+    """A gap for data, which now comes sooner and now later than that of another call."""
+    return 3 * GAP_S * random.random()
