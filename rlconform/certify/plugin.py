@@ -158,6 +158,7 @@ class Checks:
         """Close the plane."""
         closing = 0.0
         if self._session is not None:
+            self.events.send("closing")
             self._session.close()
             closing = self._newly_starting()
         self.events.send("bye", seconds=closing)

@@ -214,6 +214,8 @@ class Runner:
                 return 2 * timeouts.operation
             case "target":
                 return timeouts.start + timeouts.operation  # opening, then a first round trip
+            case "closing":
+                return timeouts.start + timeouts.operation
             case "end":
                 return OWN_PATIENCE + 2 * timeouts.operation
             case _:

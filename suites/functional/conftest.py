@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
     """``certify(*arguments)``: run it beside the example planes; nothing may be left running."""
 
     def run(*arguments: str, timeout_s: float = 900) -> Certification:
-        mark = tmp_path.name
+        mark = uuid.uuid4().hex
         out = tmp_path / "report"
         done = subprocess.run(
             [sys.executable, "-m", "rlconform", "certify", *arguments, "--out", str(out)],

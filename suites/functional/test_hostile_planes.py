@@ -44,7 +44,7 @@ def test_stacks_show_where_a_call_hangs(certify: Callable[..., Any]) -> None:
 
 def test_a_plane_that_does_not_close_is_ended(certify: Callable[..., Any]) -> None:
     done = certify("hostile:unwilling_to_close", "-k", "test_get")
-    assert done.outcomes()["GET-04"] == "PASS"
+    assert done.outcomes()["GET-09"] == "PASS"
 
 
 def test_a_plane_that_answers_nothing_fails_without_a_suite_error(

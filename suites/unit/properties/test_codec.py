@@ -8,6 +8,7 @@ from rlconform.certify.examples import for_all
 from rlconform.certify.expect import ContractViolation, row_difference
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition
+from rlconform.certify.steps import through
 from rlconform.certify.strategies_padded import Padded, padded_batches
 from rlconform.plane.columns import kv_first_write, read_columns
 
@@ -15,11 +16,12 @@ from rlconform.plane.columns import kv_first_write, read_columns
 @requirement("WIRE-01")
 @for_all(batch=padded_batches())
 def test_any_padded_batch_comes_back_padded(part: Partition, batch: Padded) -> None:
+    client = through(part)
     meta = kv_first_write(
-        part.client, batch.columns, batch.ids, part.id, token_fields=batch.token_fields
+        client, batch.columns, batch.ids, part.id, token_fields=batch.token_fields
     )
     came = read_columns(
-        part.client,
+        client,
         meta,
         list(batch.columns),
         pad_value_dict=batch.pad_values,
@@ -32,4 +34,3 @@ def test_any_padded_batch_comes_back_padded(part: Partition, batch: Padded) -> N
             raise ContractViolation(f"{name!r} as a dense tensor", f"a {type(got).__name__}")
         if difference := row_difference(got, want):
             raise ContractViolation(f"{name!r} {difference[0]}", difference[1])
-    part.clear(batch.ids)  # the codec put them, so that the partition doesn't know of them
