@@ -26,7 +26,7 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.certify.checked import RECORDING, CleanUpFailed, check_id
-from rlconform.certify.examples_process import Entropy, elsewhere
+from rlconform.certify.examples_process import elsewhere, fresh_entropy
 from rlconform.certify.partition import Partition
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
 from rlconform.contract import Timeouts
@@ -115,7 +115,6 @@ class Explorer:
         self.failure: Failure | None = None
         self.cut_short = False  # time was up before all examples had been seen, and none failed
         self._client = client
-        self._entropy = Entropy()
         self._seed = seed
         self._stream = stream
         self._begun = 0
@@ -132,6 +131,7 @@ class Explorer:
             raise OutOfTime
         self._tidy()
         self._client.recording.restart()
+        fresh_entropy()
         self._begun += 1
 
     def check_time(self) -> None:
@@ -150,8 +150,7 @@ class Explorer:
     def watching(self) -> Iterator[None]:
         """Remember what the plane does wrong inside; an error that is not its own is ours."""
         try:
-            with self._entropy.own():
-                yield
+            yield
         except Exception as error:
             if self.is_planes(error):
                 if self.failure is None:

@@ -6,37 +6,19 @@ import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from hypothesis.configuration import set_hypothesis_home_dir
 
 
-class Entropy:
-    """The state of the process's random generators, as the plane has it.
+def fresh_entropy() -> None:
+    """Start the process's random generators anew, as they are in a process that just began.
 
-    Hypothesis starts them anew for each example; a plane that names its keys by them, as it may,
-    would give two rows the same one.
+    Hypothesis starts them from the same number for each example, and puts them back after it; a
+    plane that names its keys by them, as it may, would give rows of two examples the same one.
     """
-
-    def __init__(self) -> None:
-        self._state = random.getstate(), np.random.get_state()
-
-    @contextmanager
-    def own(self) -> Iterator[None]:
-        """Let the generators go on from where they were at the end of the last time."""
-        around = random.getstate(), np.random.get_state()
-        self._set(self._state)
-        try:
-            yield
-        finally:
-            self._state = random.getstate(), np.random.get_state()
-            self._set(around)
-
-    @staticmethod
-    def _set(state: tuple[Any, Any]) -> None:
-        random.setstate(state[0])
-        np.random.set_state(state[1])
+    random.seed()
+    np.random.seed()
 
 
 @contextmanager

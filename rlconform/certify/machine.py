@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from rlconform.certify.examples import SETTINGS, Explorer
 from rlconform.certify.machine_history import FIELDS, IDS, History, Tally
-from rlconform.certify.machine_plays import Call, Play
+from rlconform.certify.machine_plays import PLAYS, Call, Play
 from rlconform.certify.partition import TASKS
 
 HISTORIES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
@@ -69,7 +69,9 @@ TASK = st.sampled_from(TASKS)
 SOME_TASKS = st.sampled_from(some_of(TASKS))
 TAG_KEY = st.sampled_from(["m", "n"])
 WIDTH = st.sampled_from([0, 40, 50])
-PARTITION = st.runner().flatmap(lambda m: st.sampled_from(m.history.play.partitions))
+#: One of the play's partitions; the strategies are made once, as that takes longer than a draw.
+PARTITIONS = {play.partitions: st.sampled_from(play.partitions) for play in PLAYS.values()}
+PARTITION = st.runner().flatmap(lambda machine: PARTITIONS[machine.history.play.partitions])
 #: How a claim is made: its ``dp_rank``, and whether it blocks.
 HOW = st.sampled_from([(None, False), (0, False), (1, False), (None, True)])
 

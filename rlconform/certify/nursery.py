@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import signal
@@ -23,10 +24,15 @@ import pytest
 
 from rlconform.certify import plugin
 
+#: What the checks import that takes long, hypothesis above all.
+NEEDED_BY_CHECKS = ("rlconform.certify.collector", "rlconform.certify.machine")
+
 
 def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each ended."""
     events = plugin.Events(events_fd)
+    for name in NEEDED_BY_CHECKS:
+        importlib.import_module(name)
     gc.freeze()  # no test process then walks through (and copies) what was imported here
     for line in sys.stdin:
         job = json.loads(line)

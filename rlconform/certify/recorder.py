@@ -37,6 +37,7 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outcome: str = "did not return"
+    text: str = ""
     started: float = field(default_factory=time.monotonic)
 
     def describe(self) -> str:
@@ -81,20 +82,20 @@ class Recording:
         """
         if self._over and threading.current_thread() is not threading.main_thread():
             raise CheckIsOver(f"{step.method}, called by {threading.current_thread().name}")
+        text = step.describe()
         with self._lock:
             number = self._count
             self._count += 1
+            beside = tuple(other.text for other in self._in_flight.values())
             self._in_flight[number] = step
-            if number - self._base >= MAX_CALLS:
-                return number
-            names = {key: name for key, (name, _) in self._results.items()}
-            call = Call(
-                step.who,
-                step.describe(),
-                call_source(number, step.who, step.method, step.args, step.kwargs, names),
-            )
-            self.calls.append(call)
-            self.outcomes.append(step.outcome)
+            step.text, source = text, ""
+            if number - self._base < MAX_CALLS:
+                names = {key: name for key, (name, _) in self._results.items()}
+                source = call_source(number, step.who, step.method, step.args, step.kwargs, names)
+            call = Call(step.who, text, source, beside)
+            if source:
+                self.calls.append(call)
+                self.outcomes.append(step.outcome)
         if self._listener is not None:
             self._listener(call)
         return number
@@ -151,7 +152,7 @@ class Recording:
         with self._lock:
             for step in self._in_flight.values():
                 if now - step.started > allowed(step):
-                    return f"{step.describe()} did not return within {allowed(step):g} s"
+                    return f"{step.text} did not return within {allowed(step):g} s"
         return ""
 
     def lines(self) -> list[str]:

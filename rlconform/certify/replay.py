@@ -19,12 +19,18 @@ class Call:
     Attributes:
         who: Which client made it: ``client`` is the owner's, any other ran in another process.
         text: The call for people, long values shortened.
-        source: The call as a line of Python.
+        source: The call as a line of Python; empty for calls beyond the first ``MAX_CALLS``.
+        beside: Calls of other threads that were on their way when it was made, as text.
     """
 
     who: str
     text: str
     source: str
+    beside: tuple[str, ...] = ()
+
+    def told(self) -> str:
+        """The call and those beside it, for people."""
+        return f"{self.text}{', beside ' * bool(self.beside)}{' and '.join(self.beside)}"
 
 
 _HEADER = '''"""{id}: {sentence}

@@ -23,6 +23,9 @@ from rlconform.contract import DataPlaneError, Level, Timeouts
 #: Seconds for what the plane has no part in: starting Python, collecting the checks.
 OWN_PATIENCE = 120.0
 
+#: Results with which a child ended soon.
+FEW = 3
+
 #: Events after which a child ends by itself.
 LAST_WORDS = frozenset({"bye", "sick", "spent"})
 
@@ -108,9 +111,11 @@ class Runner:
         self._workspace = Workspace()
         self._nursery = Nursery(self._workspace)
         self._in_flight = ""  # id of the check that has begun and not ended
-        self._calls: list[Call] = []  # the client calls that it made
+        self._calls: list[Call] = []  # the client calls that it made, as many as are told in full
+        self._last_call: Call | None = None
         self._check_began = self._check_deadline = 0.0
         self._look_after_health = True
+        self._brought = 0  # results of the last child
         self.run = Run()
 
     def certify(self) -> Run:
@@ -125,7 +130,8 @@ class Runner:
             while not self.run.plan or self.run.pending:
                 before = len(self.run.results)
                 self._one_child()
-                fruitless = fruitless + 1 if len(self.run.results) == before else 0
+                self._brought = len(self.run.results) - before
+                fruitless = 0 if self._brought else fruitless + 1
                 if fruitless == 2:
                     self.run.notes.append("stopped: two test processes in a row brought no result")
                     break
@@ -191,10 +197,14 @@ class Runner:
         return arguments
 
     def _files(self) -> Sequence[str]:
-        """Files that still hold checks to run: collecting the others again would only take time."""
+        """Files that still hold checks to run: collecting the others again would only take time.
+
+        After a child that soon ended it is the first of them: the next one is likely to end soon.
+        """
         if not self.run.plan:
             return CHECKS
-        return list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
+        files = list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
+        return files[:1] if self._brought < FEW else files
 
     @property
     def _check_seconds(self) -> float:
@@ -230,13 +240,15 @@ class Runner:
             case "plan" if not self.run.plan:
                 self.run.plan = [PlannedCheck(**check) for check in event["checks"]]
             case "begin":
-                self._in_flight, self._calls = event["id"], []
+                self._in_flight, self._calls, self._last_call = event["id"], [], None
                 self._check_began = time.monotonic()
                 self._check_deadline = self._check_began + self._check_seconds
             case "call":
-                self._calls.append(Call(event["who"], event["text"], event["source"]))
+                self._last_call = Call(*(event[f.name] for f in fields(Call)))
+                if self._last_call.source:
+                    self._calls.append(self._last_call)
             case "restart":
-                self._calls = []
+                self._calls, self._last_call = [], None
             case "processes":
                 self._allow_start(event["seconds"])
             case "bye":
@@ -284,8 +296,8 @@ class Runner:
             elif last["event"] != "start_failed":
                 self.run.notes.append(f"a test process {how} between checks")
             return
-        last_call = f"; the last call begun was {self._calls[-1].text}" if self._calls else ""
-        self._lost(Outcome.CRASH, f"the process that used the plane {how}{last_call}", tail)
+        call = f"; the last call begun was {self._last_call.told()}" if self._last_call else ""
+        self._lost(Outcome.CRASH, f"the process that used the plane {how}{call}", tail)
 
     def _health_broke(self, last: dict[str, Any]) -> bool:
         """Whether it was the first look at the plane's health that took the process down."""

@@ -181,6 +181,36 @@ def _holds(plane: DataPlaneClient, sample_id: str) -> bool:
     return True
 
 
+def test_a_call_names_those_of_other_threads_beside_it(plane: DataPlaneClient) -> None:
+    heard: list[Call] = []
+    begun = threading.Event()
+
+    def listen(call: Call) -> None:
+        heard.append(call)
+        begun.set()
+
+    client = RecordingClient(plane, Recording(listen))
+    plane.register_partition("p", ["x"], 1, ["t"])
+    waiting = Background(lambda: client.claim_meta("p", "t", ["x"], 1), "a claim")
+    assert begun.wait(PATIENCE_S)
+    client.put_samples(["a"], "p", fields=batch(1))
+    waiting.result(PATIENCE_S)
+    client.close()
+    claim, put, close = heard
+    assert (claim.beside, put.beside, close.beside) == ((), (claim.text,), ())
+    assert put.told() == f"{put.text}, beside {claim.text}"
+    assert claim.told() == claim.text
+
+
+def test_calls_beyond_the_first_are_told_without_source(plane: DataPlaneClient) -> None:
+    heard: list[Call] = []
+    client = RecordingClient(plane, Recording(heard.append))
+    for number in range(MAX_CALLS + 1):
+        client.put_samples([str(number)], "p", fields=batch(1))
+    assert [bool(call.source) for call in heard] == [True] * MAX_CALLS + [False]
+    assert f"'{MAX_CALLS}'" in heard[-1].text
+
+
 def test_a_call_under_way_is_written_and_becomes_overdue(plane: DataPlaneClient) -> None:
     begun = threading.Event()
     recording = Recording(lambda _call: begun.set())
