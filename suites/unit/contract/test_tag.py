@@ -59,7 +59,7 @@ def test_tags_of_a_second_put_are_merged(part: Partition) -> None:
 
 @requirement("TAG-04")
 def test_no_row_is_claimed_before_its_tags(new_partition: Callable[..., Partition]) -> None:
-    producers, rounds = 1, 300  # more producers slow the poll, and the gap is seen less often
+    producers, rounds = 1, 120  # more producers slow the poll, and the gap is seen less often
     part = new_partition(num_samples=producers * rounds)
 
     def produce(producer: int) -> None:
