@@ -19,15 +19,17 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 import rlconform
 from rlconform.bench import command as bench_command
+from rlconform.certify.job import RunOptions
 from rlconform.certify.marked import marked_tests
 from rlconform.certify.report import build_report, write_report
-from rlconform.certify.run import PlaneDidNotStart, Runner, RunOptions
+from rlconform.certify.run import PlaneDidNotStart, Runner
 from rlconform.certify.show import LiveProgress, print_summary, requirement_table
 from rlconform.certify.verdict import ExitCode, conclude, judge
 from rlconform.certify.waivers import apply_waivers, load_waivers
 from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
 from rlconform.contract.failures import load_failures
 from rlconform.resources import resource_dir
+from rlconform.selftest import command as selftest_command
 
 app = typer.Typer(
     help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
@@ -129,6 +131,9 @@ def certify(
 
 
 app.command("bench", epilog=bench_command.EPILOG)(bench_command.bench)
+
+
+app.command("self-test", epilog=selftest_command.EPILOG)(selftest_command.self_test)
 
 
 @app.command("list")

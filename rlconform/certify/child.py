@@ -25,15 +25,6 @@ from rlconform.resources import resource_dir
 #: Every process of a run carries this variable, so that none outlives the run unseen.
 RUN_MARK = "RLCONFORM_RUN"
 
-#: Folders of the contract checks, below ``suites/``.
-CHECKS = (
-    "unit/contract",
-    "unit/properties",
-    "unit/stateful",
-    "functional/contract",
-    "functional/histories",
-)
-
 
 class Workspace:
     """A run's private folder and the mark of its processes; gone when the run ends."""
@@ -81,14 +72,21 @@ class Workspace:
 class Nursery:
     """Starts test processes one after another and hears their events."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self) -> None:
+        self._workspace = Workspace()
+        self._closed = False
         self._started = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
 
-    def start(self, options: Sequence[str], files: Sequence[str] = CHECKS) -> Child:
-        """Start a test process that runs the checks in ``files`` with these pytest options."""
+    def start(self, options: Sequence[str], files: Sequence[str]) -> Child:
+        """Start a test process that runs the checks in ``files`` with these pytest options.
+
+        Raises:
+            RuntimeError: The nursery was closed.
+        """
+        if self._closed:
+            raise RuntimeError("the nursery was closed")
         if self._process is None or self._process.poll() is not None:
             self._open()
         assert self._process is not None
@@ -126,6 +124,17 @@ class Nursery:
             )
         os.close(writing)
         threading.Thread(target=_read, args=(reading, self._events), daemon=True).start()
+
+    def note(self, lines: Sequence[str]) -> str:
+        """Write lines to a file that test processes can read; its path."""
+        path = self._workspace.path / "only.txt"
+        path.write_text("\n".join(lines), "utf-8")
+        return str(path)
+
+    def close(self) -> None:
+        """End every process that is left, and remove what was written; nothing starts any more."""
+        self._closed = True
+        self._workspace.close()
 
     def end_leftovers(self) -> list[str]:
         """Kill what a test process left running."""

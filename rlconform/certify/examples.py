@@ -106,10 +106,16 @@ class Explorer:
         timeouts: The target's.
         seed: What the examples come from.
         stream: Name of what explores, so that unlike ones don't see the same examples.
+        effort: Share of the usual number of examples, in (0, 1].
     """
 
     def __init__(
-        self, client: RecordingClient, timeouts: Timeouts, seed: int = 0, stream: str = ""
+        self,
+        client: RecordingClient,
+        timeouts: Timeouts,
+        seed: int = 0,
+        stream: str = "",
+        effort: float = 1.0,
     ) -> None:
         self.timeouts = timeouts
         self.failure: Failure | None = None
@@ -117,6 +123,7 @@ class Explorer:
         self._client = client
         self._seed = seed
         self._stream = stream
+        self._effort = effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
         self._deadline = time.monotonic() + min(SEARCH_S, timeouts.check / 3)
@@ -170,6 +177,10 @@ class Explorer:
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function or machine, to be explored from the seed."""
         return seeded(f"{self._seed} {self._stream}")(function)
+
+    def with_effort(self, usual: settings) -> settings:
+        """The settings with as many examples as the effort is worth."""
+        return settings(usual, max_examples=max(1, round(usual.max_examples * self._effort)))
 
     def run(self, explore: Callable[[], None]) -> None:
         """Run a function under ``given``, or a machine.
@@ -228,6 +239,7 @@ def explorer_of(request: pytest.FixtureRequest) -> Explorer:
         request.getfixturevalue("target").timeouts,
         request.config.getoption("--seed", 0),
         check_id(request.node),
+        request.config.getoption("--effort", 1.0),
     )
 
 
@@ -269,7 +281,7 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
                     check(**fixtures, **drawn)
 
             with reported(request, explorer):
-                explorer.run(explorer.seeded(SETTINGS(explore)))
+                explorer.run(explorer.seeded(explorer.with_effort(SETTINGS)(explore)))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         run.__name__, run.__doc__, run.__module__ = check.__name__, check.__doc__, check.__module__

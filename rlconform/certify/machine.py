@@ -46,7 +46,9 @@ def play_histories(explorer: Explorer, play: Play, configured: settings = HISTOR
         return HistoryMachine(History(explorer, play, tally))
 
     seeded: Any = explorer.seeded(machine)  # Hypothesis takes a function that makes machines too
-    explorer.run(lambda: run_state_machine_as_test(seeded, settings=configured))
+    explorer.run(
+        lambda: run_state_machine_as_test(seeded, settings=explorer.with_effort(configured))
+    )
     if not tally.compared and tally.unjudged is not None:
         explorer.fail(tally.unjudged, "so early that nothing could be judged")
     if not tally.compared:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from rlconform.certify import plugin
+from rlconform.certify.pipe import Events
 
 #: What the checks import that takes long, hypothesis above all.
 NEEDED_BY_CHECKS = ("rlconform.certify.collector", "rlconform.certify.machine")
@@ -30,7 +31,7 @@ NEEDED_BY_CHECKS = ("rlconform.certify.collector", "rlconform.certify.machine")
 
 def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each ended."""
-    events = plugin.Events(events_fd)
+    events = Events(events_fd)
     for name in NEEDED_BY_CHECKS:
         importlib.import_module(name)
     gc.freeze()  # no test process then walks through (and copies) what was imported here

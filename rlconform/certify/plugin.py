@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import traceback
 from collections.abc import Generator
@@ -31,33 +30,17 @@ from rlconform.certify.checked import (
 )
 from rlconform.certify.expect import Blemish
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.pipe import Events
 from rlconform.certify.recorder import Recording, shorten
 from rlconform.certify.resolve import resolve_target
 from rlconform.certify.session import PlaneSession, failure_of
 from rlconform.certify.watchdog import Watchdog
 from rlconform.contract import LEVELS, ConfigError, Level
 
-pytest_plugins = ("rlconform.certify.fixtures",)
+pytest_plugins = ("rlconform.certify.options", "rlconform.certify.fixtures")
 
 #: Exit status of a child whose plane no longer works: the runner starts a fresh one.
 SICK_PLANE = 70
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the checks; the last ones are the runner's own."""
-    group = parser.getgroup("rlconform", "data plane conformance")
-    group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
-    group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
-    group.addoption("--seed", type=int, default=0, help="what generated examples start from")
-    group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
-    group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")
-    group.addoption(
-        "--no-health",
-        dest="health",
-        action="store_false",
-        help="don't look whether the plane survived a failure: looking takes it down",
-    )
-    group.addoption("--only", default=None, help="file with the ids of the checks to run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,29 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     fd = config.getoption("--events-fd")
     config.pluginmanager.register(Checks(config, Events(fd)), "rlconform-checks")
-
-
-class Events:
-    """The pipe to the runner; without one, nothing is sent."""
-
-    def __init__(self, fd: int | None) -> None:
-        self._fd = fd
-        self._lock = threading.Lock()
-        if fd is not None:
-            os.set_inheritable(fd, False)  # the plane's processes must not keep it open
-
-    @property
-    def watched(self) -> bool:
-        """Whether a runner listens."""
-        return self._fd is not None
-
-    def send(self, kind: str, **body: Any) -> None:
-        """One event, one line."""
-        if self._fd is not None:
-            data = (json.dumps({"event": kind, **body}) + "\n").encode()
-            with self._lock:
-                while data:
-                    data = data[os.write(self._fd, data) :]
 
 
 class Checks:
@@ -101,6 +61,8 @@ class Checks:
         self._level: Level | None = config.getoption("--level")
         only = config.getoption("--only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
+        self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
+        self._seed: int = config.getoption("--seed")
         self._session: PlaneSession | None = None
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
@@ -204,7 +166,7 @@ class Checks:
 
     def _planned(self, item: pytest.Item) -> PlannedCheck | None:
         mark = item.get_closest_marker("requirement")
-        if mark is None:
+        if mark is None or (self._requirements and mark.args[0] not in self._requirements):
             return None
         capability = mark.kwargs["capability"]
         declared = self.session.target.capabilities.get(capability)
@@ -217,6 +179,12 @@ class Checks:
         return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out)
 
     # -- one check ---------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Start from this turn's seed."""
+        turn = getattr(item, "callspec", None) and item.callspec.params.get("turn")  # type: ignore[attr-defined]
+        item.config.option.seed = self._seed + (turn or 0)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

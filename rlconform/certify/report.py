@@ -16,8 +16,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import rlconform
-from rlconform.certify.outcome import CheckResult, Outcome, RequirementResult
-from rlconform.certify.run import Run, RunOptions
+from rlconform.certify.job import Run, RunOptions
+from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck, RequirementResult
 from rlconform.certify.timing import time_split
 from rlconform.certify.verdict import Conclusion
 from rlconform.contract import CURRENT_SET, Requirement
@@ -51,7 +51,7 @@ def build_report(
             | {"level": requirements[result.id].level, "title": requirements[result.id].title}
             for result in results
         ],
-        "checks": [_check(run, check.id) for check in run.plan],
+        "checks": [_check(run, check) for check in run.plan],
         "notes": run.notes,
     }
     return {
@@ -99,14 +99,13 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _check(run: Run, check_id: str) -> dict[str, Any]:
-    if check_id in run.results:
-        shown = asdict(run.results[check_id])
+def _check(run: Run, check: PlannedCheck) -> dict[str, Any]:
+    if check.id in run.results:
+        shown = asdict(run.results[check.id])
         shown.pop("reproducer")
         if shown.pop("history"):
-            shown["history"] = f"{HISTORIES}/{_file_name(check_id)}"
+            shown["history"] = f"{HISTORIES}/{_file_name(check.id)}"
         return shown
-    check = next(check for check in run.plan if check.id == check_id)
     return asdict(check) | {"outcome": Outcome.NOT_TESTED}
 
 

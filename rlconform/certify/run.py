@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
-from rlconform.certify.child import CHECKS, Child, Nursery, Workspace
+from rlconform.certify.child import Child, Nursery
+from rlconform.certify.job import Listener, Run, RunOptions
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
 from rlconform.certify.replay import Call, render_script
-from rlconform.contract import DataPlaneError, Level, Timeouts
+from rlconform.contract import DataPlaneError, Timeouts
 
 #: Seconds for what the plane has no part in: starting Python, collecting the checks.
 OWN_PATIENCE = 120.0
@@ -43,73 +44,23 @@ class PlaneDidNotStart(DataPlaneError):
         self.plain = plain
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """What to run.
-
-    Attributes:
-        spec: The target as the user named it.
-        config: Its configuration; empty for the target's own.
-        level: Level asked for; ``None`` for what the target declares.
-        select: pytest ``-k`` expression, or "".
-        check_timeout: Seconds per check in place of the target's, or ``None``.
-        seed: What generated examples start from; the same seed makes the same examples.
-    """
-
-    spec: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    level: Level | None = None
-    select: str = ""
-    check_timeout: float | None = None
-    seed: int = 0
-
-
-@dataclass
-class Run:
-    """What a run found.
-
-    Attributes:
-        target: The target's description of itself, as the child reported it.
-        plan: Every check collected, also those left out.
-        results: Result by check id.
-        notes: What a reader of the report should know beside the results.
-        children: Test processes started.
-        process_seconds: Time to start test processes, open planes in them, and end both, s.
-        seconds: Wall time of the run, s.
-        complete: Every planned check has a result.
-    """
-
-    target: dict[str, Any] = field(default_factory=dict)
-    plan: list[PlannedCheck] = field(default_factory=list)
-    results: dict[str, CheckResult] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    children: int = 0
-    process_seconds: float = 0.0
-    seconds: float = 0.0
-    complete: bool = False
-
-    @property
-    def due(self) -> list[PlannedCheck]:
-        """Checks that this level and target call for."""
-        return [check for check in self.plan if not check.left_out]
-
-    @property
-    def pending(self) -> list[PlannedCheck]:
-        """Due checks without a result."""
-        return [check for check in self.due if check.id not in self.results]
-
-
-Listener = Callable[[Run, dict[str, Any]], None]
-
-
 class Runner:
-    """Runs one certification; ``listener`` hears of every event as it comes."""
+    """Runs one certification.
 
-    def __init__(self, options: RunOptions, listener: Listener | None = None) -> None:
+    Args:
+        options: What to run.
+        listener: Hears of every event as it comes.
+        nursery: Where test processes come from, if it serves other runs as well; whoever made it
+            closes it.
+    """
+
+    def __init__(
+        self, options: RunOptions, listener: Listener | None = None, nursery: Nursery | None = None
+    ) -> None:
         self._options = options
         self._listener = listener or (lambda _run, _event: None)
-        self._workspace = Workspace()
-        self._nursery = Nursery(self._workspace)
+        self._nursery = nursery or Nursery()
+        self._own_nursery = nursery is None
         self._in_flight = ""  # id of the check that has begun and not ended
         self._calls: list[Call] = []  # the client calls that it made, as many as are told in full
         self._last_call: Call | None = None
@@ -140,7 +91,8 @@ class Runner:
                 raise
             self.run.notes.append("interrupted: the report is partial")
         finally:
-            self._workspace.close()
+            if self._own_nursery:
+                self._nursery.close()
             self.run.seconds = time.monotonic() - started
         self.run.complete = bool(self.run.plan) and not self.run.pending
         return self.run
@@ -183,7 +135,9 @@ class Runner:
     def _child_options(self) -> list[str]:
         options = self._options
         arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
-        arguments += ["--seed", str(options.seed)]
+        arguments += ["--seed", str(options.seed), "--turns", str(options.turns)]
+        arguments += ["--effort", str(options.effort)]
+        arguments += ["--requirements", ",".join(options.requirements)]
         if options.level:
             arguments += ["--level", options.level]
         if not self._look_after_health:
@@ -191,9 +145,7 @@ class Runner:
         if options.select:
             arguments += ["-k", options.select]
         if self.run.plan:
-            only = self._workspace.path / "only.txt"
-            only.write_text("\n".join(check.id for check in self.run.pending), "utf-8")
-            arguments += ["--only", str(only)]
+            arguments += ["--only", self._nursery.note([c.id for c in self.run.pending])]
         return arguments
 
     def _files(self) -> Sequence[str]:
@@ -202,7 +154,7 @@ class Runner:
         After a child that soon ended it is the first of them: the next one is likely to end soon.
         """
         if not self.run.plan:
-            return CHECKS
+            return self._options.checks
         files = list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
         return files[:1] if self._brought < FEW else files
 

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from rlconform.certify.job import Run
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
-from rlconform.certify.run import Run
 from rlconform.certify.timing import time_split
 from rlconform.certify.verdict import Conclusion, Verdict
 from rlconform.contract import Requirement

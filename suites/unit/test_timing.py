@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlconform.certify.job import Run
 from rlconform.certify.outcome import CheckResult, Outcome
-from rlconform.certify.run import Run
 from rlconform.certify.stopwatch import Stopwatch, merged_seconds
 from rlconform.certify.timing import time_split
 

@@ -1,0 +1,87 @@
+"""What to run, and what a run found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlconform.certify.outcome import CheckResult, PlannedCheck
+from rlconform.contract import Level
+
+#: Folders of the contract checks, below ``suites/``.
+CHECKS = (
+    "unit/contract",
+    "unit/properties",
+    "unit/stateful",
+    "functional/contract",
+    "functional/histories",
+)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to run.
+
+    Attributes:
+        spec: The target as the user named it.
+        config: Its configuration; empty for the target's own.
+        level: Level asked for; ``None`` for what the target declares.
+        select: pytest ``-k`` expression, or "".
+        check_timeout: Seconds per check in place of the target's, or ``None``.
+        seed: What generated examples start from; the same seed makes the same examples.
+        checks: Folders and files below ``suites/`` that hold the checks.
+        requirements: Only checks of these, or all.
+        turns: Times that each check runs, each from the next seed.
+        effort: Share of the usual number of generated examples.
+    """
+
+    spec: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    level: Level | None = None
+    select: str = ""
+    check_timeout: float | None = None
+    seed: int = 0
+    checks: Sequence[str] = CHECKS
+    requirements: Sequence[str] = ()
+    turns: int = 1
+    effort: float = 1.0
+
+
+@dataclass
+class Run:
+    """What a run found.
+
+    Attributes:
+        target: The target's description of itself, as the child reported it.
+        plan: Every check collected, also those left out.
+        results: Result by check id.
+        notes: What a reader of the report should know beside the results.
+        children: Test processes started.
+        process_seconds: Time to start test processes, open planes in them, and end both, s.
+        seconds: Wall time of the run, s.
+        complete: Every planned check has a result.
+    """
+
+    target: dict[str, Any] = field(default_factory=dict)
+    plan: list[PlannedCheck] = field(default_factory=list)
+    results: dict[str, CheckResult] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    children: int = 0
+    process_seconds: float = 0.0
+    seconds: float = 0.0
+    complete: bool = False
+
+    @property
+    def due(self) -> list[PlannedCheck]:
+        """Checks that this level and target call for."""
+        return [check for check in self.plan if not check.left_out]
+
+    @property
+    def pending(self) -> list[PlannedCheck]:
+        """Due checks without a result."""
+        return [check for check in self.due if check.id not in self.results]
+
+
+#: Hears of a run's events as they come.
+Listener = Callable[[Run, dict[str, Any]], None]

@@ -1,0 +1,35 @@
+"""Options of the checks, under ``rlconform certify`` and under plain ``pytest``."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlconform.contract import LEVELS
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the checks; the last ones are the runner's own."""
+    group = parser.getgroup("rlconform", "data plane conformance")
+    group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
+    group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
+    group.addoption("--seed", type=int, default=0, help="what generated examples start from")
+    group.addoption("--turns", type=int, default=1, help="run each check so often, seed by seed")
+    group.addoption("--effort", type=float, default=1.0, help="share of the generated examples")
+    group.addoption("--requirements", default="", help="only checks of these ids, by commas")
+    group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
+    group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")
+    group.addoption(
+        "--no-health",
+        dest="health",
+        action="store_false",
+        help="don't look whether the plane survived a failure: looking takes it down",
+    )
+    group.addoption("--only", default=None, help="file with the ids of the checks to run")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each check a parameter that it doesn't know of: which turn it is."""
+    turns = metafunc.config.getoption("--turns")
+    if turns > 1:
+        metafunc.fixturenames.append("turn")
+        metafunc.parametrize("turn", range(turns), ids=[f"turn{n}" for n in range(turns)])

@@ -1,0 +1,259 @@
+"""Registrations that open too little, keep too much, or let partitions get at each other."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.backends.memory import TARGET as RIGHT
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta, Tags
+from rlconform.mutants import IMPATIENT, broken
+from rlconform.mutants.values import Altering, is_dense, mapped
+
+breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
+
+#: A row, by its partition and id.
+RowKey = tuple[str, str]
+
+
+class Registering(MemoryClient):
+    """A plane that remembers how often and with which fields each partition was registered."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lives: dict[str, int] = {}
+        self._declared: dict[str, list[str]] = {}
+
+    def register_partition(
+        self,
+        partition_id: str,
+        fields: list[str],
+        num_samples: int,
+        consumer_tasks: list[str],
+        grpo_group_size: int | None = None,
+        enums: dict[str, list[str]] | None = None,
+    ) -> None:
+        """Register and note it."""
+        super().register_partition(
+            partition_id, fields, num_samples, consumer_tasks, grpo_group_size, enums
+        )
+        self._lives[partition_id] = self._lives.get(partition_id, 0) + 1
+        self._declared[partition_id] = list(fields)
+
+
+@breaks("REG-01", says="'advantages' of torch.uint8")
+class KnowsColumnsByName(Altering):
+    """Has a table of the columns that trainers use, with the dtype that each is sure to have."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put the advantages as float32."""
+        if isinstance(fields, TensorDict) and "advantages" in map(str, fields.keys()):
+            fields = fields.copy()
+            fields["advantages"] = fields["advantages"].float()
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("REG-02", says="field 'pixel_values' in the result")
+class KeepsDeclaredTensors(Registering):
+    """Keeps of a batch's tensors those that were declared, if any was (NR-13, NR-53)."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put the tensors on the list."""
+        known = self._declared.get(partition_id, [])
+        if isinstance(fields, TensorDict):
+            names = list(map(str, fields.keys()))
+            extra = [n for n in names if n not in known and isinstance(fields.get(n), torch.Tensor)]
+            if any(name in known for name in names):
+                fields = fields.exclude(*extra)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("REG-03", says="rows claimed in step 1")
+class RestoresCursors(Registering):
+    """A registration takes over the cursors of the partition's life before, as after a restart."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._claimed: dict[str, dict[str, set[str]]] = {}
+        self._restored: dict[str, dict[str, set[str]]] = {}
+
+    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
+        """Register, and bring the cursors back."""
+        super().register_partition(partition_id, *args, **kwargs)
+        self._restored[partition_id] = self._claimed.pop(partition_id, {})
+
+    def claim_meta(self, partition_id: str, task_name: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, and leave out what the task had claimed."""
+        meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
+        had = self._restored.get(partition_id, {}).get(task_name, set())
+        claimed = self._claimed.setdefault(partition_id, {}).setdefault(task_name, set())
+        claimed.update(meta.sample_ids)
+        left = [n for n, sample_id in enumerate(meta.sample_ids) if sample_id not in had]
+        return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
+
+
+@breaks("REG-03", "LIFE-08", says="schema row exists")
+class RefusesItsOwnSchemaRow(Registering):
+    """Declares fields by a row that it puts under one name and never clears (NR-18)."""
+
+    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
+        """Register, with room for one schema row."""
+        super().register_partition(partition_id, *args, **kwargs)
+        if self._lives[partition_id] > 1:
+            raise RuntimeError("the schema row exists")
+
+
+class ByIdAlone(MemoryClient):
+    """A plane with a table whose key is the id, where it should be the partition and the id."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._noted: dict[str, Any] = {}
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Clear the rows here and in the table."""
+        gone = sample_ids
+        if gone is None:
+            partition = self._engine._plane.index._partitions.get(partition_id)
+            gone = partition.rows_of("") if partition else []
+        super().clear_samples(sample_ids, partition_id)
+        for sample_id in gone:
+            self._noted.pop(sample_id, None)
+
+
+@breaks("REG-04", says="tags in that partition")
+class TagsByIdAlone(ByIdAlone):
+    """Keeps tags in a table of ids: the partition that wrote last has overwritten the other's."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, the tags also into the table."""
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        for sample_id, row in zip(sample_ids, tags or [], strict=False):
+            self._noted[sample_id] = self._noted.get(sample_id, {}) | row
+        return receipt
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, with the tags of the table."""
+        meta = super().claim_meta(*args, **kwargs)
+        for sample_id, row in zip(meta.sample_ids, meta.tags or [], strict=True):
+            row.update(self._noted.get(sample_id, {}))
+        return meta
+
+
+@breaks("REG-04", says="rows claimable in the other partition")
+class CursorsByIdAlone(ByIdAlone):
+    """Marks a row as claimed by its id: that of the other partition is never handed out."""
+
+    def claim_meta(self, partition_id: str, task_name: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, and leave out what the task claimed elsewhere."""
+        meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
+        left = []
+        for n, sample_id in enumerate(meta.sample_ids):
+            tasks = self._noted.setdefault(sample_id, {})
+            if tasks.setdefault(task_name, partition_id) == partition_id:
+                left.append(n)
+        return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
+
+
+@breaks("REG-04", says="tags")
+class ClearsTagsEverywhere(MemoryClient):
+    """A clear of rows drops the tags of the same ids in every other partition too."""
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Clear the rows here, and their tags everywhere."""
+        super().clear_samples(sample_ids, partition_id)
+        for partition in self._engine._plane.index._partitions.values():
+            for sample_id in sample_ids or ():
+                if sample_id in partition._rows:
+                    partition._rows[sample_id].tags = {}
+
+
+@breaks("REG-05", says="{'num_samples': -1} to be rejected")
+class TakesAnySize(MemoryClient):
+    """Takes any number for the size of a partition, as it never uses it."""
+
+    def register_partition(
+        self, partition_id: str, fields: list[str], num_samples: int, *args: Any, **kwargs: Any
+    ) -> None:
+        """Register, whatever the size."""
+        size = max(num_samples, 0) if isinstance(num_samples, int) else num_samples
+        super().register_partition(partition_id, fields, size, *args, **kwargs)
+
+
+@breaks("REG-05", says="{'consumer_tasks': ['train', 'train']} to be rejected")
+class MergesTasksOfOneName(MemoryClient):
+    """Keeps tasks by name, so that one named twice is there once."""
+
+    def register_partition(
+        self,
+        partition_id: str,
+        fields: list[str],
+        num_samples: int,
+        consumer_tasks: list[str],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Register each name once."""
+        tasks = list(dict.fromkeys(consumer_tasks)) if isinstance(consumer_tasks, list) else None
+        super().register_partition(
+            partition_id, fields, num_samples, tasks or consumer_tasks, *args, **kwargs
+        )
+
+
+@breaks("REG-06", says="changed size during iteration", chance=True)
+class WalksThroughGrowingFields(Registering):
+    """A claim walks through the dict of fields, to which others add meanwhile (NR-16)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._fields: dict[str, None] = {}
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, and note the fields."""
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        self._fields.update(dict.fromkeys(receipt.fields or ()))
+        return receipt
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, after a look at every field."""
+        for _ in self._fields:
+            time.sleep(0)  # other threads run
+        return super().claim_meta(*args, **kwargs)
+
+
+@breaks("REG-06", says="row:")
+class HasRoomForSomeFields(MemoryClient):
+    """Keeps 32 columns of a partition: the bit of another is that of one which is there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._columns: dict[str, dict[str, int]] = {}

@@ -1,0 +1,137 @@
+"""Mutants by requirement: which requirement catches which, and which alone. Pure, but for drawing.
+
+The same matrix goes to the terminal, to ``self-test.html`` and, as a table, to the docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+
+from rlconform.contract import Requirement
+from rlconform.mutants import Mutant
+from rlconform.selftest.judging import GOOD, Judgement
+
+
+@dataclass(frozen=True)
+class Row:
+    """One requirement: the mutants that it must catch, and those that no other catches."""
+
+    requirement: Requirement
+    mutants: list[str]
+    alone: list[str]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows in the contract's order; ``judged`` holds what came of the mutants that ran."""
+
+    rows: list[Row]
+    judged: Mapping[str, Judgement]
+
+
+def matrix_of(
+    requirements: Mapping[str, Requirement],
+    mutants: Mapping[str, Mutant],
+    judgements: Iterable[Judgement] = (),
+) -> Matrix:
+    """The matrix of the published requirements that planes are held to."""
+    by_id: dict[str, list[str]] = {}
+    for name, mutant in mutants.items():
+        for caught in mutant.fails:
+            by_id.setdefault(caught, []).append(name)
+    rows = [
+        Row(row, by_id.get(row.id, []), [n for n in by_id.get(row.id, []) if is_alone(mutants[n])])
+        for row in requirements.values()
+        if row.scope == "plane" and row.published
+    ]
+    return Matrix(rows, {one.name: one for one in judgements})
+
+
+def is_alone(mutant: Mutant) -> bool:
+    """Whether one requirement alone catches it, every time."""
+    return len(mutant.fails) == 1 and not mutant.may_fail
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square: ``sole``, ``caught``, ``may``, ``wrong`` or nothing, and what it says."""
+
+    kind: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One mutant across all requirements."""
+
+    name: str
+    story: str
+    fails: str
+    told: str
+    wrong: bool
+    cells: list[Cell]
+
+
+def lines_of(matrix: Matrix, mutants: Mapping[str, Mutant]) -> list[Line]:
+    """The mutants in the order of the requirements that catch them first."""
+    order = {row.requirement.id: place for place, row in enumerate(matrix.rows)}
+    places = {
+        name: min(order.get(caught, len(order)) for caught in mutant.fails)
+        for name, mutant in mutants.items()
+    }
+    return [
+        _line(name, mutants[name], matrix)
+        for name in sorted(mutants, key=lambda name: (places[name], name))
+    ]
+
+
+def _line(name: str, mutant: Mutant, matrix: Matrix) -> Line:
+    judged = matrix.judged.get(name)
+    wrong = judged is not None and judged.kind not in GOOD
+    told = "" if judged is None else f"{judged.kind} {judged.told}".strip()
+    cells = [_cell(row.requirement, mutant, judged) for row in matrix.rows]
+    return Line(name, mutant.story, ", ".join(mutant.fails), told if wrong else "", wrong, cells)
+
+
+def _cell(row: Requirement, mutant: Mutant, judged: Judgement | None) -> Cell:
+    declared, may = row.id in mutant.fails, row.id in mutant.may_fail
+    broke = declared if judged is None else row.id in judged.broken
+    if declared != broke and not may:
+        says = "was not caught" if declared else f"caught too: {judged.broken[row.id]}"  # type: ignore[union-attr]
+        return Cell("wrong", f"{row.id} {says}")
+    if declared:
+        evidence = judged.broken[row.id] if judged is not None else ""
+        kind = "sole" if is_alone(mutant) else "caught"
+        return Cell(kind, f"{row.id} {evidence}".strip())
+    if may:
+        return Cell("may", f"{row.id} may catch it as well")
+    return Cell()
+
+
+def render_html(matrix: Matrix, mutants: Mapping[str, Mutant], header: Mapping[str, str]) -> str:
+    """The matrix as one page that needs no network."""
+    template = files("rlconform.selftest").joinpath("page.html.j2").read_text("utf-8")
+    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
+    return page.render(
+        matrix=matrix,
+        lines=lines_of(matrix, mutants),
+        references=[one for name, one in matrix.judged.items() if name not in mutants],
+        bare=[row for row in matrix.rows if not row.alone],
+        header=header,
+    )
+
+
+def render_markdown(matrix: Matrix) -> str:
+    """The matrix as a table for the docs: by requirement, alone first."""
+    lines = ["| Requirement | Caught by it alone | Caught with others |", "| --- | --- | --- |"]
+    for row in matrix.rows:
+        others = [name for name in row.mutants if name not in row.alone]
+        alone = ", ".join(row.alone) or (
+            f"({row.requirement.excluded})" * bool(row.requirement.excluded)
+        )
+        lines.append(f"| {row.requirement.id} | {alone} | {', '.join(others)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,110 @@
+"""The self-test as a whole: trials side by side, each job with a nursery of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from rlconform.certify.child import Nursery
+from rlconform.mutants import Mutant
+from rlconform.selftest.judging import (
+    Judgement,
+    Kind,
+    enough_kills,
+    judge_mutant,
+    judge_reference,
+)
+from rlconform.selftest.trial import EFFORT, try_once, try_races
+
+#: Right planes; the last three do what the contract allows and hardly any plane does.
+REFERENCES: Mapping[str, str] = {
+    "memory": "memory",
+    "nested": "rlconform.mutants.unusual:NESTED",
+    "reversed": "rlconform.mutants.unusual:REVERSED",
+    "late": "rlconform.mutants.unusual:LATE",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is tried.
+
+    Attributes:
+        jobs: Trials at the same time.
+        seeds: Turns of each race.
+        effort: Share of the generated examples.
+    """
+
+    jobs: int = 2
+    seeds: int = 20
+    effort: float = EFFORT
+
+
+@dataclass(frozen=True)
+class Case:
+    """One target to be tried: a mutant, or a right plane where there is none."""
+
+    name: str
+    spec: str
+    mutant: Mutant | None = None
+
+
+def cases(mutants: Mapping[str, tuple[str, Mutant]], references: bool) -> list[Case]:
+    """What to try, the longest first."""
+    right = [Case(name, spec) for name, spec in REFERENCES.items()] if references else []
+    broken = [Case(name, spec, mutant) for name, (spec, mutant) in mutants.items()]
+    return sorted(right, key=lambda case: case.name != "late") + sorted(
+        broken, key=lambda case: not (case.mutant and case.mutant.chance)
+    )
+
+
+def put_on_trial(
+    chosen: Sequence[Case], settings: Settings, hear: Callable[[Judgement], None]
+) -> list[Judgement]:
+    """Try every case and judge what came; ``hear`` is told of each as it ends.
+
+    Raises:
+        KeyboardInterrupt: As it came; every process is ended.
+    """
+    nurseries: list[Nursery] = []
+    local = threading.local()
+
+    def attend() -> None:
+        local.nursery = Nursery()
+        nurseries.append(local.nursery)
+
+    judged: dict[str, Judgement] = {}
+    pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=attend)
+    try:
+        waiting: list[Future[Judgement]] = [
+            pool.submit(lambda case=case: _try(case, local.nursery, settings))  # type: ignore[misc]
+            for case in chosen
+        ]
+        for done in as_completed(waiting):
+            judgement = done.result()
+            judged[judgement.name] = judgement
+            hear(judgement)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for nursery in nurseries:
+            nursery.close()
+        pool.shutdown(wait=True)
+    return [judged[case.name] for case in chosen]
+
+
+def _try(case: Case, nursery: Nursery, settings: Settings) -> Judgement:
+    if case.mutant is None:
+        trial = try_once(case.spec, nursery, settings.effort)
+        return judge_reference(case.name, trial.results, trial.complete, trial.seconds)
+    if not case.mutant.chance:
+        trial = try_once(case.spec, nursery, settings.effort)
+        return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
+    races = try_races(case.spec, case.mutant, nursery, settings.seeds)
+    told = f"{races.kills} of {races.seeds} seeds"
+    kind = Kind.CAUGHT if enough_kills(races.kills, races.seeds) else Kind.NOT_CAUGHT
+    if races.errors:
+        kind, told = Kind.SUITE_ERROR, races.errors[0]
+    broken = dict.fromkeys(case.mutant.fails, told) if races.kills else {}
+    return Judgement(case.name, kind, broken, races.seconds, told)

@@ -1,0 +1,80 @@
+"""What a person sees of a self-test: a line for each trial as it ends, then the matrix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rlconform.selftest.judging import GOOD, Judgement
+from rlconform.selftest.matrix import Matrix
+
+
+class TrialProgress:
+    """A bar of trials, and a line for each that went wrong."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("on trial", total=total)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def hear(self, judgement: Judgement) -> None:
+        """Show a trial that ended."""
+        self._progress.advance(self._task)
+        self._progress.update(self._task, description=escape(judgement.name[:34]))
+        good = judgement.kind in GOOD
+        if not good:
+            self._console.print(
+                f"[bold red]{judgement.kind}[/] {escape(judgement.name)}: {escape(judgement.told)}"
+            )
+
+
+def judgement_table(judgements: Sequence[Judgement]) -> Table:
+    """One row for each target: what became of it, what it broke, how long that took."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Target", "Came", "Broke", "s"):
+        table.add_column(
+            heading, no_wrap=heading != "Broke", justify="right" if heading == "s" else "left"
+        )
+    for one in judgements:
+        style = "green" if one.kind in GOOD else "bold red"
+        broke = ", ".join(one.broken) + (f" ({one.told})" if one.told and one.kind in GOOD else "")
+        table.add_row(escape(one.name), f"[{style}]{one.kind}[/]", broke, f"{one.seconds:.1f}")
+    return table
+
+
+def print_summary(console: Console, judgements: Sequence[Judgement], matrix: Matrix) -> None:
+    """What it all comes to."""
+    counted = Counter(one.kind for one in judgements)
+    console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
+    alone = sum(bool(row.alone) for row in matrix.rows)
+    console.print(
+        f"{alone} of {len(matrix.rows)} requirements have a mutant that they alone catch; "
+        f"{sum(not row.mutants for row in matrix.rows)} have none"
+    )

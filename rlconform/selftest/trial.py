@@ -1,0 +1,88 @@
+"""One target before the suite: a full run for a defect, a turn for each seed for a race.
+
+try_once   every check ──▶ results by requirement ──▶ judging
+try_races  the checks that must catch it, once for each seed ──▶ kills
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rlconform.certify.child import Nursery
+from rlconform.certify.job import CHECKS, Run, RunOptions
+from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
+from rlconform.certify.run import PlaneDidNotStart, Runner
+from rlconform.certify.verdict import judge
+from rlconform.contract import load_requirements
+from rlconform.mutants import Mutant
+
+#: Share of the generated examples that a trial draws: the short checks run in full, and what they
+#: hold needs no second proof from many examples. ``rlconform certify`` on a mutant draws them all.
+EFFORT = 0.2
+#: Where the checks are that play races: in processes, and in threads.
+RACES = ("functional/histories", "unit/contract/test_life.py")
+
+
+_TURN = re.compile(r"\bturn(\d+)\b")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a run came to: results by requirement, and whether nothing is missing."""
+
+    results: list[RequirementResult]
+    complete: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Races:
+    """How often a race was caught.
+
+    Attributes:
+        seeds: Turns that ran, whatever came of them.
+        kills: Turns in which a check failed for the mutant's own reason.
+        errors: What our own faults said.
+        seconds: Wall time of the run, s.
+    """
+
+    seeds: int
+    kills: int
+    errors: tuple[str, ...]
+    seconds: float
+
+
+def try_once(spec: str, nursery: Nursery, effort: float = EFFORT) -> Trial:
+    """Run the suite against a target at the level that it declares."""
+    run = _run(RunOptions(spec, effort=effort), nursery)
+    target = run.target
+    results = judge(
+        load_requirements(), run.plan, run.results, target["level"], target["capabilities"]
+    )
+    return Trial(results, run.complete, run.seconds)
+
+
+def try_races(spec: str, mutant: Mutant, nursery: Nursery, seeds: int) -> Races:
+    """Run the checks that must catch a race, once for each seed, on a plane that stays open."""
+    files = [name for name in RACES if name in CHECKS or mutant.level == "unit"]
+    options = RunOptions(spec, checks=files, requirements=mutant.fails, turns=seeds)
+    run = _run(options, nursery)
+    killed: dict[str, bool] = {}
+    errors = []
+    for result in run.results.values():
+        turn = _TURN.search(result.id)[1]  # type: ignore[index]  # each id has one
+        kill = result.outcome in BROKEN and mutant.evidence in result.evidence
+        killed[turn] = killed.get(turn, False) or kill
+        if result.outcome is Outcome.SUITE_ERROR:
+            errors.append(f"{result.id}: {result.evidence}")
+    if not run.complete:
+        errors.append("; ".join(run.notes) or "the run ended early")
+    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds)
+
+
+def _run(options: RunOptions, nursery: Nursery) -> Run:
+    try:
+        return Runner(options, nursery=nursery).certify()
+    except PlaneDidNotStart as error:
+        return Run(target={"level": "unit", "capabilities": {}}, notes=[str(error)])
