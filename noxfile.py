@@ -1,4 +1,7 @@
-"""Sessions: ``nox -s unit functional`` on every change, ``certify`` for one plane, ``lint``."""
+"""Sessions: ``nox -s unit functional`` on every change, ``mutants`` for the suite's own power.
+
+``certify`` holds one plane to the contract, ``lint`` is for the code.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ nox.options.default_venv_backend = "venv"
 CONSTRAINTS = ("-c", "ci/constraints.txt")
 
 # Another order each time (pytest prints its seed), in two processes: no test may lean on another.
-ANY_ORDER = ("-n", "2", "--dist", "loadfile", "--random-order")
+ANY_ORDER = ("-n", "2", "--dist", "worksteal", "--random-order")
 
 
 @nox.session
@@ -27,6 +30,13 @@ def functional(session: nox.Session) -> None:
     session.run("bash", "ci/system_packages.sh", external=True)
     session.install(*CONSTRAINTS, "-e", ".[dev,tq,mooncake]")
     session.run("pytest", "suites/functional", *ANY_ORDER, *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """The suite on trial: every planted defect is caught, by the ids that it breaks alone."""
+    session.install(*CONSTRAINTS, "-e", ".[dev,tq]")
+    session.run("rlconform", "self-test", *session.posargs)
 
 
 @nox.session

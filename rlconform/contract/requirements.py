@@ -26,7 +26,6 @@ TABLE = Table(
     optional={
         "scope": "plane",
         "capability": (),
-        "mutants": (),
         "excluded": "",
         "seen": (),
         "unchecked": "",
@@ -47,8 +46,7 @@ class Requirement:
         capability: Capabilities any of which makes the row apply; empty for every plane.
         profile: Smallest level of certification whose verdict counts the row.
         since: Requirement set that first held it, or ``draft``.
-        mutants: Broken planes that its checks must catch.
-        excluded: Why it has no mutant, where it has none.
+        excluded: Why no mutant is caught by it alone, where none is.
         seen: Ids of field failures of this kind; ``failures.toml`` tells of them.
         unchecked: Why nothing checks it yet, where nothing does.
     """
@@ -62,7 +60,6 @@ class Requirement:
     capability: tuple[str, ...]
     profile: Level
     since: str
-    mutants: tuple[str, ...]
     excluded: str
     seen: tuple[str, ...]
     unchecked: str = ""

@@ -7,24 +7,35 @@ from typing import Any
 
 import pytest
 
+#: The method that misbehaves, how that is told, and the checks to run: every one on one plane, some
+#: of each kind on the others, where each broken check costs a process or a deadline.
 HOSTILE = {
-    "segfaulting_get": ("get_", "CRASH", "SIGSEGV"),
-    "exiting_put": ("put_samples", "CRASH", "exited with status 3"),
-    "sleeping_claim": ("claim_meta", "TIMEOUT", "did not return"),
+    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", ""),
+    "exiting_put": (
+        "put_samples",
+        "CRASH",
+        "exited with status 3",
+        "test_reg or test_tag or test_life or test_names_and_tags or test_clears",
+    ),
+    "sleeping_claim": (
+        "claim_meta",
+        "TIMEOUT",
+        "did not return",
+        "test_reg or test_tag or test_stat or test_names_and_tags or test_the_status",
+    ),
 }
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("plane", "expected"), HOSTILE.items(), ids=HOSTILE)
 def test_the_report_is_complete(
-    certify: Callable[..., Any], plane: str, expected: tuple[str, str, str]
+    certify: Callable[..., Any], plane: str, expected: tuple[str, str, str, str]
 ) -> None:
-    method, outcome, evidence = expected
-    done = certify(f"hostile:{plane}")
+    method, outcome, evidence, selected = expected
+    done = certify(f"hostile:{plane}", *(["-k", selected] if selected else []))
     assert done.code == 1, done.stdout + done.stderr
     footer = done.report["footer"]
-    assert footer["complete"]
-    assert footer["checks_run"] == footer["checks_planned"] > 200
+    assert footer["checks_run"] == footer["checks_planned"] > (30 if selected else 200)
     lost = [check for check in done.report["checks"] if check["outcome"] == outcome]
     assert lost
     for check in lost:

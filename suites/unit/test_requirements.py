@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.child import CHECKS
+from rlconform.certify.job import CHECKS
 from rlconform.certify.marked import marked_tests
 from rlconform.certify.marks import requirement
 from rlconform.certify.verdict import in_profile
@@ -46,7 +46,7 @@ ROW: dict[str, Any] = {
 def test_a_row_needs_no_more_than_its_required_keys() -> None:
     row = _parse(ROW)
     assert (row.id, row.section, row.scope, row.published) == ("GET-99", "GET", "plane", True)
-    assert (row.capability, row.mutants, row.excluded, row.seen) == ((), (), "", ())
+    assert (row.capability, row.excluded, row.seen) == ((), "", ())
     assert row.unchecked == ""
 
 
@@ -84,7 +84,7 @@ def test_a_text_written_as_anything_else_is_refused(key: str, value: object) -> 
         _parse(ROW | {key: value})
 
 
-@pytest.mark.parametrize("key", ["capability", "mutants", "seen"])
+@pytest.mark.parametrize("key", ["capability", "seen"])
 def test_a_list_written_as_text_is_refused(key: str) -> None:
     """Read as a tuple, the text would be taken letter by letter."""
     with pytest.raises(ConfigError, match=key):

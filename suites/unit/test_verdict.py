@@ -38,7 +38,6 @@ MUST = Requirement(
     capability=(),
     profile="unit",
     since=CURRENT_SET,
-    mutants=(),
     excluded="",
     seen=(),
 )

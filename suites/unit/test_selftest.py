@@ -1,0 +1,182 @@
+"""The self-test's own judgement: what counts as a kill, and how the matrix shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rlconform.backends.memory import TARGET, MemoryClient
+from rlconform.certify.outcome import Outcome, RequirementResult
+from rlconform.contract import Requirement, load_requirements
+from rlconform.mutants import Mutant, broken
+from rlconform.mutants.catalogue import catalogue
+from rlconform.selftest.judging import (
+    Judgement,
+    Kind,
+    enough_kills,
+    judge_mutant,
+    judge_reference,
+)
+from rlconform.selftest.matrix import lines_of, matrix_of, render_html, render_markdown
+from rlconform.selftest.session import cases
+
+SAYS = "expected a row"
+
+
+@broken(TARGET, "GET-04", "GET-06", says=SAYS, may_fail=("GET-05",))
+class LeavesRowsOut(MemoryClient):
+    """Leaves rows out."""
+
+
+def failed(name: str, evidence: str = f"{SAYS}; came none") -> RequirementResult:
+    return RequirementResult(name, Outcome.FAIL, evidence, [], [evidence])
+
+
+PASSED = RequirementResult("PUT-01", Outcome.PASS)
+DECLARED = [PASSED, failed("GET-04"), failed("GET-06")]
+
+
+def kind_of(results: list[RequirementResult], complete: bool = True) -> Kind:
+    return judge_mutant("m", LeavesRowsOut, results, complete).kind
+
+
+# -- kills ---------------------------------------------------------------------------------------
+
+
+def test_a_kill_needs_every_declared_id() -> None:
+    assert kind_of(DECLARED) is Kind.CAUGHT
+    assert kind_of(DECLARED[:2]) is Kind.NOT_CAUGHT
+    assert kind_of([PASSED]) is Kind.NOT_CAUGHT
+    assert "GET-06" in judge_mutant("m", LeavesRowsOut, DECLARED[:2]).told
+
+
+def test_a_kill_needs_the_declared_reason() -> None:
+    other = failed("GET-04", "the plane's get_samples raised KeyError")
+    assert kind_of([other, failed("GET-06")]) is Kind.OTHER_REASON
+    both = replace(other, failures=[*other.failures, f"{SAYS}, that is"])
+    assert kind_of([both, failed("GET-06")]) is Kind.CAUGHT
+
+
+def test_an_id_that_was_not_declared_is_told() -> None:
+    judged = judge_mutant("m", LeavesRowsOut, [*DECLARED, failed("PUT-02", "widened")])
+    assert judged.kind is Kind.OTHERS_TOO
+    assert judged.told == "PUT-02: widened"
+
+
+def test_what_may_fail_may() -> None:
+    assert kind_of([*DECLARED, failed("GET-05")]) is Kind.CAUGHT
+
+
+def test_a_broken_should_counts() -> None:
+    warned = RequirementResult("TAG-03", Outcome.WARN, "lost", [], ["lost"])
+    blemished = RequirementResult("TAG-03", Outcome.WARN, "raised KeyError")
+    assert kind_of([*DECLARED, warned]) is Kind.OTHERS_TOO
+    assert kind_of([*DECLARED, blemished]) is Kind.CAUGHT
+
+
+def test_our_own_error_is_never_a_kill() -> None:
+    ours = RequirementResult("PUT-01", Outcome.SUITE_ERROR, "NameError: x")
+    assert kind_of([*DECLARED, ours]) is Kind.SUITE_ERROR
+    assert kind_of(DECLARED, complete=False) is Kind.SUITE_ERROR
+
+
+def test_a_right_plane_breaks_nothing() -> None:
+    assert judge_reference("r", [PASSED]).kind is Kind.PASSED
+    alarm = judge_reference("r", [PASSED, failed("GET-04")])
+    assert (alarm.kind, alarm.told) == (Kind.FALSE_ALARM, f"GET-04: {SAYS}; came none")
+    assert judge_reference("r", [PASSED], complete=False).kind is Kind.SUITE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("kills", "seeds", "enough"), [(18, 20, True), (17, 20, False), (0, 0, False), (1, 1, True)]
+)
+def test_nine_seeds_in_ten_show_a_race(kills: int, seeds: int, enough: bool) -> None:
+    assert enough_kills(kills, seeds) is enough
+
+
+# -- the catalogue -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_a_mutant_says_what_it_is(name: str) -> None:
+    spec, mutant = catalogue()[name]
+    rows = load_requirements()
+    assert mutant.fails
+    assert not set(mutant.fails) & set(mutant.may_fail)
+    assert all(rows[i].scope == "plane" and rows[i].published for i in mutant.fails)
+    assert mutant.story or mutant.chance
+    assert spec.startswith("rlconform.mutants.")
+    assert mutant.wraps in {"memory", "ray_store"}
+
+
+def test_a_decorated_class_is_a_target_of_its_own() -> None:
+    assert isinstance(LeavesRowsOut, Mutant)
+    assert LeavesRowsOut.name == "mutant/leaves_rows_out"
+    assert LeavesRowsOut.story == "Leaves rows out."
+    client = LeavesRowsOut.open({}, True)
+    client.close()
+
+
+def test_races_are_tried_first_and_references_at_the_front() -> None:
+    due = cases(catalogue(), references=True)
+    chances = [case.mutant.chance for case in due if case.mutant is not None]
+    assert chances == sorted(chances, reverse=True)
+    assert {case.name for case in due if case.mutant is None} >= {"memory", "late"}
+
+
+# -- the matrix ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows() -> dict[str, Requirement]:
+    names = ("GET-04", "GET-05", "GET-06", "PUT-02")
+    return {name: load_requirements()[name] for name in names}
+
+
+@broken(TARGET, "PUT-02", says="fp8")
+class Widens(MemoryClient):
+    """Widens <fp8> rows."""
+
+
+MUTANTS = {"widens": Widens, "leaves_rows_out": LeavesRowsOut}
+
+
+def test_the_matrix_knows_who_catches_alone(rows: dict[str, Requirement]) -> None:
+    matrix = matrix_of(rows, MUTANTS)
+    told = {row.requirement.id: (row.mutants, row.alone) for row in matrix.rows}
+    assert told["PUT-02"] == (["widens"], ["widens"])
+    assert told["GET-04"] == (["leaves_rows_out"], [])
+    assert told["GET-05"] == ([], [])
+
+
+def test_cells_show_what_came_against_what_was_declared(rows: dict[str, Requirement]) -> None:
+    came = {"GET-04": "a", "PUT-02": "b"}
+    judged = [Judgement("leaves_rows_out", Kind.OTHERS_TOO, came, 1.0, "PUT-02: b")]
+    first, second = lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)
+    assert first.name == "leaves_rows_out"
+    assert [cell.kind for cell in first.cells] == ["caught", "may", "wrong", "wrong"]
+    assert first.wrong
+    assert [cell.kind for cell in second.cells] == ["", "", "", "sole"]
+    assert not second.wrong
+
+
+def test_the_page_escapes_what_planes_say(rows: dict[str, Requirement]) -> None:
+    judged = [
+        Judgement("widens", Kind.CAUGHT, {"PUT-02": "<script>"}, 1.0),
+        Judgement("memory", Kind.PASSED, {}, 1.0),
+    ]
+    header = {"created": "now", "kit": "1", "host": "here", "summary": "two"}
+    page = render_html(matrix_of(rows, MUTANTS, judged), MUTANTS, header)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "Widens &lt;fp8&gt; rows." in page
+    assert "Right planes" in page
+
+
+def test_the_table_for_the_docs_has_a_line_for_each_requirement(
+    rows: dict[str, Requirement],
+) -> None:
+    lines = render_markdown(matrix_of(rows, MUTANTS)).splitlines()
+    assert lines[2] == "| GET-04 |  | leaves_rows_out |"
+    assert lines[5] == "| PUT-02 | widens |  |"
