@@ -59,6 +59,19 @@ def test_a_repeated_id_repeats_or_is_rejected(part: Partition) -> None:
     expect_column(batch, "x", payload_rows(part.id, asked, "x"))
 
 
+@requirement("GET-02")
+def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(part: Partition) -> None:
+    rows = [torch.arange(n) for n in (2, 1, 3)]
+    part.put(IDS[:3], x=torch.nested.nested_tensor(rows, layout=torch.jagged))
+    try:
+        batch = part.get([IDS[2], IDS[0], IDS[2]], "x")
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a rejection of any type is right
+        return
+    expect_column(batch, "x", [rows[2], rows[0], rows[2]])
+
+
 @requirement("GET-03")
 @pytest.mark.parametrize("asked", [["x"], ["z", "x"], ["x", "y", "z"]], ids=str)
 def test_only_the_fields_asked_for_come(part: Partition, asked: list[str]) -> None:
@@ -146,8 +159,9 @@ def test_batch_size_is_the_number_of_rows(part: Partition, count: int) -> None:
     part.put_payload(IDS)
     part.put(IDS, y=torch.zeros(4, 3), z=torch.nested.nested_tensor(
         [torch.zeros(n) for n in (1, 0, 2, 5)], layout=torch.jagged))  # fmt: skip
-    batch = part.get(IDS[:count], "x", "y", "z")
-    expect_equal(tuple(batch.batch_size), (count,), "batch size")
+    for fields in (["x", "y", "z"], ["y"], ["z"]):
+        batch = part.get(IDS[:count], *fields)
+        expect_equal(tuple(batch.batch_size), (count,), f"batch size of {' and '.join(fields)}")
 
 
 @requirement("GET-11")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -50,11 +51,16 @@ def test_dtype_comes_back_bitwise(part: Partition, dtype: torch.dtype, shape: tu
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_fp8_comes_back_bitwise(part: Partition, dtype: torch.dtype) -> None:
     carries(part, random_rows(dtype, [(5,)] * 3))
+    every_byte = torch.arange(256, dtype=torch.int16).to(torch.uint8)
+    carries(part, [every_byte.view(dtype), every_byte.flip(0).view(dtype)])
 
 
 @requirement("PUT-02", capability="dtype_complex")
 def test_complex_comes_back_bitwise(part: Partition) -> None:
     carries(part, random_rows(torch.complex64, [(5,)] * 3))
+    parts = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0])
+    pairs = torch.cartesian_prod(parts, parts)
+    carries(part, [torch.view_as_complex(pairs), torch.view_as_complex(pairs.flip(1).contiguous())])
 
 
 @requirement("PUT-03")
@@ -81,6 +87,18 @@ def test_dense_row_shape(part: Partition, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.bool], ids=str)
 def test_jagged_rows(part: Partition, dtype: torch.dtype, lengths: tuple[int, ...]) -> None:
     rows = random_rows(dtype, [(n,) for n in lengths])
+    carries(part, rows, jagged(rows))
+
+
+@requirement("PUT-05")
+def test_rows_longer_than_sixteen_bits_count(part: Partition) -> None:
+    rows = random_rows(torch.int32, [(70_000,), (3,)])
+    carries(part, rows, jagged(rows))
+
+
+@requirement("PUT-05")
+def test_zeros_at_the_end_of_a_row_belong_to_it(part: Partition) -> None:
+    rows = [torch.tensor(row) for row in ([1, 2, 0], [0], [0, 0, 3, 0, 0])]
     carries(part, rows, jagged(rows))
 
 

@@ -11,10 +11,12 @@ import torch
 from tensordict import TensorDict, tensorclass
 
 from rlconform.certify.expect import (
+    ContractViolation,
     expect,
     expect_column,
     expect_equal,
     expect_rejection,
+    expect_rows_but_first,
     overwrite_first,
 )
 from rlconform.certify.marks import requirement
@@ -55,6 +57,16 @@ def test_changing_what_get_returned_changes_nothing_stored(part: Partition) -> N
 
 
 @requirement("PUT-09")
+def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(part: Partition) -> None:
+    rows = [torch.arange(n) for n in (2, 1, 3)]
+    part.put(IDS, x=torch.nested.nested_tensor(rows, layout=torch.jagged))
+    batch = part.get(IDS, "x")
+    overwrite_first(batch, "x")
+    expect_rows_but_first(batch, "x", rows)
+    part.expect_rows(IDS, x=rows)
+
+
+@requirement("PUT-09")
 def test_changing_a_tag_dict_changes_nothing_stored(part: Partition) -> None:
     tags = [{"row": n} for n, _ in enumerate(IDS)]
     stored = {i: {"row": n} for n, i in enumerate(IDS)}
@@ -68,12 +80,21 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: Partition) -> None:
     expect_equal(tags_by_id(part.claim("prev_lp")), stored, "tags of the put")
 
 
+#: 1 MiB each of 512 MiB, whose other pages are never touched.
+SLICES: dict[str, Callable[[], torch.Tensor]] = {
+    "of_rows": lambda: torch.empty(512 * 16, 64 * 1024, dtype=torch.uint8)[:16],
+    "of_columns": lambda: torch.empty(16, 512 * 64 * 1024, dtype=torch.uint8)[:, : 64 * 1024],
+}
+
+
 @requirement("PUT-10")
-def test_a_slice_costs_what_its_copy_costs(part: Partition) -> None:
-    rows, width = 16, 64 * 1024  # 1 MiB
-    base = torch.empty(512 * rows, width, dtype=torch.uint8)  # 512 MiB, its pages never touched
-    ids = [f"r{i}" for i in range(rows)]
-    columns = {"slice": base[:rows], "copy": base[:rows].clone()}
+@pytest.mark.parametrize("make", SLICES.values(), ids=SLICES)
+def test_a_slice_costs_what_its_copy_costs(
+    part: Partition, make: Callable[[], torch.Tensor]
+) -> None:
+    view = make()
+    ids = [f"r{i}" for i in range(len(view))]
+    columns = {"slice": view, "copy": view.clone()}
     # The fastest of several turns each, since other load on the machine only ever adds to a time;
     # the first of a turn alternates, since it may be the one that pays for fresh memory.
     fastest = dict.fromkeys(columns, math.inf)
@@ -108,6 +129,16 @@ def test_rows_without_a_field_stay_unproduced_for_it(part: Partition) -> None:
     part.expect_payload(IDS, "x", "y")
 
 
+@requirement("PUT-12")
+def test_rows_may_lack_any_of_many_fields(part: Partition) -> None:
+    fields = [f"f{n}" for n in range(70)]  # a machine word has bits for 64
+    part.put_payload(["full"], *fields)
+    part.put_payload(["half"], *fields[:5])
+    for field in fields[64:]:
+        expect_unreadable(lambda field=field: part.get(["half"], field), "half", field)
+    expect_ids(part.claim("train", fields[64:66], 2), ["full"], "rows that have both fields")
+
+
 @requirement("PUT-14")
 def test_the_receipt_names_what_was_written(part: Partition) -> None:
     def expect_receipt(meta: BatchMeta, ids: list[str], fields: list[str]) -> None:
@@ -117,6 +148,9 @@ def test_the_receipt_names_what_was_written(part: Partition) -> None:
 
     expect_receipt(part.put_payload(IDS, "x", "y"), IDS, ["x", "y"])
     expect_receipt(part.put_payload(IDS[::-1], "z"), IDS[::-1], ["z"])
+    expect_receipt(
+        part.put(IDS, x=torch.zeros(3), undeclared=torch.zeros(3, 2)), IDS, ["undeclared", "x"]
+    )
 
 
 def rows_for(part: Partition, ids: list[str]) -> TensorDict:
@@ -166,6 +200,19 @@ def test_a_failed_put_leaves_nothing(
     expect(not left, "no tag of the failed put", left)
 
 
+@requirement("PUT-16")
+def test_a_failed_put_leaves_what_was_there(part: Partition) -> None:
+    part.put_payload(IDS, tags=[{"m": n} for n, _ in enumerate(IDS)])
+    batch = batch_of({"x": payload_column(part.id, IDS, "x", 1)}, 3)
+    batch["y"] = TensorDict({"deep": torch.zeros(3)}, batch_size=[3])
+    expect_rejection(
+        lambda: part.put_batch(IDS, batch, [{"m": 9}] * 3), "a put that can't be carried out"
+    )
+    part.expect_payload(IDS)
+    came = tags_by_id(part.claim("train"))
+    expect_equal(came, {i: {"m": n} for n, i in enumerate(IDS)}, "tags as before the failed put")
+
+
 def _tags_of(meta: BatchMeta) -> dict[str, dict]:
     return {} if meta.tags is None else tags_by_id(meta)
 
@@ -184,6 +231,13 @@ def test_an_empty_put_does_nothing(part: Partition, kind: str) -> None:
     meta = part.put([], x=torch.zeros(0, 4)) if kind == "fields" else part.put([], [])
     expect_equal(meta.sample_ids, [], "sample_ids of an empty put")
     expect_equal(part.claim_all(), [], "rows claimable after it")
+
+
+@requirement("PUT-18")
+def test_an_empty_put_sets_no_dtype(part: Partition) -> None:
+    part.put([], x=torch.zeros(0, 4))  # what an empty shard has, whatever the rows are like
+    part.put_payload(IDS)
+    part.expect_payload(IDS)
 
 
 @requirement("PUT-19")
@@ -217,3 +271,18 @@ def test_a_leaf_that_is_no_column_is_rejected(part: Partition, make: Callable[[]
         "a leaf that is no column (left out, the model would never see it)",
     )
     part.expect_absent(IDS)
+
+
+@requirement("PUT-25")
+def test_a_nested_column_of_the_older_layout_is_exact_or_rejected(part: Partition) -> None:
+    rows = [torch.ones(n) for n in (1, 2, 3)]
+    batch = rows_for(part, IDS)
+    batch["y"] = torch.nested.nested_tensor(rows, layout=torch.strided)
+    try:
+        part.put_batch(IDS, batch)
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - any refusal will do
+        part.expect_absent(IDS)
+    else:
+        part.expect_rows(IDS, y=rows)

@@ -1,4 +1,4 @@
-"""PUT-21: object columns come back exactly, or are refused."""
+"""Object columns come back exactly, or are refused: PUT-21, and what it means for other calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
-from rlconform.certify.expect import ContractViolation, expect_objects
+from rlconform.certify.expect import ContractViolation, expect_equal, expect_objects
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, object_array
+from rlconform.certify.partition import Partition, expect_unreadable, object_array
 from rlconform.contract import Target
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -83,6 +83,40 @@ def test_objects_put_one_by_one_are_read_together(part: Partition, target: Targe
         if not put_unless_refused(part, target, [sample_id], log=object_array([value])):
             return
     expect_objects(part.get(IDS[::-1], "log"), "log", values[::-1])
+
+
+@requirement("PUT-21")
+def test_one_object_of_several_is_read_alone(part: Partition, target: Target) -> None:
+    values = ["text", {"a": [1]}, None]
+    if put_unless_refused(part, target, IDS, log=object_array(values)):
+        for sample_id, value in zip(IDS, values, strict=True):
+            expect_objects(part.get([sample_id], "log"), "log", [value])
+
+
+@requirement("PUT-13")
+def test_the_newest_objects_are_read(part: Partition, target: Target) -> None:
+    if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
+        newer = [{"m": 2}, "b", {}]
+        part.put(IDS, log=object_array(newer))
+        expect_objects(part.get(IDS, "log"), "log", newer)
+
+
+@requirement("CLEAR-04")
+def test_an_id_that_lives_again_has_no_objects_of_its_past(part: Partition, target: Target) -> None:
+    if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
+        part.clear(IDS)
+        part.put_payload(IDS)
+        expect_unreadable(lambda: part.get(IDS[:1], "log"), IDS[0], "log")
+        part.put(IDS, log=object_array(["c", "d", {}]))
+        expect_objects(part.get(IDS, "log"), "log", ["c", "d", {}])
+
+
+@requirement("PUT-14")
+def test_the_receipt_names_objects_too(part: Partition, target: Target) -> None:
+    columns = {"x": torch.zeros(3), "log": object_array(["a", None, {}])}
+    if put_unless_refused(part, target, IDS, **columns):
+        receipt = part.put(IDS, **columns)
+        expect_equal(sorted(receipt.fields or []), ["log", "x"], "fields written by this put")
 
 
 #: Beyond what the capability names: taken exactly or refused, but never taken and garbled.

@@ -128,6 +128,19 @@ def test_rows_of_two_dtypes_are_never_cast(
     part.expect_rows(["first"], x=[first])
 
 
+@requirement("PUT-23")
+def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: Partition) -> None:
+    part.put(["first"], x=torch.arange(4).reshape(1, 4))
+    try:
+        part.put(["second"], w=torch.ones(1), x=torch.ones(1, 4))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
+        part.expect_absent(["second"], "w")
+    else:
+        part.expect_rows(["second"], w=[torch.tensor(1.0)], x=[torch.ones(4)])
+
+
 def _expect_not_cast(part: Partition, rows: list[torch.Tensor]) -> None:
     """Reading both rows at once gives each as it was put, or is refused."""
     try:

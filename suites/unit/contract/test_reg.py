@@ -57,6 +57,20 @@ def test_partitions_share_no_rows(new_partition: Callable[..., Partition]) -> No
     expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
 
 
+@requirement("REG-04")
+def test_partitions_share_no_cursors_and_no_tags(new_partition: Callable[..., Partition]) -> None:
+    train, val = new_partition(), new_partition()
+    for part, mode in ((train, "train"), (val, "val")):
+        part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
+    for part in (train, val):
+        expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
+    train.clear(IDS)
+    came = tags_by_id(val.claim("prev_lp"))
+    expect_equal(
+        came, {i: {"mode": "val"} for i in IDS}, "tags there, after a clear in the other one"
+    )
+
+
 @requirement("REG-05")
 @pytest.mark.parametrize(
     "wrong",
