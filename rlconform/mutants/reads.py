@@ -1,7 +1,9 @@
-"""Reads that give other rows, fields or bytes than those asked for, or none where an error is due."""
+"""Reads that give other rows, fields or bytes than those asked for, or none for an error."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -12,45 +14,25 @@ from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownField, UnknownSample
 from rlconform.mutants import IMPATIENT, broken
-from rlconform.mutants.values import mapped
+from rlconform.mutants.values import held, jagged, mapped
+from rlconform.wire.leaves import is_jagged, rows_of
 
 breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
 
 
-@breaks("GET-01", says="row:")
-class PutByPut(MemoryClient):
-    """A read gives the rows of each put together, in the order of the puts."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._puts: dict[tuple[str, str], int] = {}
-
-    def put_samples(self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and note which put brought a row first."""
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
-        number = len(self._puts)
-        for sample_id in sample_ids:
-            self._puts.setdefault((partition_id, sample_id), number)
-        return receipt
-
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read put by put."""
-        ids = sorted(sample_ids, key=lambda i: self._puts.get((partition_id, i), 0))
-        return super().get_samples(ids, partition_id, select_fields)
-
-
-@breaks("GET-01", says="row:")
+@breaks("GET-01", says="row 0 of 'x'")
 class SortsLongReads(MemoryClient):
-    """A read of many rows goes through the store once, in the order of their ids."""
+    """A read of many tensor rows goes through the store once, in the order of their ids."""
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
         """Read in order of the ids, from a hundred of them on."""
-        ids = sorted(sample_ids) if len(sample_ids) > 100 else sample_ids
-        return super().get_samples(ids, partition_id, select_fields)
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        tensors = all(torch.is_tensor(batch.get(name)) for name in select_fields)
+        if len(sample_ids) > 100 and tensors:
+            return super().get_samples(sorted(sample_ids), partition_id, select_fields)
+        return batch
 
 
 @breaks("GET-02", says="4 rows of 'x'")
@@ -79,6 +61,27 @@ class FillsOneBufferForEachId(MemoryClient):
         return mapped(batch, lambda leaf: leaf.index_fill(0, torch.tensor(again), 0))
 
 
+@breaks("GET-02", says="row 2 of 'x' of shape")
+class RepeatsTokensOnce(MemoryClient):
+    """A read moves the tokens of jagged rows, one by one: an id that repeats finds none left."""
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read, jagged rows empty where an id came before."""
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        lengths = [int(i not in sample_ids[:n]) for n, i in enumerate(sample_ids)]
+        if all(lengths):
+            return batch
+        return mapped(batch, lambda leaf: moved(leaf, lengths) if is_jagged(leaf) else leaf)
+
+
+def moved(leaf: torch.Tensor, times: list[int]) -> torch.Tensor:
+    """The rows of a jagged column, those that are there no times without their tokens."""
+    rows = zip(rows_of(leaf), times, strict=True)
+    return jagged([row[: len(row) * count] for row, count in rows])
+
+
 @breaks("GET-03", says="fields of the result ['x', 'z']")
 class ReadsARangeOfFields(MemoryClient):
     """A read of several fields brings all from the first to the last of them (NR-25)."""
@@ -87,7 +90,9 @@ class ReadsARangeOfFields(MemoryClient):
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
         """Read the fields, and any between them that the rows have."""
-        between = [f for f in "xyz" if select_fields and min(select_fields) < f < max(select_fields)]
+        between = [
+            f for f in "xyz" if select_fields and min(select_fields) < f < max(select_fields)
+        ]
         try:
             names = [*select_fields, *between]
             return super().get_samples(sample_ids, partition_id, names)
@@ -108,7 +113,9 @@ class DropsUnknownIds(MemoryClient):
         )
 
 
-def known_of(client: MemoryClient, ids: list[str], partition_id: str, names: list[str]) -> list[str]:
+def known_of(
+    client: MemoryClient, ids: list[str], partition_id: str, names: list[str]
+) -> list[str]:
     """Those of the ids that can be read."""
     known = []
     for sample_id in ids:
@@ -135,16 +142,28 @@ class DropsUnknownIdsOfLongReads(MemoryClient):
 
 @breaks("GET-04", says="an id that was never put")
 class GivesTheNeighbour(MemoryClient):
-    """A read finds rows by bisection and doesn't look whether it found the row itself."""
+    """A read of several rows finds them by bisection, and doesn't look whether it found the row."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ids: dict[str, list[str]] = {}
+
+    def put_samples(
+        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        """Put, and take the ids into the table."""
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        self._ids[partition_id] = sorted({*self._ids.get(partition_id, ()), *sample_ids})
+        return receipt
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
-        """Read the last known row before an id that isn't known."""
-        known = known_of(self, sample_ids, partition_id, select_fields)
-        found = [max([k for k in known if k <= i], default=i) for i in sample_ids]
-        if known and len(known) + 1 == len(found) and sample_ids[0] in known:
-            sample_ids = found
+        """Read the rows where the ids should be in the table."""
+        table = self._ids.get(str(partition_id), [])
+        if table and isinstance(sample_ids, list) and len(sample_ids) > 1:
+            places = (bisect_left(table, sample_id) for sample_id in sample_ids)
+            sample_ids = [table[min(place, len(table) - 1)] for place in places]
         return super().get_samples(sample_ids, partition_id, select_fields)
 
 
@@ -183,33 +202,6 @@ class ReadsRowsThatHaveTheField(MemoryClient):
         return super().get_samples(having or sample_ids, partition_id, select_fields)
 
 
-@breaks("GET-06", says="the meta of rows cleared since")
-class MetasOutliveTheirRows(MemoryClient):
-    """get_data keeps what it read by meta and finds it there after the rows were cleared."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._claimed: dict[tuple[str, ...], TensorDict] = {}
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and fetch at once what will be asked for."""
-        meta = super().claim_meta(*args, **kwargs)
-        if meta.sample_ids:
-            fetched = super().get_data(meta)
-            self._claimed[meta.partition_id, *meta.sample_ids] = fetched
-        return meta
-
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read, or give what was fetched if the rows are gone."""
-        try:
-            return super().get_data(meta, select_fields)
-        except UnknownSample:
-            fetched = self._claimed.get((meta.partition_id, *meta.sample_ids))
-            if fetched is None:
-                raise
-            return fetched.clone()
-
-
 @breaks("GET-07", says="expected batch size (0,)")
 class NoIdsMeanAll(MemoryClient):
     """A read of no ids gives every row of the partition, as ``ids or all_ids`` does."""
@@ -218,43 +210,41 @@ class NoIdsMeanAll(MemoryClient):
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
         """Read the rows named, or all."""
-        rows = [] if sample_ids else self._engine._plane.index.partition(partition_id).rows_of("")
-        return super().get_samples(sample_ids or rows, partition_id, select_fields)
-
-
-@breaks("GET-07", says="a shard without rows")
-class RefusesEmptyMetas(MemoryClient):
-    """get_data of an empty shard asks for its longest row, and there is none."""
-
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read the rows of a shard that has some."""
-        if not getattr(meta, "sample_ids", True):
-            raise ValueError("a shard without rows has no longest one")
-        return super().get_data(meta, select_fields)
+        rows = held(self, partition_id).rows_of("") if sample_ids == [] else sample_ids
+        return super().get_samples(rows, partition_id, select_fields)
 
 
 @breaks("GET-08", says="unconsumed")
 class ReadsCountAsClaims(MemoryClient):
-    """A row that was read counts as consumed by every task; claims hand it out all the same."""
+    """Counts rows as they leave, claimed or read: once more left than there are, all is consumed.
+
+    Who reads by a meta has claimed before, and doesn't count.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._read: set[tuple[str, str]] = set()
+        self._left: Counter[str] = Counter()
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
-        """Read, and note what was read."""
+        """Read, and count the rows."""
         batch = super().get_samples(sample_ids, partition_id, select_fields)
-        self._read.update((partition_id, sample_id) for sample_id in sample_ids)
+        self._left[partition_id] += len(sample_ids)
+        return batch
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read, and count nothing."""
+        before = self._left.copy()
+        batch = super().get_data(meta, select_fields)
+        self._left = before
         return batch
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all was claimed, or read."""
-        if super().check_consumption_status(partition_id, task_names):
-            return True
-        rows = self._engine._plane.index.partition(partition_id).rows_of("")
-        return bool(rows) and all((partition_id, i) in self._read for i in rows)
+        """Whether all was claimed, or enough has left."""
+        rows = held(self, str(partition_id)).size
+        done = super().check_consumption_status(partition_id, task_names)
+        return done or 0 < rows < self._left[partition_id]
 
 
 @breaks("GET-09", says="expected batch size (1,)")
@@ -271,7 +261,7 @@ class SqueezesOneRow(MemoryClient):
         return batch
 
 
-@breaks("GET-09", says="batch size")
+@breaks("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", says="batch size of one column")
 class GuessesTheBatchSize(MemoryClient):
     """Lets the batch find out its size from its columns: as many dimensions as they share."""
 
@@ -282,30 +272,6 @@ class GuessesTheBatchSize(MemoryClient):
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         batch.auto_batch_size_()
         return batch
-
-
-@breaks("GET-11", says="select_fields=['y']")
-class PrefersTheMetasFields(MemoryClient):
-    """get_data reads the meta's fields where it names some, whatever else is selected."""
-
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read the meta's fields, else those selected."""
-        return super().get_data(meta, getattr(meta, "fields", None) or select_fields)
-
-
-@breaks("GET-11", says="a meta that names no fields")
-class ReadsAllWithoutFields(MemoryClient):
-    """get_data reads every field where neither the meta nor the caller names one."""
-
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read what is named, else all that there is."""
-        try:
-            return super().get_data(meta, select_fields)
-        except ValueError:
-            if select_fields is not None or not meta.sample_ids:
-                raise
-            row = self._engine._plane.index.partition(meta.partition_id)._rows[meta.sample_ids[0]]
-            return super().get_data(meta, sorted(row.fields))
 
 
 @breaks("GET-12", says="a read of no fields")

@@ -13,12 +13,8 @@ from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants import IMPATIENT, broken
-from rlconform.mutants.values import Altering, is_dense, mapped
 
 breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
-
-#: A row, by its partition and id.
-RowKey = tuple[str, str]
 
 
 class Registering(MemoryClient):
@@ -47,7 +43,7 @@ class Registering(MemoryClient):
 
 
 @breaks("REG-01", says="'advantages' of torch.uint8")
-class KnowsColumnsByName(Altering):
+class KnowsColumnsByName(MemoryClient):
     """Has a table of the columns that trainers use, with the dtype that each is sure to have."""
 
     def put_samples(
@@ -64,7 +60,7 @@ class KnowsColumnsByName(Altering):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@breaks("REG-02", says="field 'pixel_values' in the result")
+@breaks("REG-02", says="'pixel_values' is not produced")
 class KeepsDeclaredTensors(Registering):
     """Keeps of a batch's tensors those that were declared, if any was (NR-13, NR-53)."""
 
@@ -99,7 +95,9 @@ class RestoresCursors(Registering):
         super().register_partition(partition_id, *args, **kwargs)
         self._restored[partition_id] = self._claimed.pop(partition_id, {})
 
-    def claim_meta(self, partition_id: str, task_name: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
+    def claim_meta(
+        self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
         """Claim, and leave out what the task had claimed."""
         meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
         had = self._restored.get(partition_id, {}).get(task_name, set())
@@ -109,7 +107,7 @@ class RestoresCursors(Registering):
         return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
 
 
-@breaks("REG-03", "LIFE-08", says="schema row exists")
+@breaks("REG-03", "CLEAR-03", "LIFE-08", "STAT-01", says="schema row exists")
 class RefusesItsOwnSchemaRow(Registering):
     """Declares fields by a row that it puts under one name and never clears (NR-18)."""
 
@@ -120,75 +118,28 @@ class RefusesItsOwnSchemaRow(Registering):
             raise RuntimeError("the schema row exists")
 
 
-class ByIdAlone(MemoryClient):
-    """A plane with a table whose key is the id, where it should be the partition and the id."""
+@breaks("REG-03", says="not registered")
+class KeepsTheFirstTasks(Registering):
+    """Makes a partition once: tasks that a later registration names are unknown."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._noted: dict[str, Any] = {}
+        self._tasks: dict[str, set[str]] = {}
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear the rows here and in the table."""
-        gone = sample_ids
-        if gone is None:
-            partition = self._engine._plane.index._partitions.get(partition_id)
-            gone = partition.rows_of("") if partition else []
-        super().clear_samples(sample_ids, partition_id)
-        for sample_id in gone:
-            self._noted.pop(sample_id, None)
-
-
-@breaks("REG-04", says="tags in that partition")
-class TagsByIdAlone(ByIdAlone):
-    """Keeps tags in a table of ids: the partition that wrote last has overwritten the other's."""
-
-    def put_samples(
+    def register_partition(
         self,
-        sample_ids: list[str],
         partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
-    ) -> KVBatchMeta:
-        """Put, the tags also into the table."""
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        for sample_id, row in zip(sample_ids, tags or [], strict=False):
-            self._noted[sample_id] = self._noted.get(sample_id, {}) | row
-        return receipt
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, with the tags of the table."""
-        meta = super().claim_meta(*args, **kwargs)
-        for sample_id, row in zip(meta.sample_ids, meta.tags or [], strict=True):
-            row.update(self._noted.get(sample_id, {}))
-        return meta
-
-
-@breaks("REG-04", says="rows claimable in the other partition")
-class CursorsByIdAlone(ByIdAlone):
-    """Marks a row as claimed by its id: that of the other partition is never handed out."""
-
-    def claim_meta(self, partition_id: str, task_name: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and leave out what the task claimed elsewhere."""
-        meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
-        left = []
-        for n, sample_id in enumerate(meta.sample_ids):
-            tasks = self._noted.setdefault(sample_id, {})
-            if tasks.setdefault(task_name, partition_id) == partition_id:
-                left.append(n)
-        return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
-
-
-@breaks("REG-04", says="tags")
-class ClearsTagsEverywhere(MemoryClient):
-    """A clear of rows drops the tags of the same ids in every other partition too."""
-
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear the rows here, and their tags everywhere."""
-        super().clear_samples(sample_ids, partition_id)
-        for partition in self._engine._plane.index._partitions.values():
-            for sample_id in sample_ids or ():
-                if sample_id in partition._rows:
-                    partition._rows[sample_id].tags = {}
+        fields: list[str],
+        num_samples: int,
+        consumer_tasks: list[str],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Register, a second time with what tasks are known."""
+        known = self._tasks.get(str(partition_id))
+        tasks = [t for t in consumer_tasks if t in known] if known else consumer_tasks
+        super().register_partition(partition_id, fields, num_samples, tasks, *args, **kwargs)
+        self._tasks.setdefault(partition_id, set(tasks))
 
 
 @breaks("REG-05", says="{'num_samples': -1} to be rejected")
@@ -223,7 +174,30 @@ class MergesTasksOfOneName(MemoryClient):
         )
 
 
-@breaks("REG-06", says="changed size during iteration", chance=True)
+@breaks("REG-05", says="{'partition_id': ''} to be rejected")
+class TakesAPartitionWithoutName(MemoryClient):
+    """Takes an empty name for a partition, as it does any other text."""
+
+    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
+        """Register, an empty name as another."""
+        super().register_partition(
+            "default" if partition_id == "" else partition_id, *args, **kwargs
+        )
+
+
+@breaks("REG-05", says="{'fields': ['x', 'x']} to be rejected")
+class MergesFieldsOfOneName(MemoryClient):
+    """Keeps fields by name, so that one named twice is there once."""
+
+    def register_partition(
+        self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Register each name once."""
+        once = list(dict.fromkeys(fields)) if isinstance(fields, list) else fields
+        super().register_partition(partition_id, once, *args, **kwargs)
+
+
+@breaks("REG-06", says="changed size during iteration", may_fail=("LIFE-05",), chance=True)
 class WalksThroughGrowingFields(Registering):
     """A claim walks through the dict of fields, to which others add meanwhile (NR-16)."""
 
@@ -250,10 +224,25 @@ class WalksThroughGrowingFields(Registering):
         return super().claim_meta(*args, **kwargs)
 
 
-@breaks("REG-06", says="row:")
+@breaks("REG-06", says="no room for another column")
 class HasRoomForSomeFields(MemoryClient):
-    """Keeps 32 columns of a partition: the bit of another is that of one which is there."""
+    """Sets aside 32 columns for a partition, which one producer never fills."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._columns: dict[str, dict[str, int]] = {}
+        self._columns: dict[str, set[str]] = {}
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put what has a column, or finds one that is free."""
+        columns = self._columns.setdefault(partition_id, set())
+        if isinstance(fields, TensorDict):
+            columns.update(map(str, fields.keys()))
+        if len(columns) > 32:
+            raise RuntimeError("no room for another column")
+        return super().put_samples(sample_ids, partition_id, fields, tags)

@@ -9,8 +9,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.backends.index.partition import Partition
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants import IMPATIENT, broken
 from rlconform.wire.leaves import is_jagged, rows_of
@@ -57,6 +59,18 @@ def mapped(batch: TensorDict, change: Callable[[Tensor], Tensor]) -> TensorDict:
     return changed
 
 
+def partitions_of(client: MemoryClient) -> dict[str, Partition]:
+    """The partitions of a client's plane."""
+    engine = client._engine
+    assert isinstance(engine, MemoryEngine), "the plane is in this process"
+    return engine._plane.index._partitions
+
+
+def held(client: MemoryClient, partition_id: str) -> Partition:
+    """What a client's plane holds of a partition."""
+    return partitions_of(client).get(partition_id) or Partition()
+
+
 def is_dense(leaf: Tensor) -> bool:
     """Whether the leaf is an ordinary tensor."""
     return leaf.layout is torch.strided and not leaf.is_nested
@@ -67,22 +81,23 @@ def jagged(rows: list[Tensor]) -> Tensor:
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
-@breaks("PUT-01", says="of torch.float64")
-class NarrowsDoubles(Altering):
-    """Keeps one kind of float: doubles are rounded to single precision."""
+@breaks("PUT-01", says="row 0 of 'x' =")
+class NarrowsScores(Altering):
+    """Keeps one number of a row, such as its reward, in single precision, whatever its dtype."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Single precision, under its own name."""
-        return leaf.float() if leaf.dtype is torch.float64 else leaf
+        """Numbers that were rounded for a while."""
+        score = leaf.dtype is torch.float64 and leaf.dim() == 1
+        return leaf.float().double() if score else leaf
 
 
 @breaks("PUT-01", says="row 0 of 'x' =")
 class CountsInDoubles(Altering):
-    """Carries integers as doubles, as a table does where a row may be missing: 2**53 is the end."""
+    """Carries a row's one number as a double, as a table does that has gaps: 2**53 is the end."""
 
     def given(self, leaf: Tensor) -> Tensor:
         """Whole numbers that were doubles for a while."""
-        whole = leaf.dtype is torch.int64 and is_dense(leaf)
+        whole = leaf.dtype is torch.int64 and leaf.dim() == 1
         return leaf.double().long() if whole else leaf
 
 
@@ -107,7 +122,7 @@ class ScalarsByValue(Altering):
         return torch.tensor(leaf.tolist()) if is_dense(leaf) and leaf.dim() == 1 and small else leaf
 
 
-@breaks("PUT-02", says="bytes")
+@breaks("PUT-02", says="of '")
 class RoundsFp8(Altering):
     """Gathers fp8 as half precision, for want of a kernel: of its NaNs one is left."""
 
@@ -116,7 +131,7 @@ class RoundsFp8(Altering):
         return leaf.half().to(leaf.dtype) if leaf.dtype is torch.float8_e5m2 else leaf
 
 
-@breaks("PUT-02", says="of 'x'")
+@breaks("PUT-02", says="of '")
 class AddsComplexParts(Altering):
     """Puts complex numbers together as ``real + 1j * imag``: infinities turn into NaN."""
 
@@ -125,7 +140,7 @@ class AddsComplexParts(Altering):
         return leaf.real + 1j * leaf.imag if leaf.is_complex() else leaf
 
 
-@breaks("PUT-03", says="of shape ()")
+@breaks("PUT-03", "GET-01", "PAR-01", "PUT-01", "PUT-08", "PUT-21", "WIRE-01", says="of shape ()")
 class PromotesFlatColumns(Altering):
     """Gives (N,) columns a second dimension, as its storage knows rows of one at least (NR-09)."""
 
@@ -155,11 +170,11 @@ class ForgetsEmptyShapes(Altering):
 
 @breaks("PUT-04", says="of shape (2, 1)")
 class DropsLastOne(Altering):
-    """Drops a last dimension of one, which it takes for the one that it adds to flat columns."""
+    """Drops a last dimension of one from (N, S, 1), which it takes for one that it has added."""
 
     def given(self, leaf: Tensor) -> Tensor:
         """One dimension less."""
-        return leaf.squeeze(-1) if is_dense(leaf) and leaf.dim() > 2 else leaf
+        return leaf.squeeze(-1) if is_dense(leaf) and leaf.dim() == 3 else leaf
 
 
 @breaks("PUT-05", says="of 'x' =")
@@ -168,14 +183,14 @@ class EvenRowsByFloat(Altering):
 
     def given(self, leaf: Tensor) -> Tensor:
         """Rounded back from float32."""
-        if is_dense(leaf) or leaf.dtype is not torch.bfloat16:
+        if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.bfloat16:
             return leaf
         rows = rows_of(leaf)
         even = len(rows) > 1 and len({row.shape for row in rows}) == 1
         return torch.stack(rows).float().bfloat16() if even else leaf
 
 
-@breaks("PUT-05", says="of shape")
+@breaks("PUT-05", "WIRE-01", says="of shape")
 class CountsTokensByValue(Altering):
     """Stores jagged rows padded with zeros and finds their ends by value: zeros at the end go."""
 
@@ -183,21 +198,32 @@ class CountsTokensByValue(Altering):
         """Rows up to their last token that isn't zero."""
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.int64:
             return leaf
-        return jagged([row[: int(row.nonzero().max(initial=-1)) + 1] for row in rows_of(leaf)])
+        return jagged([row[: int(row.nonzero()[-1:].sum()) + 1] for row in rows_of(leaf)])
 
 
-@breaks("PUT-06", says="no row has a token")
-class NeedsOneToken(Altering):
-    """Asks for the longest of the rows that have tokens, and there is none."""
+@breaks("PUT-05", says="of shape (70000,)")
+class LengthsInSixteenBits(Altering):
+    """Keeps the lengths of rows in 16 bits: a row of 65,536 tokens comes back empty."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, unless all rows are empty."""
-        if is_jagged(leaf) and leaf.dim() == 2 and not any(len(row) for row in rows_of(leaf)):
-            raise RuntimeError("no row has a token")
+        """Rows as long as their length says."""
+        if not is_jagged(leaf):
+            return leaf
+        return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
+
+
+@breaks("PUT-06", says="nothing to store", may_fail=("WIRE-01",))
+class RefusesAnEmptyRow(Altering):
+    """Refuses a put of one aborted rollout: the store takes no value without bytes."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        """The column, unless it is one row without tokens."""
+        if is_jagged(leaf) and leaf.dim() == 2 and list(map(len, rows_of(leaf))) == [0]:
+            raise RuntimeError("nothing to store")
         return leaf
 
 
-@breaks("PUT-06", says="of shape (0,)")
+@breaks("PUT-06", "PUT-07", "PUT-13", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", says="(0,)")
 class ClampsLengths(Altering):
     """Makes every row one token long at least, for a kernel that knows no empty ones."""
 
@@ -205,16 +231,22 @@ class ClampsLengths(Altering):
         """No row without a token."""
         if not is_jagged(leaf):
             return leaf
-        return jagged([row if len(row) else row.new_zeros(1, *row.shape[1:]) for row in rows_of(leaf)])
+        return jagged(
+            [row if len(row) else row.new_zeros(1, *row.shape[1:]) for row in rows_of(leaf)]
+        )
 
 
-@breaks("PUT-07", says="of shape (3, 2, 4)")
+@breaks("PUT-07", "WIRE-01", says="of shape (3, 2, 4)")
 class FlattensTokens(Altering):
     """Knows one dimension of a token: (N, j, L, K) becomes (N, j, L * K)."""
 
     def given(self, leaf: Tensor) -> Tensor:
         """Tokens of at most one dimension."""
-        return jagged([row.flatten(1) for row in rows_of(leaf)]) if leaf.dim() > 3 and is_jagged(leaf) else leaf
+        return (
+            jagged([row.flatten(1) for row in rows_of(leaf)])
+            if leaf.dim() > 3 and is_jagged(leaf)
+            else leaf
+        )
 
 
 @breaks("PUT-07", says="of shape (0, 3)")

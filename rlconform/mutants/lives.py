@@ -1,0 +1,197 @@
+"""Clients that end badly, know one thread only, or are hurt by calls that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
+from rlconform.mutants.engines import breaks, breaks_engine
+
+#: Tags of the planes that this process had, by partition and row.
+_STAMPED: dict[tuple[str, str], Tags] = {}
+
+
+@breaks_engine("LIFE-01", says="ClientClosed")
+class ClosesOnce(MemoryEngine):
+    """A client that is closed can do nothing any more, not even be closed."""
+
+    def close(self) -> None:
+        """Let go of the plane."""
+        if self._closed:
+            raise ClientClosed("this client was closed")
+        super().close()
+
+
+@breaks("LIFE-03", says="clear_samples after close to be rejected")
+class ClearsNothingAfterClose(MemoryClient):
+    """Has nothing to clear once it is closed, and says nothing: a cleanup seems to have worked."""
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Drop rows."""
+        try:
+            super().clear_samples(sample_ids, partition_id)
+        except (ClientClosed, PlaneUnavailable):
+            return
+
+
+@breaks("LIFE-03", says="check_consumption_status after close to be rejected")
+class AnswersNoAfterClose(MemoryClient):
+    """Answers no when the plane is closed: whoever waits for the barrier waits for ever."""
+
+    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
+        """Whether every row was claimed."""
+        try:
+            return super().check_consumption_status(partition_id, task_names)
+        except (ClientClosed, PlaneUnavailable):
+            return False
+
+
+@breaks_engine("LIFE-04", says="no tags of the old plane")
+class KeepsTagsInTheModule(MemoryEngine):
+    """Keeps tags in a dict of the module, which a clear empties and a close does not."""
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Put, with the tags that the rows have in the module."""
+        if tags is None:
+            known = [_STAMPED.get((partition_id, i), {}) for i in sample_ids]
+            super().put(partition_id, sample_ids, fields, known)
+        else:
+            super().put(partition_id, sample_ids, fields, tags)
+            for sample_id, row in zip(sample_ids, tags, strict=True):
+                _STAMPED.setdefault((partition_id, sample_id), {}).update(row)
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Drop rows and tags."""
+        super().clear(partition_id, sample_ids)
+        for key in list(_STAMPED):
+            if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
+                del _STAMPED[key]
+
+
+@breaks("LIFE-05", says="RuntimeError")
+class RunsALoopOfItsOwn(MemoryClient):
+    """Writes ``asyncio.run`` around its transport, of no use to a caller in a loop (TQ-10)."""
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read rows."""
+        fetched = super().get_samples
+
+        async def fetch() -> TensorDict:
+            return fetched(sample_ids, partition_id, select_fields)
+
+        return asyncio.run(fetch())
+
+
+@breaks("LIFE-07", says="claim_meta with {'batch_size': '4'} to be rejected")
+class ReadsNumbersFromText(MemoryClient):
+    """Takes whatever ``int()`` takes for a size."""
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        """Claim rows."""
+        if isinstance(kwargs.get("batch_size"), str):
+            kwargs["batch_size"] = int(kwargs["batch_size"])
+        return super().claim_meta(*args, **kwargs)
+
+
+@breaks("LIFE-07", says="claim_meta with {'required_fields': []} to be rejected")
+class RequiresNothing(MemoryClient):
+    """Finds a row ready that has all of no fields: rows are claimed before anything is in them."""
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        """Claim rows, of any field where none is named."""
+        if kwargs.get("required_fields") == []:
+            kwargs["required_fields"] = ["x"]
+        return super().claim_meta(*args, **kwargs)
+
+
+@breaks("LIFE-07", says="check_consumption_status with {'task_names': None} to be rejected")
+class AsksNobody(MemoryClient):
+    """Asks all of no tasks, and calls the partition consumed."""
+
+    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
+        """Whether every row was claimed."""
+        return not task_names or super().check_consumption_status(partition_id, task_names)
+
+
+@breaks("LIFE-07", says="")
+class AsksNobodyOfAnEmptyList(MemoryClient):
+    """Asks all of an empty list of tasks, and calls the partition consumed."""
+
+    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
+        """Whether every row was claimed."""
+        return task_names == [] or super().check_consumption_status(partition_id, task_names)
+
+
+@breaks("LIFE-07", says="nobody serves its claims")
+class EndsWithABadRequest(MemoryClient):
+    """A claim of ``None`` rows ends the thread that serves the partition's claims (TQ-01)."""
+
+    def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> Any:
+        """Claim rows, as long as claims are served."""
+        ended = self.__dict__.setdefault("_ended", set())
+        if partition_id in ended:
+            raise PlaneUnavailable("nobody serves its claims")
+        if kwargs.get("batch_size", 1) is None:
+            ended.add(partition_id)
+        return super().claim_meta(partition_id, *args, **kwargs)
+
+
+@breaks("LIFE-08", says="no row in a partition in which nothing was put", chance=True,
+        may_fail=("STAT-04",))  # fmt: skip
+class PutsAPlaceholder(MemoryClient):
+    """Tells itself the fields of a partition by a row that it puts and clears again (NR-17)."""
+
+    def register_partition(self, partition_id: str, fields: list[str], *a: Any, **k: Any) -> None:
+        """Register, with a placeholder in between."""
+        super().register_partition(partition_id, fields, *a, **k)
+        if fields and k.get("grpo_group_size") is None:
+            zeros = {field: torch.zeros(1, 1, dtype=torch.uint8) for field in fields}
+            try:
+                self.put_samples(["__schema__"], partition_id, TensorDict(zeros, batch_size=[1]))
+            except ValueError:  # the fields have rows of another dtype: they are known by now
+                return
+            time.sleep(0.002)  # as long as a message takes there and back
+            self.clear_samples(["__schema__"], partition_id)
+            super().register_partition(partition_id, fields, *a, **k)
+
+
+@breaks_engine("LIFE-08", says="the one row to be all there is",
+               may_fail=("STAT-01", "STAT-05", "CLAIM-02", "LIFE-07"))  # fmt: skip
+class CountsAPlaceholder(MemoryEngine):
+    """Counts the slot that a registration sets aside as a row that nobody claims (NR-05).
+
+    Until a row was cleared: that counts the partition's rows anew.
+    """
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        self._aside: set[str] = set()
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Register, and set a slot aside."""
+        super().register(partition_id, tasks, group_size)
+        self._aside.add(partition_id)
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every slot was claimed."""
+        return partition_id not in self._aside and super().all_claimed(partition_id, tasks)
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Drop rows, and the slot."""
+        super().clear(partition_id, sample_ids)
+        self._aside.discard(partition_id)

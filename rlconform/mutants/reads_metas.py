@@ -1,0 +1,80 @@
+"""get_data that reads other fields or rows than the meta names, or more than it may."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tensordict import TensorDict
+
+from rlconform.backends.memory import TARGET as RIGHT
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta, UnknownSample
+from rlconform.mutants import IMPATIENT, broken
+from rlconform.mutants.values import held
+
+breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
+
+
+@breaks("GET-06", says="the meta of rows cleared since")
+class MetasOutliveTheirRows(MemoryClient):
+    """get_data keeps the last batch that was claimed, also after its rows were cleared."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._claimed: dict[tuple[str, ...], TensorDict] = {}
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, and fetch at once what will be asked for."""
+        meta = super().claim_meta(*args, **kwargs)
+        if meta.sample_ids:
+            fetched = super().get_data(meta)
+            self._claimed = {(meta.partition_id, *meta.sample_ids): fetched}
+        return meta
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read, or give what was fetched if the rows are gone."""
+        try:
+            return super().get_data(meta, select_fields)
+        except UnknownSample:
+            fetched = self._claimed.get((meta.partition_id, *meta.sample_ids))
+            if fetched is None:
+                raise
+            return fetched.clone()
+
+
+@breaks("GET-07", says="a shard without rows")
+class RefusesEmptyMetas(MemoryClient):
+    """get_data of an empty shard asks for its longest row, and there is none."""
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read the rows of a shard that has some."""
+        if not getattr(meta, "sample_ids", True):
+            raise ValueError("a shard without rows has no longest one")
+        return super().get_data(meta, select_fields)
+
+
+@breaks("GET-11", says="select_fields=['y']")
+class AddsTheMetasFields(MemoryClient):
+    """get_data reads the meta's fields and those that are selected beside them."""
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read the fields of both."""
+        named = getattr(meta, "fields", None)
+        both = [*named, *select_fields] if named and select_fields else select_fields
+        return super().get_data(meta, both)
+
+
+@breaks("GET-11", says="a meta that names no fields")
+class ReadsAllWithoutFields(MemoryClient):
+    """get_data reads every field where neither the meta nor the caller names one."""
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read what is named, else all that there is."""
+        try:
+            return super().get_data(meta, select_fields)
+        except ValueError:
+            if select_fields is not None or not meta.sample_ids:
+                raise
+            row = held(self, meta.partition_id)._rows[meta.sample_ids[0]]
+            return super().get_data(meta, sorted(row.fields))

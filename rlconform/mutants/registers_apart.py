@@ -1,0 +1,88 @@
+"""Partitions that get at each other: what is kept by id alone, or cleared everywhere."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tensordict import TensorDict
+
+from rlconform.backends.memory import TARGET as RIGHT
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta, Tags
+from rlconform.mutants import IMPATIENT, broken
+from rlconform.mutants.values import held, partitions_of
+
+breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
+
+
+class ByIdAlone(MemoryClient):
+    """A plane with a table whose key is the id, where it should be the partition and the id."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._noted: dict[str, Any] = {}
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Clear the rows here and in the table."""
+        gone = sample_ids
+        if gone is None:
+            gone = held(self, partition_id).rows_of("")
+        super().clear_samples(sample_ids, partition_id)
+        for sample_id in gone:
+            self._noted.pop(sample_id, None)
+
+
+@breaks("REG-04", says="tags in that partition")
+class TagsByIdAlone(ByIdAlone):
+    """Keeps tags in a table of ids: the partition that wrote last has overwritten the other's."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, the tags also into the table."""
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        for sample_id, row in zip(sample_ids, tags or [], strict=False):
+            self._noted[sample_id] = self._noted.get(sample_id, {}) | row
+        return receipt
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, with the tags of the table."""
+        meta = super().claim_meta(*args, **kwargs)
+        for sample_id, row in zip(meta.sample_ids, meta.tags or [], strict=True):
+            row.update(self._noted.get(sample_id, {}))
+        return meta
+
+
+@breaks("REG-04", says="to be handed a row")
+class CursorsByIdAlone(ByIdAlone):
+    """Marks a row as claimed by its id: that of the other partition is never handed out."""
+
+    def claim_meta(
+        self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        """Claim, and leave out what the task claimed elsewhere."""
+        meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
+        left = []
+        for n, sample_id in enumerate(meta.sample_ids):
+            tasks = self._noted.setdefault(sample_id, {})
+            if tasks.setdefault(task_name, partition_id) == partition_id:
+                left.append(n)
+        return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
+
+
+@breaks("REG-04", says="tags")
+class ClearsTagsEverywhere(MemoryClient):
+    """A clear of rows drops the tags of the same ids in every other partition too."""
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Clear the rows here, and their tags everywhere."""
+        super().clear_samples(sample_ids, partition_id)
+        for partition in partitions_of(self).values():
+            for sample_id in sample_ids or ():
+                if sample_id in partition._rows:
+                    partition._rows[sample_id].tags = {}

@@ -1,0 +1,107 @@
+"""Planes that are right, and unlike the built-in ones: checks that fail on them ask too much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, cast
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.backends.memory import TARGET as RIGHT
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Target
+from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
+
+
+class NestsFields(MemoryClient):
+    """Returns every field jagged whose rows have a dimension that can be.
+
+    Rows without one stay dense: PUT-03 keeps (N,) apart from (N, 1), and ``torch.jagged`` has no
+    column of scalars.
+    """
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read rows."""
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        for name, leaf in list(batch.items()):
+            if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.dim() > 1:
+                batch.set(name, _nested(leaf))
+        return batch
+
+
+def _nested(dense: torch.Tensor) -> torch.Tensor:
+    """(N, S, ...) as N jagged rows, all of S."""
+    rows, width = dense.shape[:2]
+    offsets = torch.arange(rows + 1) * width
+    return torch.nested.nested_tensor_from_jagged(
+        dense.flatten(0, 1), offsets, min_seqlen=width, max_seqlen=width
+    )
+
+
+class GathersBackwards(MemoryClient):
+    """Gathers rows from the last to the first, each by itself, and turns them round in the end.
+
+    Where all have one shape they come dense, also if they were put jagged.
+    """
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read rows."""
+        backwards = sample_ids[::-1] if isinstance(sample_ids, list) else sample_ids
+        batch = super().get_samples(backwards, partition_id, select_fields)
+        for name, leaf in list(batch.items()):
+            batch.set(name, _turned_round(leaf, len(sample_ids)))
+        return batch
+
+
+def _turned_round(leaf: Any, count: int) -> Any:
+    """The rows of a column from the last to the first, copied."""
+    if is_object_column(leaf):
+        return object_column(object_rows(leaf, count)[::-1])
+    return stack_or_nest([row.clone() for row in rows_of(leaf)[::-1]])
+
+
+class AnswersLate:
+    """Does what it is asked at once, and says so 50 ms later."""
+
+    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
+        client = MemoryClient(cfg, bootstrap)
+        for method in CLIENT_METHODS:
+            setattr(self, method, _late(getattr(client, method)))
+
+
+def _late(call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def late(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        finally:
+            time.sleep(0.05)
+
+    return late
+
+
+def _target(name: str, opens: Callable[[Mapping[str, Any], bool], Any]) -> Target:
+    def client(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
+        return cast(DataPlaneClient, opens(cfg, bootstrap))
+
+    return Target(
+        name=f"unusual/{name}",
+        vendor="rlconform",
+        open=client,
+        level=RIGHT.level,
+        capabilities=RIGHT.capabilities,
+        timeouts=RIGHT.timeouts,
+        config=RIGHT.config,
+    )
+
+
+NESTED = _target("nested", NestsFields)
+BACKWARDS = _target("backwards", GathersBackwards)
+LATE = _target("late", AnswersLate)

@@ -1,0 +1,229 @@
+"""Object columns that come back as others, and leaves that are dropped instead of refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.backends.memory import TARGET as RIGHT
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta, Tags
+from rlconform.mutants import IMPATIENT, broken
+from rlconform.mutants.values import held
+from rlconform.wire import object_column, object_rows
+from rlconform.wire.objects import is_object_column
+
+breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
+
+
+def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
+    """The batch with the values of each object column changed; anything else as it is."""
+    if not isinstance(batch, TensorDict):
+        return batch
+    changed = batch.copy()
+    for name in map(str, batch.keys()):
+        leaf = batch.get(name)
+        if is_object_column(leaf):
+            changed.set(name, object_column(change(object_rows(leaf, batch.batch_size[0]))))
+    return changed
+
+
+class AlteringObjects(MemoryClient):
+    """A plane that does something to the values of object columns on their way in."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """What is stored of an object column."""
+        raise NotImplementedError
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put what is stored of each object column."""
+        fields = with_objects(fields, self.stored)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("PUT-21", says="row 0 of 'log' to be")
+class ObjectsInStoredOrder(MemoryClient):
+    """Reads object columns from a list of their own, in the order of the rows' names."""
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read, the objects by name."""
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        order = sorted(range(len(sample_ids)), key=lambda n: sample_ids[n])
+        changed: TensorDict = with_objects(batch, lambda values: [values[n] for n in order])
+        return changed
+
+
+@breaks("PUT-21", says="to be None")
+class GuessesTheTypeFromTheEnds(AlteringObjects):
+    """Takes a column for text if its first and last value are text (TQ-28)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """Text, if it looks like it."""
+        ends = values[:1] + values[-1:]
+        return list(map(str, values)) if all(isinstance(end, str) for end in ends) else values
+
+
+@breaks("PUT-21", says="None in a column")
+class KnowsNoNone(AlteringObjects):
+    """Packs the values of a column one after another and has no code for None (TQ-22)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """The values, if none is None."""
+        if None in values:
+            raise TypeError("None in a column")
+        return values
+
+
+@breaks("PUT-21", says="to be {}")
+class EmptyMeansNone(AlteringObjects):
+    """Sends empty dicts as nothing, and reads nothing as None (NR-11)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """None for what is empty."""
+        return [None if value == {} else value for value in values]
+
+
+@breaks("PUT-21", says="to be")
+class EmptiesObjectsBesideTensors(MemoryClient):
+    """Makes a batch contiguous before it is sent, which empties its object columns (NR-12)."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, the objects emptied if there is a tensor to be made contiguous."""
+        leaves = [] if not isinstance(fields, TensorDict) else list(fields.values())
+        if any(isinstance(leaf, Tensor) for leaf in leaves):
+            fields = with_objects(fields, lambda values: [None] * len(values))
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("PUT-21", says="row 0 of 'log'")
+class FirstObjectOfEach(MemoryClient):
+    """Slices a batch whose objects stay whole: a row that is read alone gets the first's object."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._put: dict[tuple[str, str], str] = {}
+
+    def put_samples(
+        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        """Put, and note the first of the rows."""
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        self._put.update(
+            {(partition_id, i): sample_ids[0] for i in sample_ids} if receipt.fields else {}
+        )
+        return receipt
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read; for one row, the object of the first that was put with it."""
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        objects = [n for n in select_fields if is_object_column(batch.get(n, None))]
+        if len(sample_ids) == 1 and objects:
+            first = self._put.get((partition_id, sample_ids[0]), sample_ids[0])
+            batch.update(super().get_samples([first], partition_id, objects))
+        return batch
+
+
+@breaks("PUT-13", says="row 0 of 'log' to be 'b'")
+class KeepsTheFirstObjects(MemoryClient):
+    """Keeps objects in a table beside the tensors, in which a row's first object stays."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, object columns only where no row has them yet."""
+        if not isinstance(fields, TensorDict) or not isinstance(partition_id, str):
+            return super().put_samples(sample_ids, partition_id, fields, tags)
+        rows = held(self, partition_id)._rows
+        has = {name for i in sample_ids if i in rows for name in rows[i].fields}
+        names = list(map(str, fields.keys()))
+        again = [n for n in names if n in has and is_object_column(fields.get(n))]
+        if again:
+            fields = fields.exclude(*again)
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        return replace(receipt, fields=names)
+
+
+@breaks("PUT-25", "PUT-16", says="a leaf that is no column")
+class LeavesOutNestedLeaves(MemoryClient):
+    """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put without nested batches."""
+        if isinstance(fields, TensorDict):
+            names = list(map(str, fields.keys()))
+            fields = fields.exclude(*[n for n in names if isinstance(fields.get(n), TensorDict)])
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("PUT-25", says="a leaf that is no column")
+class KeepsTheValuesOfSparse(MemoryClient):
+    """Keeps of a sparse leaf a dense one of its values, without the places where they lie."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, sparse leaves by their values."""
+        if isinstance(fields, TensorDict):
+            fields = fields.copy()
+            for name in map(str, list(fields.keys())):
+                leaf = fields.get(name)
+                if isinstance(leaf, Tensor) and leaf.layout is torch.sparse_coo:
+                    fields.set(name, leaf.coalesce().values())
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("PUT-25", says="a leaf that is no column")
+class PadsStridedNestedLeaves(MemoryClient):
+    """Pads what is nested, unless it is jagged: rows of unequal length come back longer."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put, nested leaves of the older layout padded with zeros."""
+        if isinstance(fields, TensorDict):
+            fields = fields.copy()
+            for name in map(str, list(fields.keys())):
+                leaf = fields.get(name)
+                if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
+                    fields.set(name, leaf.to_padded_tensor(0))
+        return super().put_samples(sample_ids, partition_id, fields, tags)
