@@ -109,6 +109,13 @@ class PlaneSession:
             )
             client.put_samples(**keys, fields=TensorDict({"x": torch.ones(1)}, batch_size=[1]))
             client.get_samples(**keys, select_fields=["x"])
+            client.claim_meta(
+                partition_id=partition,
+                task_name="t",
+                required_fields=["x"],
+                batch_size=1,
+                blocking=False,
+            )
             client.clear_samples(**keys)
 
         return failure_of(trip, self.target.timeouts.operation)

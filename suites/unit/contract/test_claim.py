@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,7 @@ from rlconform.certify.expect import (
     expect_lookup_error,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids
+from rlconform.certify.partition import TASKS, Partition, expect_ids
 from rlconform.certify.payload import payload_rows
 from rlconform.certify.together import Background, together
 
@@ -32,6 +33,13 @@ def test_only_ready_rows_are_claimed(part: Partition) -> None:
     part.put_payload(IDS[:3], "y")
     expect_ids(part.claim("train", ["x", "y"], 3), IDS[:3], "rows with both fields")
     expect_equal(part.claim_all("prev_lp", ["z"]), [], "rows with a field nobody wrote")
+
+
+@requirement("CLAIM-01")
+def test_an_undeclared_field_is_required_too(part: Partition) -> None:
+    part.put_payload(IDS, "x")
+    part.put_payload(IDS[:2], "undeclared")
+    expect_ids(part.claim("train", ["x", "undeclared"]), IDS[:2], "rows with both fields")
 
 
 @requirement("CLAIM-01")
@@ -140,6 +148,46 @@ def test_a_claim_that_does_not_block_takes_what_is_there(part: Partition, ready:
     expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, 8 asked for")
 
 
+@requirement("CLAIM-04")
+def test_a_claim_finds_what_one_that_waits_has_not_got(part: Partition) -> None:
+    part.put_payload(IDS[:2])
+    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    early = waiting.finished.wait(part.timeouts.quiet)
+    expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
+    expect_ids(part.claim(batch_size=3), IDS[:2], "rows ready beside a claim that waits")
+    part.put_payload(IDS[2:5])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[2:5], "rows of the claim that waited")
+
+
+@requirement("CLAIM-05")
+def test_a_blocking_claim_waits_for_the_last_field(part: Partition) -> None:
+    part.put_payload(IDS[:3], "x")
+    waiting = Background(
+        lambda: part.claim("train", ["x", "y"], 3, blocking=True), "the blocked claim"
+    )
+    early = waiting.finished.wait(part.timeouts.quiet)
+    expect(not early, "the claim to wait for y", "an answer before anybody wrote it")
+    part.put_payload(IDS[:3], "y")
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:3], "rows of the woken claim")
+
+
+@requirement("CLAIM-05")
+def test_rows_for_one_of_two_blocked_claims_wake_one(part: Partition) -> None:
+    claims = [
+        Background(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
+        for n in range(2)
+    ]
+    early = any(claim.finished.wait(part.timeouts.quiet) for claim in claims)
+    expect(not early, "both claims to wait", "an answer before there was any row")
+    part.put_payload(IDS[:3])
+    still = [claim for claim in claims if not claim.finished.wait(part.timeouts.quiet)]
+    expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
+    part.put_payload(IDS[3:])
+    claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
+    expect_equal(list(map(len, claimed)), [3, 3], "rows of the two claims")
+    expect_equal(Counter(claimed[0] + claimed[1]), Counter(IDS), "claims by id")
+
+
 @requirement("CLAIM-05")
 def test_a_blocking_claim_waits_for_the_last_row(part: Partition) -> None:
     waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
@@ -153,11 +201,12 @@ def test_a_blocking_claim_waits_for_the_last_row(part: Partition) -> None:
 
 
 @requirement("CLAIM-06")
-@pytest.mark.parametrize("ready", [0, 2])
-def test_a_blocking_claim_times_out_having_claimed_nothing(part: Partition, ready: int) -> None:
+@pytest.mark.parametrize(("ready", "timeout_s"), [(0, 0.5), (2, 0.5), (2, 0.0)])
+def test_a_blocking_claim_times_out_having_claimed_nothing(
+    part: Partition, ready: int, timeout_s: float
+) -> None:
     if ready:
         part.put_payload(IDS[:ready])
-    timeout_s = 0.5
     waiting = Background(
         lambda: part.claim(batch_size=3, blocking=True, timeout_s=timeout_s), "the blocked claim"
     )
@@ -174,6 +223,26 @@ def test_a_blocking_claim_times_out_having_claimed_nothing(part: Partition, read
     expect_equal(
         sorted(part.claim_all()), sorted(IDS[:ready]), "rows still claimable after the timeout"
     )
+
+
+@requirement("CLAIM-06")
+def test_a_timeout_is_kept_while_other_rows_come(part: Partition) -> None:
+    timeout_s = 0.3
+    part.put_payload(IDS[:3], "x")
+    waiting = Background(
+        lambda: part.claim("train", ["y"], 3, blocking=True, timeout_s=timeout_s),
+        "the blocked claim",
+    )
+    deadline = time.monotonic() + timeout_s + part.timeouts.settle
+    version = 0
+    while not waiting.finished.is_set() and time.monotonic() < deadline:
+        version += 1
+        part.put_payload(IDS[:3], "x", version=version)
+    try:
+        came = waiting.result(part.timeouts.quiet)
+    except TimeoutError:
+        return
+    raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
 
 
 @requirement("CLAIM-07")
@@ -203,6 +272,23 @@ def test_claimed_rows_stay_readable(part: Partition) -> None:
     meta = part.claim("train")
     expect_column(part.get_data(meta), "x", payload_rows(part.id, meta.sample_ids, "x"))
     part.expect_payload(meta.sample_ids)
+
+
+@requirement("CLAIM-09")
+def test_rows_that_every_task_claimed_stay_readable(part: Partition) -> None:
+    part.put_payload(IDS)
+    for task in TASKS:
+        expect_ids(part.claim(task), IDS, f"rows claimed by {task}")
+    part.expect_payload(IDS)
+
+
+@requirement("CLAIM-10")
+def test_rows_cleared_after_a_claim_are_not_in_the_next(part: Partition) -> None:
+    part.put_payload(IDS)
+    (first,) = part.claim(batch_size=1).sample_ids
+    rest = [i for i in IDS if i != first]
+    part.clear(rest[:3])
+    expect_equal(sorted(part.claim_all()), sorted(rest[3:]), "rows that were not cleared")
 
 
 @requirement("CLAIM-10")
@@ -257,14 +343,21 @@ def test_ranks_of_one_task_share_its_rows(part: Partition) -> None:
     expect_equal(Counter(claimed), Counter(IDS), "claims by id over two ranks")
 
 
+@requirement("CLAIM-12")
+def test_one_rank_may_claim_all(part: Partition) -> None:
+    part.put_payload(IDS)
+    expect_ids(part.claim("train", dp_rank=1), IDS, "rows of the one rank that asks")
+
+
 @requirement("CLAIM-13")
-def test_the_oldest_rows_come_first(part: Partition) -> None:
-    for sample_id in IDS[:4]:
+@pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["by_name", "against_names"])
+def test_the_oldest_rows_come_first(part: Partition, ids: list[str]) -> None:
+    for sample_id in ids[:4]:
         part.put_payload([sample_id])
-    part.clear(IDS[:1])
-    part.put_payload(IDS[4:5])  # may take the cleared row's slot, but not its place
+    part.clear(ids[:1])
+    part.put_payload(ids[4:5])  # may take the cleared row's slot, but not its place
     order = [part.claim(batch_size=1).sample_ids for _ in range(4)]
-    expect_equal(order, [[i] for i in IDS[1:5]], "rows in the order they were put")
+    expect_equal(order, [[i] for i in ids[1:5]], "rows in the order they were put")
 
 
 @requirement("CLAIM-14")
@@ -296,3 +389,13 @@ def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
     part.put_payload([IDS[2]])  # may take the slot of the other prompt's row
     expect_ids(part.claim("train", batch_size=6), IDS[2:4], "rows of the group made whole again")
     expect_equal(part.claim("train", batch_size=6).sample_ids, [], "rows of the half group")
+
+
+@requirement("CLAIM-15")
+def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload(["step3_p0_g0", "step3_p1_g1"])
+    expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
+    part.put_payload(["step3_p0_g1"])
+    group = ["step3_p0_g0", "step3_p0_g1"]
+    expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")

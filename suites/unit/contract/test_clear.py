@@ -37,6 +37,32 @@ def test_exactly_the_ids_given_are_dropped(part: Partition) -> None:
     expect_equal(sorted(part.claim_all()), [IDS[0], IDS[3]], "rows left")
 
 
+NEIGHBOURS = ["u_g0", "u_g1", "u_g10", "u_g2", "u_g3"]
+
+
+@requirement("CLEAR-01")
+@pytest.mark.parametrize("given", [["u_g1"], ["u_g0", "u_g3"]], ids=["prefix", "ends"])
+def test_ids_beside_those_given_stay(part: Partition, given: list[str]) -> None:
+    part.put_payload(NEIGHBOURS)
+    part.clear(given)
+    part.expect_absent(given)
+    part.expect_payload([i for i in NEIGHBOURS if i not in given])
+
+
+@requirement("CLEAR-01")
+def test_an_id_given_twice_takes_no_other_along(part: Partition) -> None:
+    part.put_payload(NEIGHBOURS)
+    try:
+        part.clear(["u_g1", "u_g1"])
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - whether to refuse it is the plane's to say
+        part.expect_payload(NEIGHBOURS)
+    else:
+        part.expect_absent(["u_g1"])
+        part.expect_payload([i for i in NEIGHBOURS if i != "u_g1"])
+
+
 @requirement("CLEAR-02")
 @pytest.mark.parametrize(
     "again",
@@ -57,6 +83,7 @@ def test_none_drops_all_that_this_process_put(part: Partition) -> None:
     part.put_payload(IDS[:2], "x")
     part.put_payload(IDS[2:], "x", "y")
     part.put(["tags_only"], [{"std": 0.0}])
+    part.claim("train", batch_size=2)
     part.clear(None)
     part.expect_absent(IDS)
     again = [IDS[0], "tags_only"]

@@ -25,6 +25,7 @@ COLUMNS: dict[str, list[Any]] = {
     "lists": [[], [1, 2, 3], ["a", None, [0.5, {"k": []}]]],
     "mixed": ["text", {"a": [1]}, None],
     "odd_one_between": [{"a": 1}, "text", {"b": 2}],
+    "unlike_keys": [[{"role": "a"}, {"role": "b", "tool": 1}], [{"role": "c", "n": None}], []],
     "message_logs": [[{"role": "user", "content": str(i), "turns": [i, None]}] for i in range(3)],
 }
 
