@@ -19,6 +19,8 @@ from typing import Any
 
 from rlconform.contract import Target, Timeouts
 
+_WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
 #: A call on a laptop's memory takes milliseconds, so that one which hangs is known soon.
 IMPATIENT = Timeouts(start=10, operation=1, settle=1, quiet=0.1, check=20)
 
@@ -69,7 +71,7 @@ def broken(
     """
 
     def made(opens: Callable[..., Any]) -> Mutant:
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", opens.__name__).lower()
+        words = _WORD_BEGINS.sub("_", opens.__name__).lower()
         return Mutant(
             name=f"mutant/{words}",
             vendor="rlconform",

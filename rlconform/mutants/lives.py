@@ -128,15 +128,6 @@ class AsksNobody(MemoryClient):
         return not task_names or super().check_consumption_status(partition_id, task_names)
 
 
-@breaks("LIFE-07", says="")
-class AsksNobodyOfAnEmptyList(MemoryClient):
-    """Asks all of an empty list of tasks, and calls the partition consumed."""
-
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
-        return task_names == [] or super().check_consumption_status(partition_id, task_names)
-
-
 @breaks("LIFE-07", says="nobody serves its claims")
 class EndsWithABadRequest(MemoryClient):
     """A claim of ``None`` rows ends the thread that serves the partition's claims (TQ-01)."""

@@ -118,30 +118,6 @@ class RefusesItsOwnSchemaRow(Registering):
             raise RuntimeError("the schema row exists")
 
 
-@breaks("REG-03", says="not registered")
-class KeepsTheFirstTasks(Registering):
-    """Makes a partition once: tasks that a later registration names are unknown."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._tasks: dict[str, set[str]] = {}
-
-    def register_partition(
-        self,
-        partition_id: str,
-        fields: list[str],
-        num_samples: int,
-        consumer_tasks: list[str],
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Register, a second time with what tasks are known."""
-        known = self._tasks.get(str(partition_id))
-        tasks = [t for t in consumer_tasks if t in known] if known else consumer_tasks
-        super().register_partition(partition_id, fields, num_samples, tasks, *args, **kwargs)
-        self._tasks.setdefault(partition_id, set(tasks))
-
-
 @breaks("REG-05", says="{'num_samples': -1} to be rejected")
 class TakesAnySize(MemoryClient):
     """Takes any number for the size of a partition, as it never uses it."""

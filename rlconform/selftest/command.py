@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -81,5 +83,7 @@ def self_test(
     }
     (out / "self-test.html").write_text(render_html(matrix, mutants, header), "utf-8")
     (out / "self-test.md").write_text(render_markdown(matrix), "utf-8")
+    found = {"header": header, "trials": [asdict(one) for one in judgements]}
+    (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     console.print(f"matrix: {out / 'self-test.html'}")
     raise typer.Exit(0 if all(one.kind in GOOD for one in judgements) else 1)

@@ -22,7 +22,7 @@ from rlconform.selftest.trial import EFFORT, try_once, try_races
 REFERENCES: Mapping[str, str] = {
     "memory": "memory",
     "nested": "rlconform.mutants.unusual:NESTED",
-    "reversed": "rlconform.mutants.unusual:REVERSED",
+    "backwards": "rlconform.mutants.unusual:BACKWARDS",
     "late": "rlconform.mutants.unusual:LATE",
 }
 

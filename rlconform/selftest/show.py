@@ -17,7 +17,7 @@ from rlconform.selftest.matrix import Matrix
 
 
 class TrialProgress:
-    """A bar of trials, and a line for each that went wrong."""
+    """A bar of trials and a line for each that went wrong; without a terminal, for each."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
@@ -49,10 +49,10 @@ class TrialProgress:
         self._progress.advance(self._task)
         self._progress.update(self._task, description=escape(judgement.name[:34]))
         good = judgement.kind in GOOD
-        if not good:
-            self._console.print(
-                f"[bold red]{judgement.kind}[/] {escape(judgement.name)}: {escape(judgement.told)}"
-            )
+        if not good or not self._console.is_terminal:
+            style = "green" if good else "bold red"
+            told = f": {escape(judgement.told)}" if judgement.told else ""
+            self._console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{told}")
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> Table:

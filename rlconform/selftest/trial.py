@@ -7,23 +7,25 @@ try_races  the checks that must catch it, once for each seed ──▶ kills
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlconform.certify.child import Nursery
-from rlconform.certify.job import CHECKS, Run, RunOptions
+from rlconform.certify.job import Run, RunOptions
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
 from rlconform.certify.run import PlaneDidNotStart, Runner
 from rlconform.certify.verdict import judge
-from rlconform.contract import load_requirements
+from rlconform.contract import Level, load_requirements
 from rlconform.mutants import Mutant
 
 #: Share of the generated examples that a trial draws: the short checks run in full, and what they
 #: hold needs no second proof from many examples. ``rlconform certify`` on a mutant draws them all.
 EFFORT = 0.2
-#: Where the checks are that play races: in processes, and in threads.
-RACES = ("functional/histories", "unit/contract/test_life.py")
-
-
+#: Where the checks are that play races: between threads, and between processes.
+RACES: Mapping[Level, tuple[str, ...]] = {
+    "unit": ("unit/contract",),
+    "functional": ("functional/histories",),
+}
 _TURN = re.compile(r"\bturn(\d+)\b")
 
 
@@ -65,8 +67,7 @@ def try_once(spec: str, nursery: Nursery, effort: float = EFFORT) -> Trial:
 
 def try_races(spec: str, mutant: Mutant, nursery: Nursery, seeds: int) -> Races:
     """Run the checks that must catch a race, once for each seed, on a plane that stays open."""
-    files = [name for name in RACES if name in CHECKS or mutant.level == "unit"]
-    options = RunOptions(spec, checks=files, requirements=mutant.fails, turns=seeds)
+    options = RunOptions(spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds)
     run = _run(options, nursery)
     killed: dict[str, bool] = {}
     errors = []

@@ -103,6 +103,7 @@ def test_a_mutant_says_what_it_is(name: str) -> None:
     spec, mutant = catalogue()[name]
     rows = load_requirements()
     assert mutant.fails
+    assert mutant.evidence or mutant.chance
     assert not set(mutant.fails) & set(mutant.may_fail)
     assert all(rows[i].scope == "plane" and rows[i].published for i in mutant.fails)
     assert mutant.story or mutant.chance
