@@ -94,7 +94,7 @@ class _DealsRows(MemoryClient):
         return meta.subset(kept)
 
 
-@breaks("CLAIM-12", says="")
+@breaks("CLAIM-12", says="rows of the one rank that asks")
 class DealsRowsToTwoRanks(_DealsRows):
     """Deals rows to two ranks: the half of one that never asks is never claimed."""
 
@@ -139,7 +139,7 @@ class ServesTheNewest(_Chooses):
         return -row.age
 
 
-@breaks_engine("CLAIM-13", says="")
+@breaks_engine("CLAIM-13", says="rows in the order they were put")
 class ServesByName(_Chooses):
     """Serves rows in the order of their names: as long as new ones come, the last starve."""
 
@@ -262,7 +262,7 @@ class GroupsNeighbours(_Slots):
                     row.group = None, self._slots[partition_id][row.sample_id] // size
 
 
-@breaks_engine("CLAIM-15", says="")
+@breaks_engine("CLAIM-15", says="rows of two half groups")
 class GroupsByTheFirstPart(MemoryEngine):
     """Takes a uid to end at its first underscore: ``step3_p0`` and ``step3_p1`` are one group."""
 

@@ -32,7 +32,7 @@ class _ClearsOthers(MemoryEngine):
         raise NotImplementedError
 
 
-@breaks_engine("CLEAR-01", says="")
+@breaks_engine("CLEAR-01", says="UnknownSample")
 class ClearsByPrefix(_ClearsOthers):
     """Deletes the keys that begin with an id: the 10th generation goes with the first."""
 
@@ -55,7 +55,7 @@ class ClearsARange(_ClearsOthers):
         ]
 
 
-@breaks_engine("CLEAR-01", says="", may_fail=("CLEAR-02", "CLEAR-05"))
+@breaks_engine("CLEAR-01", says="UnknownSample", may_fail=("CLEAR-02", "CLEAR-05"))
 class ClearsNeighboursOfTwice(_ClearsOthers):
     """Deletes by place, one after the other: an id named twice takes the next row along."""
 
@@ -109,7 +109,9 @@ class SparesRowsOfTagsAlone(_ClearsOthers):
         return [i for i in living if living[i].fields] if sample_ids is None else sample_ids
 
 
-@breaks_engine("CLEAR-03", says="", may_fail=("CLEAR-01", "CLEAR-04", "REG-03", "CLAIM-10"))
+@breaks_engine(
+    "CLEAR-03", says="not to be readable", may_fail=("CLEAR-01", "CLEAR-04", "REG-03", "CLAIM-10")
+)
 class SparesTheClaimed(_ClearsOthers):
     """With None it drops what is queued; rows that a task was given are that task's affair."""
 

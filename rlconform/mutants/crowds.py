@@ -89,7 +89,7 @@ class TurnsOffTheLight(RayStoreClient):
             self._session.kill_controller()
 
 
-@breaks("LIFE-06", says="", may_fail=("TAG-07", "CLAIM-02"))
+@breaks("LIFE-06", says="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))
 class StartsFromNow(RayStoreClient):
     """A client that attaches is handed what is put from then on, and loses what was before."""
 
@@ -115,34 +115,6 @@ class StartsFromNow(RayStoreClient):
         meta = super().claim_meta(*args, **kwargs)
         put_at = [row.pop(_PUT_AT, self._since) for row in meta.tags or []]
         return meta.subset([n for n, at in enumerate(put_at) if at >= self._since])
-
-
-@breaks("CLEAR-01", "FLOW-04", says="", may_fail=("CLEAR-07", "GET-06"))
-class RemembersWhatItRead(RayStoreClient):
-    """Keeps the rows that it has read, until this process itself writes or clears them."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._read: dict[tuple[str, ...], TensorDict] = {}
-
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows, or remember them."""
-        key = (partition_id, *sample_ids, "", *select_fields)
-        if key not in self._read:
-            self._read[key] = super().get_samples(sample_ids, partition_id, select_fields)
-        return self._read[key].clone()
-
-    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and forget."""
-        self._read.clear()
-        return super().put_samples(*args, **kwargs)
-
-    def clear_samples(self, *args: Any, **kwargs: Any) -> None:
-        """Clear, and forget."""
-        self._read.clear()
-        super().clear_samples(*args, **kwargs)
 
 
 @breaks("FLOW-01", "PAR-02", "PAR-01", says="the lengths of")

@@ -139,7 +139,7 @@ class TakesHeightForTokens(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@breaks("WIRE-06", says="")
+@breaks("PUT-21", says="of 'log' to be")
 class GivesMessagesTheSameKeys(_Reads):
     """Keeps a list of dicts as columns: a key that only some of them have comes back in all."""
 

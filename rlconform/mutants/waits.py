@@ -86,7 +86,7 @@ class LooksSeldom(MemoryEngine):
         return super().claim(partition_id, task, names, rows, None)
 
 
-@breaks_engine("CLAIM-05", says="")
+@breaks_engine("CLAIM-05", says="TimeoutError")
 class WakesForNewRowsOnly(MemoryEngine):
     """Only new rows wake a claim, and not the last field of old ones: a stage sleeps on."""
 
@@ -104,7 +104,7 @@ class WakesForNewRowsOnly(MemoryEngine):
                     raise TimeoutError("too few rows")
 
 
-@breaks_engine("CLAIM-05", says="", chance=True)
+@breaks_engine("CLAIM-05", says="one of the claims to wait on")
 class TellsAllWhoWait(MemoryEngine):
     """Rows that come are told to all claims that wait, and the second goes away with nothing."""
 
@@ -190,7 +190,7 @@ class LosesWhatItGathered(MemoryEngine):
         return gathered
 
 
-@breaks_engine("CLAIM-06", says="")
+@breaks_engine("CLAIM-06", says="it still runs")
 class StartsTheClockAnew(MemoryEngine):
     """Counts the time from whatever happened last in the plane: in a busy one it is never up."""
 
@@ -205,7 +205,7 @@ class StartsTheClockAnew(MemoryEngine):
                 raise TimeoutError("too few rows")
 
 
-@breaks("CLAIM-06", says="")
+@breaks("CLAIM-06", says="it still runs")
 class TakesZeroSecondsForTheDefault(MemoryClient):
     """Writes ``timeout_s or 60.0``: a claim that is to wait for no time at all waits a minute."""
 
@@ -216,7 +216,7 @@ class TakesZeroSecondsForTheDefault(MemoryClient):
         return super().claim_meta(*args, **kwargs)
 
 
-@breaks_engine("CLAIM-04", says="")
+@breaks_engine("CLAIM-04", says="beside a claim that waits")
 class ReservesWhileItWaits(MemoryEngine):
     """A claim that waits holds what is ready till it has enough or gives up: others find none."""
 
