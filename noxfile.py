@@ -11,7 +11,8 @@ nox.options.sessions = ["lint", "unit", "functional"]
 nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "venv"
 
-CONSTRAINTS = ("-c", "ci/constraints.txt")
+# Most of what torch brings is never imported: what is, Python compiles then.
+CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
 # Another order each time (pytest prints its seed), in two processes: no test may lean on another.
 ANY_ORDER = ("-n", "2", "--dist", "worksteal", "--random-order")
