@@ -55,7 +55,8 @@ def test_the_report_is_complete_and_the_plane_certified(
 
 @pytest.mark.timeout(900)
 def test_the_suite_finds_by_itself_what_is_not_repaired(certify: Callable[..., Any]) -> None:
-    done = certify("thin_transfer_queue:SIMPLE")
+    # The short checks are to find it: generated examples and races would take minutes to shrink.
+    done = certify("thin_transfer_queue:SIMPLE", "-k", "contract")
     assert done.report["footer"]["complete"]
     outcomes = done.outcomes()
     assert {name: outcomes[name] for name in KNOWN_DEFECTS if outcomes[name] not in BROKEN} == {}
