@@ -17,7 +17,7 @@ from tensordict import TensorDictBase
 from rlconform.backends.index.row import Row
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags, UnknownPartition, UnknownTask
+from rlconform.contract import KVBatchMeta, Tags, UnknownPartition
 from rlconform.mutants.engines import breaks, breaks_engine, give_back, rows_in
 
 Claimed = tuple[list[str], list[Tags]]
@@ -218,17 +218,3 @@ class FindsNothingInATypo(MemoryEngine):
             return super().claim(partition_id, task, names, rows, wait_s)
         except UnknownPartition:
             return [], []
-
-
-@breaks_engine("CLAIM-11", says="LookupError is due, the plane raised ValueError")
-class CallsATypoAValueError(MemoryEngine):
-    """Rejects an unknown task like any bad argument."""
-
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
-        try:
-            return super().claim(partition_id, task, names, rows, wait_s)
-        except UnknownTask as error:
-            raise ValueError(str(error)) from error

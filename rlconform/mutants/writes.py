@@ -31,7 +31,7 @@ def names_of(fields: TensorDict | None) -> set[str]:
     return set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()
 
 
-@breaks("PUT-11", says="row:")
+@breaks("PUT-11", may_fail=("PUT-12",), says="row:")
 class AppendsInStoredOrder(Writing):
     """Lays a later column of all rows beside the earlier ones, in the order in which those lie."""
 

@@ -132,6 +132,15 @@ def test_no_row_is_lost_while_the_partition_grows(new_partition: Callable[..., P
     part.expect_payload(put, "x", "y")
 
 
+@requirement("CLAIM-02")
+def test_rows_cleared_after_their_claim_take_none_of_the_others_along(part: Partition) -> None:
+    part.put_payload(IDS)
+    first = part.claim(batch_size=2).sample_ids
+    part.clear(first)
+    rest = [i for i in IDS if i not in first]
+    expect_ids(part.claim(batch_size=6), rest, "rows not yet claimed")
+
+
 @requirement("CLAIM-03")
 def test_tasks_have_their_own_cursors(part: Partition) -> None:
     part.put_payload(IDS)

@@ -50,6 +50,15 @@ def test_false_for_new_rows_after_a_clear(part: Partition, again: list[str]) -> 
         part.register()
 
 
+@requirement("STAT-01")
+def test_claimed_rows_that_were_cleared_stand_for_no_others(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.clear(part.claim("train", batch_size=2).sample_ids)
+    expect_status(part, False, "with a row unclaimed, after claimed ones were cleared")
+    part.claim("train")
+    expect_status(part, True, "with every row that is left claimed")
+
+
 @requirement("STAT-03")
 def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
     part.put_payload(IDS)
