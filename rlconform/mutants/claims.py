@@ -83,7 +83,7 @@ class WaitsForTheLastField(_Asks):
         return {**call, "required_fields": call["required_fields"][-1:]}
 
 
-@breaks_engine("CLAIM-02", says="to be handed a row", may_fail=("CLAIM-10", "CLEAR-01"))
+@breaks_engine("CLAIM-02", says="rows not yet claimed", may_fail=("CLAIM-10", "CLEAR-01"))
 class CountsRowsFromTheFront(MemoryEngine):
     """A cursor is a count of rows handed out: rows cleared behind it make it pass over others."""
 
