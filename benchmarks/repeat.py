@@ -41,6 +41,8 @@ JUDGES = (
     "rlconform/wire",
     "rlconform/plane",
     "rlconform/backends",
+    "rlconform/grpo/filters.py",
+    "rlconform/grpo/legacy.py",
     "rlconform/grpo",
     "rlconform/certify",
     "ci/constraints.txt",

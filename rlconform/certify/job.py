@@ -34,6 +34,7 @@ class RunOptions:
         requirements: Only checks of these, or all.
         turns: Times that each check runs, each from the next seed.
         effort: Share of the usual number of generated examples.
+        races: Run the checks that wait for threads to meet at an unlucky moment, too.
     """
 
     spec: str
@@ -46,6 +47,7 @@ class RunOptions:
     requirements: Sequence[str] = ()
     turns: int = 1
     effort: float = 1.0
+    races: bool = True
 
 
 @dataclass

@@ -15,6 +15,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", type=int, default=0, help="what generated examples start from")
     group.addoption("--turns", type=int, default=1, help="run each check so often, seed by seed")
     group.addoption("--effort", type=float, default=1.0, help="share of the generated examples")
+    group.addoption(
+        "--no-races",
+        dest="races",
+        action="store_false",
+        help="leave out checks that wait for threads to meet at an unlucky moment",
+    )
     group.addoption("--requirements", default="", help="only checks of these ids, by commas")
     group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
     group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")

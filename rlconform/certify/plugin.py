@@ -63,6 +63,7 @@ class Checks:
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
         self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
         self._seed: int = config.getoption("--seed")
+        self._races: bool = config.getoption("races")
         self._session: PlaneSession | None = None
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
@@ -176,6 +177,8 @@ class Checks:
             left_out = f"needs level {needs}"
         elif isinstance(declared, str):
             left_out = f"the target declares no {capability}: {declared}"
+        elif mark.kwargs["race"] and not self._races:
+            left_out = "waits for an unlucky moment"
         return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out)
 
     # -- one check ---------------------------------------------------------------------------

@@ -138,6 +138,8 @@ class Runner:
         arguments += ["--seed", str(options.seed), "--turns", str(options.turns)]
         arguments += ["--effort", str(options.effort)]
         arguments += ["--requirements", ",".join(options.requirements)]
+        if not options.races:
+            arguments.append("--no-races")
         if options.level:
             arguments += ["--level", options.level]
         if not self._look_after_health:

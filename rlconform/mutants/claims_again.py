@@ -14,7 +14,9 @@ from rlconform.mutants.engines import breaks_engine, give_back, mark, rows_in
 Claimed = tuple[list[str], list[Tags]]
 
 
-@breaks_engine("CLAIM-07", says="rows after it", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01"))
+@breaks_engine(
+    "CLAIM-07", says="rows after it", may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-10", "STAT-01")
+)
 class LooksAtARowOnce(MemoryEngine):
     """Passes each row once, and not again when its last field has come."""
 
@@ -113,7 +115,7 @@ class CursorForEachListOfFields(MemoryEngine):
         return came
 
 
-@breaks_engine("CLAIM-09", says="it was delivered", may_fail=("LIFE-05",))
+@breaks_engine("CLAIM-09", "SHARD-02", says="it was delivered", may_fail=("LIFE-05",))
 class DeliversOnce(MemoryEngine):
     """Hands a claimed row's bytes out once, as a queue does, and lets go of them."""
 

@@ -109,6 +109,18 @@ class SparesRowsOfTagsAlone(_ClearsOthers):
         return [i for i in living if living[i].fields] if sample_ids is None else sample_ids
 
 
+@breaks_engine("CLEAR-05", says="not to be readable")
+class ClearsRowsLikeTheFirst(_ClearsOthers):
+    """Drops the rows that lie in the columns of the first one, and takes the list for done."""
+
+    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+        """Of a list, the rows with the fields of its first."""
+        if not sample_ids:
+            return sample_ids
+        first = living.get(sample_ids[0])
+        return [i for i in sample_ids if first and i in living and living[i].fields == first.fields]
+
+
 @breaks_engine(
     "CLEAR-03", says="not to be readable", may_fail=("CLEAR-01", "CLEAR-04", "REG-03", "CLAIM-10")
 )
@@ -132,7 +144,7 @@ class RejectsUnknownPartitions(MemoryEngine):
         super().clear(partition_id, sample_ids)
 
 
-@breaks_engine("CLEAR-04", says="not to be readable")
+@breaks_engine("CLEAR-04", "CLEAR-06", says="not to be readable")
 class LeavesOldFields(MemoryEngine):
     """Forgets the row and leaves its fields in the store, where its next life finds them."""
 
@@ -211,7 +223,7 @@ class RejectsRowsOfTagsAlone(MemoryEngine):
 
 @breaks_engine("CLEAR-06", says="50 cycles of", may_fail=("CLEAR-05",))
 class FreesWhatAllRowsHave(MemoryEngine):
-    """Frees the fields that all rows of a clear have, and holds on to the others (TQ-14)."""
+    """Frees the fields that all rows of a clear have, and keeps the others (TQ-14, AR-04)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)

@@ -184,14 +184,15 @@ class ClaimsByThePage(MemoryClient):
 
 @breaks("PAR-01", says="rank")
 class DropsTheLastPiece(_Reads):
-    """Sends rows of over 8 KiB in pieces, and forgets the last one where it isn't full."""
+    """Sends rows of 8 to 64 KiB in pieces, and forgets the last one where it isn't full."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         """The column, long rows cut to whole pieces."""
         if not _is_jagged(leaf) or leaf.dim() != 2:
             return leaf
         piece = PIECE_BYTES // leaf.element_size()
-        rows = [r[: len(r) // piece * piece] if r.nbytes > 8 * PIECE_BYTES else r
+        sent = (8 * PIECE_BYTES, 64 * PIECE_BYTES)
+        rows = [r[: len(r) // piece * piece] if sent[0] < r.nbytes <= sent[1] else r
                 for r in rows_of(leaf)]  # fmt: skip
         return nest(rows)
 

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
+from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
 from rlconform.mutants.engines import breaks, breaks_engine
 
 #: Tags of the planes that this process had, by partition and row.
@@ -51,6 +51,25 @@ class AnswersNoAfterClose(MemoryClient):
             return super().check_consumption_status(partition_id, task_names)
         except (ClientClosed, PlaneUnavailable):
             return False
+
+
+@breaks("LIFE-04", says="still mounted")
+class LeavesItsMounts(MemoryClient):
+    """A close leaves the store mounted, and the next client's first put fails on it (NR-27)."""
+
+    _mounted = False
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Put, if no client before left the store mounted."""
+        if LeavesItsMounts._mounted:
+            LeavesItsMounts._mounted = False
+            raise PlaneUnavailable("the store is still mounted")
+        return super().put_samples(*args, **kwargs)
+
+    def close(self) -> None:
+        """Let go of the plane, but for its mounts."""
+        super().close()
+        LeavesItsMounts._mounted = True
 
 
 @breaks_engine("LIFE-04", says="no tags of the old plane")

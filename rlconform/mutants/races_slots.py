@@ -69,7 +69,7 @@ class Slotted(Controller):
 
 
 class ReadsTheSlot(Slotted):
-    """Looks up the slots of the rows asked for, and reads the slots in a second step."""
+    """Looks up the slots of the rows asked for, and reads the slots in a second step (TQ-09)."""
 
     async def locate(
         self, partition_id: str, sample_ids: list[str], names: list[str]
@@ -82,7 +82,7 @@ class ReadsTheSlot(Slotted):
 
 
 class WritesTheSlot(Slotted):
-    """Looks up the slots of the rows to put, and writes to the slots in a second step."""
+    """Looks up the slots of the rows to put, and writes to the slots in a second step (TQ-06)."""
 
     async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
         slots = self._slots(put.partition_id, put.sample_ids, make=True)

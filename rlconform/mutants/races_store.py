@@ -35,7 +35,7 @@ class TagsAfterFields(Controller):
 
 
 class ColumnByColumn(Controller):
-    """Stores the columns of a put one after the other."""
+    """Stores the columns of a put one after the other (NR-14)."""
 
     async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
         names = list(parcel)
@@ -49,7 +49,7 @@ class ColumnByColumn(Controller):
 
 
 class BusyWhileRead(Controller):
-    """Refuses to overwrite a row that somebody is reading."""
+    """Refuses to overwrite a row that somebody is reading (MC-09)."""
 
     def __init__(self, capacity: int | None) -> None:
         super().__init__(capacity)

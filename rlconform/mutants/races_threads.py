@@ -16,7 +16,7 @@ from rlconform.mutants import Mutant
 
 
 class SharesABuffer(MemoryClient):
-    """Passes every dense column through one buffer of the client's, which no lock guards."""
+    """Passes every dense column through one buffer of the client's, without a lock (TQ-20)."""
 
     def __init__(self, cfg: Mapping[str, Any] | None = None, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
@@ -61,7 +61,10 @@ class KeepsTheCallAtHand(MemoryClient):
 
 
 def _mutant(
-    name: str, opener: Callable[[Mapping[str, Any], bool], DataPlaneClient], evidence: str
+    name: str,
+    opener: Callable[[Mapping[str, Any], bool], DataPlaneClient],
+    story: str,
+    evidence: str,
 ) -> Mutant:
     return Mutant(
         name=f"mutant/{name}",
@@ -74,11 +77,20 @@ def _mutant(
         fails=("LIFE-05",),
         evidence=evidence,
         chance=True,
+        story=story,
     )
 
 
-#: One encoder's buffers served all threads: sizes came out that no dtype divides (TQ-20).
-SHARES_A_BUFFER = _mutant("shares_a_buffer", SharesABuffer, "wrong-row")
+SHARES_A_BUFFER = _mutant(
+    "shares_a_buffer",
+    SharesABuffer,
+    "One encoder's buffers served all threads: sizes came out that no dtype divides (TQ-20).",
+    "wrong-row",
+)
 
-#: Requests and answers of two threads met on one connection (TQ-09).
-KEEPS_THE_CALL_AT_HAND = _mutant("keeps_the_call_at_hand", KeepsTheCallAtHand, "stale-read")
+KEEPS_THE_CALL_AT_HAND = _mutant(
+    "keeps_the_call_at_hand",
+    KeepsTheCallAtHand,
+    "Requests and answers of two threads met on one connection (TQ-09).",
+    "stale-read",
+)

@@ -261,7 +261,7 @@ class SqueezesOneRow(MemoryClient):
         return batch
 
 
-@breaks("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", says="batch size of one column")
+@breaks("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", says="batch size of")
 class GuessesTheBatchSize(MemoryClient):
     """Lets the batch find out its size from its columns: as many dimensions as they share."""
 

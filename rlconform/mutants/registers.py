@@ -44,7 +44,7 @@ class Registering(MemoryClient):
 
 @breaks("REG-01", says="'advantages' of torch.uint8")
 class KnowsColumnsByName(MemoryClient):
-    """Has a table of the columns that trainers use, with the dtype that each is sure to have."""
+    """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
 
     def put_samples(
         self,
@@ -53,16 +53,16 @@ class KnowsColumnsByName(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put the advantages as float32."""
-        if isinstance(fields, TensorDict) and "advantages" in map(str, fields.keys()):
-            fields = fields.copy()
-            fields["advantages"] = fields["advantages"].float()
+        """Put the advantages as float32, unless they are flags."""
+        leaf = fields.get("advantages", None) if isinstance(fields, TensorDict) else None
+        if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is not torch.bool:
+            fields = fields.copy().set("advantages", leaf.float())
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @breaks("REG-02", says="'pixel_values' is not produced")
 class KeepsDeclaredTensors(Registering):
-    """Keeps of a batch's tensors those that were declared, if any was (NR-13, NR-53)."""
+    """Keeps of a batch's images those that were declared, if any field was (NR-13, NR-53)."""
 
     def put_samples(
         self,
@@ -71,13 +71,13 @@ class KeepsDeclaredTensors(Registering):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put the tensors on the list."""
+        """Put the images on the list, and all else."""
         known = self._declared.get(partition_id, [])
         if isinstance(fields, TensorDict):
-            names = list(map(str, fields.keys()))
-            extra = [n for n in names if n not in known and isinstance(fields.get(n), torch.Tensor)]
-            if any(name in known for name in names):
-                fields = fields.exclude(*extra)
+            tensors = {str(n): leaf for n, leaf in fields.items() if isinstance(leaf, torch.Tensor)}
+            images = [n for n, leaf in tensors.items() if leaf.dim() > 2]
+            if any(name in known for name in map(str, fields.keys())):
+                fields = fields.exclude(*(name for name in images if name not in known))
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
@@ -200,7 +200,7 @@ class WalksThroughGrowingFields(Registering):
         return super().claim_meta(*args, **kwargs)
 
 
-@breaks("REG-06", says="no room for another column")
+@breaks("REG-06", "PUT-12", says="no room for another column")
 class HasRoomForSomeFields(MemoryClient):
     """Sets aside 32 columns for a partition, which one producer never fills."""
 

@@ -58,7 +58,7 @@ class TagsByIdAlone(ByIdAlone):
         return meta
 
 
-@breaks("REG-04", says="to be handed a row")
+@breaks("REG-04", says="rows claimed in each partition")
 class CursorsByIdAlone(ByIdAlone):
     """Marks a row as claimed by its id: that of the other partition is never handed out."""
 

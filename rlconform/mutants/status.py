@@ -94,7 +94,7 @@ class CountsClaimsForGood(_CountsClaims):
                     self.__dict__.get("_gone", {}).pop((partition_id, task), None)
 
 
-@breaks_engine("STAT-01", says="the status of")
+@breaks_engine("STAT-01", says="check_consumption_status False")
 class CountsClaimsOfTheStep(_CountsClaims):
     """Counts claims until a partition is empty: rows dropped half-way open the barrier."""
 

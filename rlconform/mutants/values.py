@@ -142,7 +142,7 @@ class AddsComplexParts(Altering):
 
 @breaks("PUT-03", "GET-01", "PAR-01", "PUT-01", "PUT-08", "PUT-21", "WIRE-01", says="of shape ()")
 class PromotesFlatColumns(Altering):
-    """Gives (N,) columns a second dimension, as its storage knows rows of one at least (NR-09)."""
+    """Gives (N,) columns a dimension more: its storage knows none of one (NR-09, OT-04)."""
 
     def given(self, leaf: Tensor) -> Tensor:
         """At least two dimensions."""

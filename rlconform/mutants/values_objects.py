@@ -77,7 +77,7 @@ class GuessesTheTypeFromTheEnds(AlteringObjects):
         return list(map(str, values)) if all(isinstance(end, str) for end in ends) else values
 
 
-@breaks("PUT-21", says="None in a column")
+@breaks("PUT-21", "PUT-13", "PUT-14", "CLEAR-04", says="None in a column")
 class KnowsNoNone(AlteringObjects):
     """Packs the values of a column one after another and has no code for None (TQ-22)."""
 
@@ -88,7 +88,16 @@ class KnowsNoNone(AlteringObjects):
         return values
 
 
-@breaks("PUT-21", says="to be {}")
+@breaks("PUT-21", says="row 0 of 'log'")
+class TakesBytesForNumbers(AlteringObjects):
+    """Sees that a column's values have a length and items that are numbers: bytes too (TQ-21)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """The values, bytes as the numbers that they hold."""
+        return [list(value) if isinstance(value, bytes) else value for value in values]
+
+
+@breaks("PUT-21", "PUT-13", "CLEAR-04", says="to be {}")
 class EmptyMeansNone(AlteringObjects):
     """Sends empty dicts as nothing, and reads nothing as None (NR-11)."""
 
@@ -97,7 +106,7 @@ class EmptyMeansNone(AlteringObjects):
         return [None if value == {} else value for value in values]
 
 
-@breaks("PUT-21", says="to be")
+@breaks("PUT-21", "WIRE-06", says="to be")
 class EmptiesObjectsBesideTensors(MemoryClient):
     """Makes a batch contiguous before it is sent, which empties its object columns (NR-12)."""
 
@@ -145,7 +154,7 @@ class FirstObjectOfEach(MemoryClient):
         return batch
 
 
-@breaks("PUT-13", says="row 0 of 'log' to be 'b'")
+@breaks("PUT-13", says="row 0 of 'log' to be")
 class KeepsTheFirstObjects(MemoryClient):
     """Keeps objects in a table beside the tensors, in which a row's first object stays."""
 

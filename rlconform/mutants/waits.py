@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -102,6 +103,25 @@ class WakesForNewRowsOnly(MemoryEngine):
             while partition._next_age == seen:
                 if not self._plane.changed.wait(max(0.0, deadline - time.monotonic())):
                     raise TimeoutError("too few rows")
+
+
+@breaks("CLAIM-05", says="TimeoutError")
+class WaitsInItsOneThread(MemoryClient):
+    """One thread serves all calls: a waiting claim keeps out the put that it waits for (TQ-02)."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._served = threading.Lock()
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Put, when no other call is served."""
+        with self._served:
+            return super().put_samples(*args, **kwargs)
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, when no other call is served."""
+        with self._served:
+            return super().claim_meta(*args, **kwargs)
 
 
 @breaks_engine("CLAIM-05", says="one of the claims to wait on")

@@ -17,15 +17,16 @@ from rich.console import Console
 import rlconform
 from rlconform.contract import load_requirements
 from rlconform.mutants.catalogue import catalogue
+from rlconform.selftest.gate import gate_of
 from rlconform.selftest.judging import GOOD
 from rlconform.selftest.matrix import matrix_of, render_html, render_markdown
 from rlconform.selftest.session import Settings, cases, put_on_trial
 from rlconform.selftest.show import TrialProgress, judgement_table, print_summary
-from rlconform.selftest.trial import EFFORT
 
 EPILOG = (
     "Examples:\n\n"
     "rlconform self-test\n\n"
+    "rlconform self-test --gate\n\n"
     "rlconform self-test --mutant drops_unknown_ids\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
     "Exit codes: 0 every mutant is caught as declared, 1 not so, 2 no such mutant."
@@ -44,11 +45,20 @@ def self_test(
             show_default=False,
         ),
     ] = None,
+    gate: Annotated[
+        bool,
+        typer.Option(
+            "--gate", help="A mutant for each requirement and each field failure, and no races."
+        ),
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Trials at the same time.", min=1)] = 2,
     seeds: Annotated[int, typer.Option(help="Turns of each race.", min=1)] = 20,
     effort: Annotated[
-        float, typer.Option(help="Share of the usual generated examples.", min=0.01, max=1)
-    ] = EFFORT,
+        float,
+        typer.Option(
+            help="Share of the generated examples, tried beside the short checks.", min=0, max=1
+        ),
+    ] = 0.0,
     out: Annotated[Path, typer.Option(help="Folder for the matrix.")] = Path("rlconform-self-test"),
 ) -> None:
     """Hold the suite against planes with planted defects: each must be caught, by its ids alone."""
@@ -65,11 +75,17 @@ def self_test(
         for name, held in known.items()
         if (not mutant or name in mutant) and (races is None or held[1].chance is races)
     }
+    if gate:
+        sure = {
+            n: held for n, (_, held) in chosen.items() if not held.chance and held.level == "unit"
+        }
+        chosen = {name: chosen[name] for name in gate_of(sure)}
     began = time.monotonic()
     due = cases(chosen, references=not mutant and races is not True)
     with TrialProgress(console, len(due)) as progress:
         judgements = put_on_trial(due, Settings(jobs, seeds, effort), progress.hear)
-    mutants = {name: held for name, (_, held) in (chosen if mutant else known).items()}
+    shown = chosen if mutant or gate else known
+    mutants = {name: held for name, (_, held) in shown.items()}
     matrix = matrix_of(load_requirements(), mutants, judgements)
     console.print(judgement_table(judgements))
     print_summary(console, judgements, matrix)

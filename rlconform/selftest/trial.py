@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlconform.certify.child import Nursery
-from rlconform.certify.job import Run, RunOptions
+from rlconform.certify.job import CHECKS, Run, RunOptions
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
 from rlconform.certify.run import PlaneDidNotStart, Runner
 from rlconform.certify.verdict import judge
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants import Mutant
 
-#: Share of the generated examples that a trial draws: the short checks run in full, and what they
-#: hold needs no second proof from many examples. ``rlconform certify`` on a mutant draws them all.
-EFFORT = 0.2
+#: Where the checks are that a defect which always shows is tried by: the short ones. Generated
+#: examples come beside them only where that is asked for; ``rlconform certify`` runs everything.
+SHORT: Mapping[Level, tuple[str, ...]] = {
+    "unit": ("unit/contract",),
+    "functional": ("functional/contract", "functional/histories"),
+}
 #: Where the checks are that play races: between threads, and between processes.
 RACES: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
@@ -55,9 +58,20 @@ class Races:
     seconds: float
 
 
-def try_once(spec: str, nursery: Nursery, effort: float = EFFORT) -> Trial:
-    """Run the suite against a target at the level that it declares."""
-    run = _run(RunOptions(spec, effort=effort), nursery)
+def try_once(
+    spec: str, nursery: Nursery, level: Level = "unit", effort: float = 0.0, races: bool = False
+) -> Trial:
+    """Run the checks against a target, each once.
+
+    Args:
+        spec: The target.
+        nursery: Where its processes come from.
+        level: Level that it declares.
+        effort: Share of the generated examples; none of them at 0.
+        races: Run the checks that wait for an unlucky moment, too.
+    """
+    checks = CHECKS if effort else SHORT[level]
+    run = _run(RunOptions(spec, checks=checks, effort=effort or 1.0, races=races), nursery)
     target = run.target
     results = judge(
         load_requirements(), run.plan, run.results, target["level"], target["capabilities"]

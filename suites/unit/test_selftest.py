@@ -9,8 +9,10 @@ import pytest
 from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.certify.outcome import Outcome, RequirementResult
 from rlconform.contract import Requirement, load_requirements
+from rlconform.contract.failures import load_failures
 from rlconform.mutants import Mutant, broken
 from rlconform.mutants.catalogue import catalogue
+from rlconform.selftest.gate import failures_of, gate_of
 from rlconform.selftest.judging import (
     Judgement,
     Kind,
@@ -181,3 +183,62 @@ def test_the_table_for_the_docs_has_a_line_for_each_requirement(
     lines = render_markdown(matrix_of(rows, MUTANTS)).splitlines()
     assert lines[2] == "| GET-04 |  | leaves_rows_out |"
     assert lines[5] == "| PUT-02 | widens |  |"
+
+
+# -- what the catalogue covers --------------------------------------------------------------------
+
+#: Field failures that no plane can show, or that show in nothing but a warning.
+NOBODY_PLAYS = {
+    "NR-10": "an answer that the contract allows; what reads it has to cope, and the kit's does",
+    "NR-20": "an error of another type is a warning",
+    "NR-21": "the kit plans the micro-batches",
+    "NR-22": "the kit mints the width and plans for all ranks",
+    "NR-23": "the kit trims before it writes",
+    "NR-24": "the kit makes the column jagged",
+    "VL-19": "the kit plans for all ranks",
+    "AR-08": "the kit splits the rows",
+    "MC-03": "it takes two hosts' addresses to be one's",
+    "MC-15": "it takes a CUDA device",
+}
+
+
+def planes(mutants: dict[str, tuple[str, Mutant]]) -> dict[str, Mutant]:
+    return {name: mutant for name, (_, mutant) in mutants.items()}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in load_requirements().values() if row.scope == "plane" and row.published],
+    ids=lambda row: row.id,
+)
+def test_each_requirement_alone_catches_a_mutant_or_says_why_not(row: Requirement) -> None:
+    alone = [name for name, m in planes(catalogue()).items() if m.fails == (row.id,)]
+    assert bool(alone) is not bool(row.excluded), (alone, row.excluded)
+
+
+def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
+    played = {failure for m in planes(catalogue()).values() for failure in failures_of(m)}
+    checked = {failure.id for failure in load_failures().values() if failure.checks}
+    assert checked - played == set(NOBODY_PLAYS)
+    assert played <= set(load_failures())
+
+
+def test_the_gate_has_a_mutant_for_each_requirement_and_failure() -> None:
+    mutants = planes(catalogue())
+    gate = gate_of(mutants)
+    assert {caught for m in mutants.values() for caught in m.fails} == {
+        caught for name in gate for caught in mutants[name].fails
+    }
+    assert {f for m in mutants.values() for f in failures_of(m)} == {
+        f for name in gate for f in failures_of(mutants[name])
+    }
+    assert len(gate) < len(mutants) * 2 / 3
+
+
+def test_the_gate_prefers_a_mutant_that_one_requirement_catches_alone() -> None:
+    alone, among_others = (replace(LeavesRowsOut, fails=ids) for ids in (("A-1",), ("A-1", "B-1")))
+    assert gate_of({"both": among_others, "a": alone}) == ["both", "a"]
+    assert gate_of({"a": alone, "b": replace(alone, fails=("B-1",)), "both": among_others}) == [
+        "a",
+        "b",
+    ]

@@ -109,7 +109,7 @@ def test_each_row_is_claimed_once_by_threads(new_partition: Callable[..., Partit
     expect_equal(sorted(claims), sorted(ids), "rows claimed")
 
 
-@requirement("CLAIM-02")
+@requirement("CLAIM-02", race=True)
 def test_no_row_is_lost_while_the_partition_grows(new_partition: Callable[..., Partition]) -> None:
     producers, puts, rows_each = 8, 8, 5
     part = new_partition(num_samples=producers * puts * rows_each)
@@ -307,7 +307,7 @@ def test_cleared_rows_are_never_claimed(part: Partition) -> None:
     expect_equal(sorted(part.claim_all()), sorted(IDS[3:]), "rows that were not cleared")
 
 
-@requirement("CLAIM-10")
+@requirement("CLAIM-10", race=True)
 def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
     rounds = 60
     cleared: set[str] = set()

@@ -203,7 +203,7 @@ def test_memory_comes_back(part: Partition) -> None:
     )
 
 
-@requirement("CLEAR-07")
+@requirement("CLEAR-07", race=True)
 def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) -> None:
     rounds = 80
 
@@ -228,7 +228,7 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
     churner.result(part.timeouts.operation)
 
 
-@requirement("CLEAR-07")
+@requirement("CLEAR-07", race=True)
 def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -> None:
     rounds = 40
     kept: list[str] = []

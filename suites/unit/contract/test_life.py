@@ -30,7 +30,7 @@ from rlconform.contract import DataPlaneClient, KVBatchMeta
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
-@requirement("LIFE-05")
+@requirement("LIFE-05", race=True)
 def test_threads_share_a_client(part: Partition) -> None:
     rounds = 10
 
@@ -52,7 +52,7 @@ def test_threads_share_a_client(part: Partition) -> None:
 DTYPES = (torch.uint8, torch.int16, torch.int64, torch.bfloat16, torch.float64)
 
 
-@requirement("LIFE-05")
+@requirement("LIFE-05", race=True)
 def test_threads_put_and_read_different_dtypes_at_once(threads: Stage) -> None:
     roles = []
     for dtype in DTYPES:
