@@ -1,0 +1,1 @@
+"""GRPO's arithmetic: pure functions on tensors and metas, each with its formula and source."""

@@ -1,0 +1,151 @@
+"""From rewards to advantages: how much better than its group a response did.
+
+    rewards (N,) ─group_baseline─▶ baseline, std (N,) ─advantages_of─▶ (N,) ─over_tokens─▶ (N, S)
+
+All of it runs on the driver, once per step, on numbers that are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def group_of(sample_id: str) -> str:
+    """The prompt of ``<uid>_g<i>``, an id from ``plane.columns.mint_sample_ids``: its ``<uid>``.
+
+    Raises:
+        ValueError: The id has not this form.
+    """
+    uid, found, index = sample_id.rpartition("_g")
+    if not found or not index.isdecimal():
+        raise ValueError(f"sample id {sample_id!r} names no group: <uid>_g<i> is due")
+    return uid
+
+
+def group_baseline(
+    rewards: Tensor, groups: Sequence[str], leave_one_out: bool = False
+) -> tuple[Tensor, Tensor]:
+    """What each row is held against, and how far its group's rewards spread.
+
+    For a row i of a group of G rows with rewards r_1 ... r_G of mean m::
+
+        baseline_i = m                              the group's mean (GRPO), or
+        baseline_i = (sum_j r_j - r_i) / (G - 1)    the mean of the others (leave one out)
+        std_i      = sqrt(sum_j (r_j - m)^2 / (G - 1))
+
+    ``std`` is the whole group's in both cases, so that its rows are kept or dropped together. A
+    group of one has its own reward as baseline and std 0. Equal rewards give exactly their value
+    and exactly 0, however the machine rounds.
+
+    Sources: DeepSeekMath (Shao et al. 2024, arXiv 2402.03300), section 4.1.2; leave one out: Kool
+    et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!", and RLOO (Ahmadian et al.
+    2024, arXiv 2402.14740).
+
+    Args:
+        rewards: (N,) floating point.
+        groups: N names; rows of one name are a group, wherever they lie.
+        leave_one_out: Leave a row's own reward out of its baseline, which makes it unbiased.
+
+    Returns:
+        ``baseline`` and ``std``, both (N,) in the dtype and on the device of ``rewards``.
+
+    Raises:
+        ValueError: Not one group per row, ``rewards`` of another shape or no floating point, or a
+            reward that is not finite.
+    """
+    if rewards.dim() != 1 or not rewards.is_floating_point():
+        raise ValueError(
+            f"rewards must be (N,) floating point, got {tuple(rewards.shape)} {rewards.dtype}"
+        )
+    if len(groups) != len(rewards):
+        raise ValueError(f"{len(groups)} groups for {len(rewards)} rewards")
+    if not bool(torch.isfinite(rewards).all()):
+        raise ValueError(f"a reward is not finite: {rewards.tolist()}")
+
+    first: dict[str, int] = {}
+    for row, group in enumerate(groups):
+        first.setdefault(group, row)
+    # Each row's group is named by its first row.
+    index = torch.tensor([first[group] for group in groups], dtype=torch.int64)
+
+    exact = rewards.detach().cpu().double()
+    origin = exact[index]
+    offset = exact - origin  # equal rewards are zeros here, whose sums and squares are exact
+
+    def of_group(values: Tensor) -> Tensor:
+        return torch.zeros_like(values).index_add_(0, index, values)[index]
+
+    size = of_group(torch.ones_like(offset))
+    total = of_group(offset)
+    others = (size - 1).clamp(min=1)  # a group of one has offset 0, whatever it is divided by
+    baseline = origin + ((total - offset) / others if leave_one_out else total / size)
+    std = (of_group((offset - total / size).square()) / others).sqrt()
+    return baseline.to(rewards), std.to(rewards)
+
+
+def advantages_of(
+    rewards: Tensor,
+    baseline: Tensor,
+    std: Tensor,
+    normalize: bool = True,
+    epsilon: float = 1e-6,
+) -> Tensor:
+    """How much better than its baseline each row did.
+
+    ::
+
+        A_i = r_i - baseline_i                        or, with ``normalize``,
+        A_i = (r_i - baseline_i) / (std_i + epsilon)  and 0 where std_i is 0
+
+    Sources: DeepSeekMath (arXiv 2402.03300), section 4.1.2; without the division, which gives more
+    weight to prompts that are easy or hard: Dr. GRPO (Liu et al. 2025, arXiv 2503.20783).
+
+    Args:
+        rewards: (N,).
+        baseline: (N,), from ``group_baseline``.
+        std: (N,), from ``group_baseline``.
+        normalize: Divide by the group's std.
+        epsilon: Keeps the quotient of nearly equal rewards small.
+
+    Returns:
+        (N,) in the dtype of ``rewards``.
+
+    Raises:
+        ValueError: The three are not of one shape (N,), or ``epsilon`` is negative.
+    """
+    if rewards.dim() != 1 or not rewards.shape == baseline.shape == std.shape:
+        shapes = [tuple(values.shape) for values in (rewards, baseline, std)]
+        raise ValueError(f"rewards, baseline and std must be of one shape (N,), got {shapes}")
+    if epsilon < 0:
+        raise ValueError(f"epsilon must not be negative, got {epsilon}")
+    difference = rewards - baseline
+    if not normalize:
+        return difference
+    return torch.where(std > 0, difference / (std + epsilon), 0)
+
+
+def over_tokens(advantages: Tensor, token_mask: Tensor) -> Tensor:
+    """Each row's advantage at each token that is trained, 0 elsewhere: A_{i,t} = A_i.
+
+    Under outcome supervision all tokens of a response share its advantage: DeepSeekMath (arXiv
+    2402.03300), section 4.1.2.
+
+    Args:
+        advantages: (N,).
+        token_mask: (N, S), not 0 at the tokens that are trained.
+
+    Returns:
+        (N, S) in the dtype of ``advantages``: the column ``advantages``.
+
+    Raises:
+        ValueError: Other shapes than these.
+    """
+    if token_mask.dim() != 2 or advantages.shape != token_mask.shape[:1]:
+        raise ValueError(
+            f"advantages must be (N,) and token_mask (N, S), got {tuple(advantages.shape)} and "
+            f"{tuple(token_mask.shape)}"
+        )
+    return torch.where(token_mask.bool(), advantages.unsqueeze(1), 0)

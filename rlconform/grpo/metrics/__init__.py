@@ -1,0 +1,1 @@
+"""Metrics of a run: written as it goes, read back, and held against gates."""

@@ -1,0 +1,49 @@
+"""The lines of a metrics file, each a JSON object; together they tell of one run."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+#: Name of the file within a run's folder.
+METRICS_FILE = "metrics.jsonl"
+
+
+class _Record(BaseModel):
+    # JSON has no word for NaN and infinity: they are written as strings, and read back as floats.
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    #: Seconds since 1970, when the record was written.
+    time: float = Field(default_factory=time.time)
+
+
+class Start(_Record):
+    """A run begins, or resumes; from ``first_step`` on it takes the place of what is above."""
+
+    record: Literal["start"] = "start"
+    format: Literal[1] = 1
+    first_step: int
+    num_steps: int
+
+
+class Step(_Record):
+    """Some of a step's metrics, by name."""
+
+    record: Literal["step"] = "step"
+    step: int
+    metrics: dict[str, float]
+
+
+class End(_Record):
+    """The run closed its file; a run that was killed has none."""
+
+    record: Literal["end"] = "end"
+    status: Literal["finished", "failed"]
+
+
+Record = Annotated[Start | Step | End, Field(discriminator="record")]
+
+#: Reads a line: ``RECORD.validate_json(line)``.
+RECORD: TypeAdapter[Start | Step | End] = TypeAdapter(Record)
