@@ -1,0 +1,132 @@
+"""From YAML and ``key=value`` overrides to a checked tree; every error names its source and key.
+
+tiny_moe_copy.yaml ── defaults: ──▶ tiny_llama_copy.yaml, read first, its values overlaid
+key=value ...      ── overlaid last, interpolations resolved, the tree checked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from rlconform.contract import ConfigError
+from rlconform.grpo.config.master import MasterConfig
+from rlconform.resources import resource_dir
+
+#: Key of a file that names the file, beside it, whose values it changes.
+DEFAULTS = "defaults"
+
+
+def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConfig:
+    """Read a configuration.
+
+    Args:
+        source: A YAML file, or the name of one in ``reference_configs/grpo``, such as
+            ``tiny_llama_copy``.
+        overrides: ``key=value`` each, the key dotted, the value YAML: ``policy.optimizer.lr=1e-3``.
+
+    Raises:
+        ConfigError: The file can't be read, isn't YAML, or the tree lacks a key, has one too many
+            or a value that isn't allowed; the message names the first such key.
+    """
+    path = _find(str(source))
+    overlaid = OmegaConf.merge(_read(path, ()), _parse_overrides(overrides))
+    assert isinstance(overlaid, DictConfig)  # two mappings make a mapping
+    return parse_config(overlaid, str(source))
+
+
+def parse_config(
+    tree: Mapping[str, Any] | DictConfig, source: str = "the configuration"
+) -> MasterConfig:
+    """Check a whole tree, plain or of OmegaConf.
+
+    Args:
+        tree: Sections by name.
+        source: What errors call it, such as the file's path.
+
+    Raises:
+        ConfigError: As ``load_config`` says.
+    """
+    plain: Any = tree
+    try:
+        if OmegaConf.is_config(tree):
+            plain = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        first_line = str(error).partition("\n")[0]
+        raise ConfigError(f"{source}: {error.full_key}: {first_line}") from error
+    try:
+        return MasterConfig.model_validate(plain)
+    except ValidationError as invalid:
+        raise ConfigError(f"{source}: {_first_error(invalid)}") from None
+
+
+def reference_config_names() -> list[str]:
+    """Names of the configurations that rlconform brings along."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def _folder() -> Path:
+    return resource_dir("reference_configs") / "grpo"
+
+
+def _find(source: str) -> Path:
+    """The file itself, or the reference configuration of that name."""
+    if Path(source).exists() or Path(source).suffix:
+        return Path(source)
+    if source not in reference_config_names():
+        raise ConfigError(
+            f"{source}: no such file, and no reference configuration; there are "
+            f"{', '.join(reference_config_names())}"
+        )
+    return _folder() / f"{source}.yaml"
+
+
+def _read(path: Path, readers: tuple[Path, ...]) -> DictConfig:
+    """The file's values over those of the file that it names under ``defaults``."""
+    if path in readers:
+        raise ConfigError(f"{path}: its {DEFAULTS} lead back to itself")
+    try:
+        own = OmegaConf.load(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or 'can not be read'}") from error
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(own, DictConfig):
+        raise ConfigError(f"{path}: not a mapping of keys to values")
+    base = own.pop(DEFAULTS, None)
+    if base is None:
+        return own
+    merged = OmegaConf.merge(_read(path.parent / str(base), (*readers, path)), own)
+    assert isinstance(merged, DictConfig)  # two mappings make a mapping
+    return merged
+
+
+def _parse_overrides(overrides: Sequence[str]) -> DictConfig:
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"override {override!r} is not key=value")
+    try:
+        return OmegaConf.from_dotlist(list(overrides))
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"overrides {list(overrides)}: {error}") from error
+
+
+def _first_error(invalid: ValidationError) -> str:
+    wrong = invalid.errors()[0]
+    key = ".".join(map(str, wrong["loc"]))
+    reason = wrong["msg"].removeprefix("Value error, ")
+    reason = reason[:1].lower() + reason[1:]
+    if wrong["type"] == "missing":
+        return f"{key} is missing"
+    if wrong["type"] == "extra_forbidden":
+        return f"there is no key {key}"
+    if isinstance(wrong["input"], str | int | float | bool | None):
+        return f"{key} is {wrong['input']!r}: {reason}"
+    return f"{key}: {reason}" if key else reason

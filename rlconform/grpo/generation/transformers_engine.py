@@ -1,0 +1,156 @@
+"""Generation by the model itself, token by token with a key-value cache; runs everywhere.
+
+    prompts, padded on the left ──▶ forward ──▶ last logits ──▶ a token per row ─┐
+                                       ▲                                         │
+                                       └──── until every row has its stop token ◀┘
+
+A row's draws come from a generator of its own: which rows stand beside it changes no draw, only the
+rounding of its logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from rlconform.grpo.generation.engine import Engine, Prompts, Responses, Sampling
+from rlconform.grpo.models.forward import pick_logprobs
+
+
+class TransformersEngine(Engine):
+    """Generates with a model of transformers, in this process.
+
+    Args:
+        model: The model, the engine's own from here on: ``refit`` writes into it.
+        batch_size: Rows generated at once; all by default.
+    """
+
+    def __init__(self, model: PreTrainedModel, batch_size: int | None = None) -> None:
+        self._model = model
+        model.train(False)
+        self._batch_size = batch_size
+        self._version = 0
+
+    @property
+    def weight_version(self) -> int:
+        """See ``Engine``."""
+        return self._version
+
+    @torch.no_grad()
+    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+        """See ``Engine``."""
+        if len(seeds) != len(prompts):
+            raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
+        size = self._batch_size or len(prompts)
+        spans = [slice(start, start + size) for start in range(0, len(prompts), size)]
+        return Responses.joined(
+            self._generate(
+                Prompts(prompts.input_ids[rows], prompts.lengths[rows]), seeds[rows], sampling
+            )
+            for rows in spans
+        )
+
+    @torch.no_grad()
+    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """See ``Engine``."""
+        if version < self._version:
+            raise ValueError(f"weights of version {version} are older than {self._version}")
+        own = self._model.state_dict()
+        check_weights(own, weights)
+        for name, tensor in own.items():
+            tensor.copy_(weights[name])
+        self._version = version
+
+    def close(self) -> None:
+        """See ``Engine``; there is nothing to give back but the model's memory."""
+
+    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+        tokens, logprobs = self._decode(prompts, _draws(seeds, sampling), sampling)
+        stop = torch.isin(tokens, torch.tensor(sampling.stop_token_ids, dtype=torch.int64))
+        ended = stop.any(dim=1)
+        lengths = torch.where(ended, stop.int().argmax(dim=1) + 1, tokens.shape[1]).tolist()
+        return Responses(
+            [row[:length].clone() for row, length in zip(tokens, lengths, strict=True)],
+            [row[:length].clone() for row, length in zip(logprobs, lengths, strict=True)],
+            ~ended,
+            self._version,
+        )
+
+    def _decode(self, prompts: Prompts, draws: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+        """(B, R) tokens and logprobs, on the CPU; what comes after a row's stop token is noise."""
+        device = self._model.device
+        ids, mask = _pad_left(prompts)
+        place = (mask.cumsum(1) - 1).clamp(min=0)
+        ids, mask, place = ids.to(device), mask.to(device), place.to(device)
+        stops = torch.tensor(sampling.stop_token_ids, dtype=torch.int64, device=device)
+        ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+        cache = DynamicCache(config=self._model.config)
+        tokens, logprobs = [], []
+        for draw in draws.T:
+            logits = self._model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=place,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]
+            token = logits.argmax(dim=-1) if sampling.greedy else _sample(logits, draw, sampling)
+            tokens.append(token)
+            logprobs.append(pick_logprobs(logits, token, sampling.logprob_temperature))
+            ended |= torch.isin(token, stops)
+            if bool(ended.all()):
+                break
+            ids, place = token[:, None], place[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=1)
+        return torch.stack(tokens, dim=1).cpu(), torch.stack(logprobs, dim=1).cpu()
+
+
+def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """``ValueError`` unless the two have the same names and shapes."""
+    missing, unknown = sorted(own.keys() - given.keys()), sorted(given.keys() - own.keys())
+    if missing or unknown:
+        raise ValueError(f"weights don't fit the model: missing {missing}, unknown {unknown}")
+    for name, tensor in own.items():
+        if tensor.shape != given[name].shape:
+            raise ValueError(
+                f"weight {name!r} is {tuple(given[name].shape)}, the model's {tuple(tensor.shape)}"
+            )
+
+
+def _draws(seeds: Sequence[int], sampling: Sampling) -> Tensor:
+    """(B, max_new_tokens) float64 in [0, 1), each row's from its own seed."""
+    return torch.stack(
+        [
+            torch.rand(
+                sampling.max_new_tokens,
+                dtype=torch.float64,
+                generator=torch.Generator().manual_seed(seed),
+            )
+            for seed in seeds
+        ]
+    )
+
+
+def _sample(logits: Tensor, draw: Tensor, sampling: Sampling) -> Tensor:
+    """(B,) tokens by inversion: the first whose cumulated probability exceeds the draw (B,).
+
+    On the CPU, wherever the logits are: there a cumulated sum is added up in one order.
+    """
+    scores = logits.double().cpu() / sampling.temperature
+    cumulated = torch.softmax(scores, dim=-1).cumsum(dim=-1)
+    total = cumulated[:, -1:]
+    # rounding must not lift the draw to the total, where no token is
+    target = torch.minimum(draw[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulated, target, right=True).squeeze(1).to(logits.device)
+
+
+def _pad_left(prompts: Prompts) -> tuple[Tensor, Tensor]:
+    """(B, P) ids and mask with each row's tokens at the right, its padding before them."""
+    width = int(prompts.lengths.max())
+    column = torch.arange(width)[None] - (width - prompts.lengths)[:, None]
+    mask = column >= 0
+    return prompts.input_ids.gather(1, column.clamp(min=0)), mask.long()

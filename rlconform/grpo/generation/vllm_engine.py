@@ -1,0 +1,152 @@
+"""Generation by vLLM, where it is installed: a GPU, and a model in a local folder.
+
+    refit ── weights into a file in memory ──▶ vLLM's worker processes read it, each its part
+
+vLLM runs its model in processes of its own and takes calls with plain arguments only: hence the
+file. It is written for the interface of vLLM 0.11 and later (``logprobs_mode``), and has no tests
+that run it: those need a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rlconform.contract import ConfigError
+from rlconform.grpo.config import GenerationConfig, PolicyConfig
+from rlconform.grpo.generation.engine import Engine, Prompts, Responses, Sampling
+from rlconform.grpo.models.tiny import TINY_MODELS
+from rlconform.grpo.models.weights import as_checkpoint
+
+#: Memory that looks like a folder; where a system has none, the disk does.
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+class VLLMEngine(Engine):
+    """Generates with ``vllm.LLM``.
+
+    Args:
+        config: The ``generation:`` block.
+        policy: The model, in a local folder.
+        device: ``cuda``.
+
+    Raises:
+        ConfigError: vLLM isn't installed, the model is a tiny one, or the device isn't ``cuda``.
+    """
+
+    def __init__(self, config: GenerationConfig, policy: PolicyConfig, *, device: str) -> None:
+        _check(policy.model_name, device)
+        self._vllm: Any = importlib.import_module("vllm")
+        self._llm: Any = self._vllm.LLM(
+            model=policy.model_name,
+            tokenizer=policy.tokenizer_name,
+            dtype=policy.precision,
+            max_model_len=policy.max_total_sequence_length,
+            tensor_parallel_size=config.vllm.tensor_parallel_size,
+            gpu_memory_utilization=config.vllm.gpu_memory_utilization,
+            enforce_eager=config.vllm.enforce_eager,
+            # of the distribution that tokens are drawn from: after the temperature
+            logprobs_mode="processed_logprobs",
+            # a cached prefix would be the old weights' after a refit
+            enable_prefix_caching=False,
+            worker_extension_cls=f"{WeightReader.__module__}.{WeightReader.__qualname__}",
+        )
+        self._version = 0
+
+    @property
+    def weight_version(self) -> int:
+        """See ``Engine``."""
+        return self._version
+
+    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+        """See ``Engine``; vLLM cuts the batch as its memory allows."""
+        if len(seeds) != len(prompts):
+            raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
+        lengths = prompts.lengths.tolist()
+        outputs = self._llm.generate(
+            [
+                {"prompt_token_ids": row[:length].tolist()}
+                for row, length in zip(prompts.input_ids, lengths, strict=True)
+            ],
+            [self._params(seed, sampling) for seed in seeds],
+            use_tqdm=False,
+        )
+        return read_completions([output.outputs[0] for output in outputs], self._version)
+
+    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """See ``Engine``; of wrong names or shapes vLLM itself raises, and is then of no use."""
+        if version < self._version:
+            raise ValueError(f"weights of version {version} are older than {self._version}")
+        pieces = {name: piece.detach().cpu().contiguous() for name, piece in as_checkpoint(weights)}
+        home = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+        with tempfile.TemporaryDirectory(dir=home) as folder:
+            path = Path(folder) / "weights.safetensors"
+            save_file(pieces, path)
+            self._llm.collective_rpc("read_weights", args=(str(path),))
+        self._version = version
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self._llm = None
+
+    def _params(self, seed: int, sampling: Sampling) -> Any:
+        return self._vllm.SamplingParams(
+            temperature=0.0 if sampling.greedy else sampling.temperature,
+            max_tokens=sampling.max_new_tokens,
+            stop_token_ids=list(sampling.stop_token_ids),
+            seed=seed,
+            logprobs=0,  # of the token itself, and of no other
+            detokenize=False,
+        )
+
+
+class WeightReader:
+    """What vLLM's worker class is made to inherit: a call that reads new weights."""
+
+    model_runner: Any
+
+    def read_weights(self, path: str) -> None:
+        """Read a file of safetensors into the worker's part of the model."""
+        self.model_runner.model.load_weights(load_file(path).items())
+
+
+def read_completions(completions: Sequence[Any], version: int) -> Responses:
+    """Each row's ``CompletionOutput`` of vLLM, as responses."""
+    return Responses(
+        [torch.tensor(list(row.token_ids), dtype=torch.int64) for row in completions],
+        [
+            torch.tensor(
+                [
+                    at[token].logprob
+                    for token, at in zip(row.token_ids, row.logprobs or [], strict=True)
+                ],
+                dtype=torch.float32,
+            )
+            for row in completions
+        ],
+        torch.tensor([row.finish_reason != "stop" for row in completions], dtype=torch.bool),
+        version,
+    )
+
+
+def _check(model_name: str, device: str) -> None:
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "generation.backend is vllm, which is not installed: install it on a machine with a "
+            "GPU, or set generation.backend to transformers"
+        )
+    if model_name in TINY_MODELS:
+        raise ConfigError(
+            f"generation.backend vllm reads its model from a folder, and {model_name} is made in "
+            f"code: set generation.backend to transformers"
+        )
+    if device != "cuda":
+        raise ConfigError(f"generation.backend vllm needs cluster.device cuda, not {device}")

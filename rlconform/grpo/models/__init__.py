@@ -1,0 +1,36 @@
+"""The policy: a model by its name, its tokenizer, message logs, the logprobs of their tokens.
+
+load_model, load_tokenizer   tiny ones made in code, real ones from a local folder
+chat                         turns with roles, whose token ids make up a row
+token_logprobs               one forward pass over rows, padded or packed
+"""
+
+from rlconform.grpo.models.chat import (
+    environment_turn,
+    log_input_ids,
+    log_token_mask,
+    open_log,
+    policy_turn,
+)
+from rlconform.grpo.models.forward import RowLayout, pick_logprobs, token_logprobs
+from rlconform.grpo.models.load import DTYPES, load_model, load_tokenizer
+from rlconform.grpo.models.tiny import TINY_MODELS, tiny_config, tiny_model
+from rlconform.grpo.models.tokenizer import character_tokenizer
+
+__all__ = [
+    "DTYPES",
+    "TINY_MODELS",
+    "RowLayout",
+    "character_tokenizer",
+    "environment_turn",
+    "load_model",
+    "load_tokenizer",
+    "log_input_ids",
+    "log_token_mask",
+    "open_log",
+    "pick_logprobs",
+    "policy_turn",
+    "tiny_config",
+    "tiny_model",
+    "token_logprobs",
+]

@@ -1,0 +1,91 @@
+"""A policy by its name: tiny, made in code, or a real one from a local folder. No downloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from rlconform.contract import ConfigError
+from rlconform.grpo.models.tiny import TINY_MODELS, tiny_model
+from rlconform.grpo.models.tokenizer import character_tokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) -> PreTrainedModel:
+    """The model, on the CPU, in evaluation mode.
+
+    Args:
+        model_name: ``tiny-llama``, ``tiny-qwen3-moe``, or a local folder.
+        precision: ``float32``, ``bfloat16`` or ``float16``: type of the weights.
+        seed: Draws a tiny model's weights, the same in every process; a folder has its own.
+
+    Raises:
+        ConfigError: Neither a tiny model's name nor a folder with a model.
+    """
+    dtype = DTYPES[precision]
+    if model_name in TINY_MODELS:
+        tiny = tiny_model(model_name, seed)
+        nn.Module.to(tiny, dtype=dtype)
+        return tiny
+    folder = _folder(model_name, "model_name")
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{model_name}: no model to load there: {_line(error)}") from error
+    return _for_rollouts(model)
+
+
+def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, with a pad token and a chat template.
+
+    Args:
+        model_name: As for ``load_model``.
+        tokenizer_name: A local folder in its place.
+
+    Raises:
+        ConfigError: No tokenizer there, or one without a chat template or an end token.
+    """
+    if tokenizer_name is None and model_name in TINY_MODELS:
+        return character_tokenizer()
+    name = tokenizer_name or model_name
+    folder = _folder(name, "tokenizer_name" if tokenizer_name else "model_name")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}: no tokenizer to load there: {_line(error)}") from error
+    if tokenizer.chat_template is None:
+        raise ConfigError(f"{name}: the tokenizer has no chat template")
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(f"{name}: the tokenizer has no end token (eos_token)")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    loaded: PreTrainedTokenizerBase = tokenizer
+    return loaded
+
+
+def _folder(name: str, key: str) -> Path:
+    if not Path(name).is_dir():
+        raise ConfigError(
+            f"{key} {name!r} is neither {' nor '.join(TINY_MODELS)} nor a local folder; models "
+            f"aren't downloaded"
+        )
+    return Path(name)
+
+
+def _for_rollouts(model: PreTrainedModel) -> PreTrainedModel:
+    """Without dropout, or a router's auxiliary loss, which depends on how a batch is cut."""
+    if hasattr(model.config, "output_router_logits"):
+        model.config.output_router_logits = False
+    model.train(False)
+    return model
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
