@@ -1,4 +1,5 @@
-"""Sessions: ``nox -s unit functional`` on every change, ``mutants`` for the suite's own power.
+"""Sessions: ``nox -s unit functional`` on every change, ``mutants`` for the suite's own power,
+``e2e`` for whole GRPO runs.
 
 ``certify`` holds one plane to the contract, ``lint`` is for the code.
 """
@@ -27,7 +28,7 @@ def install(session: nox.Session, *extras: str) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """One process: the kit's own tests, and the contract on the embedded plane."""
-    install(session, "dev", "tq")
+    install(session, "dev", "tq", "grpo")
     session.run("pytest", "suites/unit", *ANY_ORDER, *session.posargs)
 
 
@@ -40,10 +41,18 @@ def functional(session: nox.Session) -> None:
 
 
 @nox.session
+def e2e(session: nox.Session) -> None:
+    """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
+    session.run("bash", "ci/system_packages.sh", external=True)
+    install(session, "dev", "tq", "mooncake", "grpo")
+    session.run("pytest", "suites/e2e", *session.posargs)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
-    """The suite on trial: every planted defect is caught, by the ids that it breaks alone."""
+    """The suite on trial: each requirement still catches the defects that it must, and alone."""
     install(session, "dev", "tq")
-    session.run("rlconform", "self-test", *session.posargs)
+    session.run("rlconform", "self-test", *(session.posargs or ["--gate", "--jobs", "3"]))
 
 
 @nox.session
@@ -57,7 +66,7 @@ def certify(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff's rules and format, mypy's types."""
-    install(session, "dev", "tq")
+    install(session, "dev", "tq", "grpo")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")

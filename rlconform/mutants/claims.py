@@ -65,7 +65,9 @@ class RequiresDeclaredFieldsOnly(_Asks):
         return {**call, "required_fields": known or call["required_fields"]}
 
 
-@breaks("CLAIM-07", says="rows before their last field", may_fail=("CLAIM-02",))
+@breaks(
+    "CLAIM-07", "CLAIM-01", "CLAIM-05", says="rows before their last field", may_fail=("CLAIM-02",)
+)
 class WaitsForTheFirstField(_Asks):
     """A row counts as ready once the first of the required fields is there."""
 
@@ -74,7 +76,7 @@ class WaitsForTheFirstField(_Asks):
         return {**call, "required_fields": call["required_fields"][:1]}
 
 
-@breaks("CLAIM-02", says="without some of")
+@breaks("CLAIM-07", says="rows before their last field", may_fail=("CLAIM-02",))
 class WaitsForTheLastField(_Asks):
     """A row counts as ready once the last of the required fields is there: the list's last."""
 
@@ -142,7 +144,16 @@ class GrowsInTwoSteps(MemoryEngine):
                 partition._rows[sample_id].claimed_by = frozenset(partition._tasks)
 
 
-@breaks_engine("CLAIM-03", "STAT-01", "CLEAR-01", "CLEAR-05", says="rows of the other task")
+@breaks_engine(
+    "CLAIM-03",
+    "STAT-01",
+    "CLEAR-01",
+    "CLEAR-05",
+    "REG-04",
+    "PUT-09",
+    "CLAIM-09",
+    says="rows of the other task",
+)
 class OneCursorForTheSameFields(MemoryEngine):
     """Keeps a cursor for each list of fields: tasks that need the same ones share their rows."""
 

@@ -83,7 +83,11 @@ class QueuesGrownRows(_QueuesAgain):
         return bool(names - row.fields)
 
 
-@breaks_engine("CLAIM-02", says="claimed by", may_fail=("TAG-01", "CLAIM-10", "STAT-01"))
+@breaks_engine(
+    "CLAIM-08",
+    says="rows claimed again after a stamp",
+    may_fail=("CLAIM-02", "TAG-01", "CLAIM-10", "STAT-01"),
+)
 class QueuesStampedRows(_QueuesAgain):
     """A put of tags alone announces its rows like any other put, and they are claimed again."""
 

@@ -202,7 +202,7 @@ class ForgetsTheTask(MemoryClient):
         return replace(super().claim_meta(*args, **kwargs), task_name=None)
 
 
-@breaks("CLAIM-14", says="partition_id")
+@breaks("CLAIM-14", "SHARD-02", says="partition_id")
 class NamesThePartitionItsOwnWay(MemoryClient):
     """Says in the meta how it calls the partition itself; it finds its rows by either name."""
 

@@ -109,16 +109,14 @@ class SparesRowsOfTagsAlone(_ClearsOthers):
         return [i for i in living if living[i].fields] if sample_ids is None else sample_ids
 
 
-@breaks_engine("CLEAR-05", says="not to be readable")
-class ClearsRowsLikeTheFirst(_ClearsOthers):
-    """Drops the rows that lie in the columns of the first one, and takes the list for done."""
+@breaks_engine("CLEAR-05", says="no tag of the former life")
+class LeavesRowsOfTagsBesideOthers(_ClearsOthers):
+    """Takes rows out of the columns of a list's rows: those in none of them stay, tags and all."""
 
     def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
-        """Of a list, the rows with the fields of its first."""
-        if not sample_ids:
-            return sample_ids
-        first = living.get(sample_ids[0])
-        return [i for i in sample_ids if first and i in living and living[i].fields == first.fields]
+        """Of a list, the rows that have fields, if any has."""
+        stored = [i for i in sample_ids or [] if i in living and living[i].fields]
+        return stored or sample_ids
 
 
 @breaks_engine(

@@ -247,7 +247,7 @@ class ReadsCountAsClaims(MemoryClient):
         return done or 0 < rows < self._left[partition_id]
 
 
-@breaks("GET-09", says="expected batch size (1,)")
+@breaks("GET-09", says="expected batch size")
 class SqueezesOneRow(MemoryClient):
     """A read of one row has no batch size left, after a squeeze too many."""
 

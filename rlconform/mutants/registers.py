@@ -42,7 +42,7 @@ class Registering(MemoryClient):
         self._declared[partition_id] = list(fields)
 
 
-@breaks("REG-01", says="'advantages' of torch.uint8")
+@breaks("REG-01", says="'sample_mask' of torch.uint8")
 class KnowsColumnsByName(MemoryClient):
     """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
 
@@ -53,16 +53,16 @@ class KnowsColumnsByName(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put the advantages as float32, unless they are flags."""
-        leaf = fields.get("advantages", None) if isinstance(fields, TensorDict) else None
+        """Put the mask as float32, unless its values are flags."""
+        leaf = fields.get("sample_mask", None) if isinstance(fields, TensorDict) else None
         if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is not torch.bool:
-            fields = fields.copy().set("advantages", leaf.float())
+            fields = fields.copy().set("sample_mask", leaf.float())
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @breaks("REG-02", says="'pixel_values' is not produced")
 class KeepsDeclaredTensors(Registering):
-    """Keeps of a batch's images those that were declared, if any field was (NR-13, NR-53)."""
+    """Knows images by their names, and keeps those that were declared (NR-13, NR-53)."""
 
     def put_samples(
         self,
@@ -74,10 +74,8 @@ class KeepsDeclaredTensors(Registering):
         """Put the images on the list, and all else."""
         known = self._declared.get(partition_id, [])
         if isinstance(fields, TensorDict):
-            tensors = {str(n): leaf for n, leaf in fields.items() if isinstance(leaf, torch.Tensor)}
-            images = [n for n, leaf in tensors.items() if leaf.dim() > 2]
-            if any(name in known for name in map(str, fields.keys())):
-                fields = fields.exclude(*(name for name in images if name not in known))
+            names = list(map(str, fields.keys()))
+            fields = fields.exclude(*(n for n in names if "pixel" in n and n not in known))
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 

@@ -178,7 +178,7 @@ class WritesTagsAnew(_Stamps):
     """Tags of a second put take the place of the first ones: a stamp wipes the weight version."""
 
 
-@breaks_engine("TAG-03", says="to carry")
+@breaks_engine("TAG-03", says="merged tags")
 class WritesTagsOfPutsAnew(_Stamps):
     """A stamp is merged, but a put that brings fields too replaces the whole row, tags and all."""
 

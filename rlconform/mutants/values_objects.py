@@ -53,7 +53,7 @@ class AlteringObjects(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@breaks("PUT-21", says="row 0 of 'log' to be")
+@breaks("PUT-21", "WIRE-06", says="row 0 of 'log' to be")
 class ObjectsInStoredOrder(MemoryClient):
     """Reads object columns from a list of their own, in the order of the rows' names."""
 
@@ -217,7 +217,7 @@ class KeepsTheValuesOfSparse(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@breaks("PUT-25", says="a leaf that is no column")
+@breaks("PUT-25", says="of shape (1,)")
 class PadsStridedNestedLeaves(MemoryClient):
     """Pads what is nested, unless it is jagged: rows of unequal length come back longer."""
 

@@ -18,7 +18,15 @@ Claimed = tuple[list[str], list[Tags]]
 PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 
 
-@breaks_engine("CLAIM-04", "CLAIM-02", "CLAIM-15", says="rows ready, 8 asked for")
+@breaks_engine(
+    "CLAIM-04",
+    "CLAIM-02",
+    "CLAIM-15",
+    "CLAIM-01",
+    "PUT-12",
+    "STAT-01",
+    says="rows ready, 8 asked for",
+)
 class ServesWholeBatches(MemoryEngine):
     """A claim that doesn't block gets a whole batch or nothing: a step's tail stays (NR-04)."""
 
@@ -60,14 +68,17 @@ class WakesWithWhatIsThere(MemoryEngine):
         """Wait until something has come."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
+        deadline = time.monotonic() + wait_s
         while not partition.is_ready(task, required, rows):
-            if not self._plane.changed.wait(wait_s):
+            if not self._plane.changed.wait(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError("too few rows")
             if partition.is_ready(task, required, 1):
                 return
 
 
-@breaks_engine("CLAIM-05", says="the blocked claim to come back within", timeouts=PATIENT)
+@breaks_engine(
+    "CLAIM-05", "CLAIM-04", says="the blocked claim to come back within", timeouts=PATIENT
+)
 class LooksSeldom(MemoryEngine):
     """A claim that waits looks every other second whether it still has to."""
 
@@ -105,7 +116,7 @@ class WakesForNewRowsOnly(MemoryEngine):
                     raise TimeoutError("too few rows")
 
 
-@breaks("CLAIM-05", says="TimeoutError")
+@breaks("CLAIM-05", "CLAIM-04", says="TimeoutError")
 class WaitsInItsOneThread(MemoryClient):
     """One thread serves all calls: a waiting claim keeps out the put that it waits for (TQ-02)."""
 
@@ -191,7 +202,9 @@ class LooksAtTheClockSeldom(MemoryEngine):
         return super().claim(partition_id, task, names, rows, turns)
 
 
-@breaks_engine("CLAIM-06", says="rows still claimable after the timeout", may_fail=("CLAIM-02",))
+@breaks_engine(
+    "CLAIM-06", "CLAIM-04", says="rows still claimable after the timeout", may_fail=("CLAIM-02",)
+)
 class LosesWhatItGathered(MemoryEngine):
     """A claim that waits takes rows as they come, and keeps them when the time is up."""
 

@@ -52,8 +52,8 @@ def matrix_of(
 
 
 def is_alone(mutant: Mutant) -> bool:
-    """Whether one requirement alone catches it, every time."""
-    return len(mutant.fails) == 1 and not mutant.may_fail
+    """Whether one requirement must catch it and no other has to; some others may, at times."""
+    return len(mutant.fails) == 1
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def render_html(matrix: Matrix, mutants: Mapping[str, Mutant], header: Mapping[s
 
 def render_markdown(matrix: Matrix) -> str:
     """The matrix as a table for the docs: by requirement, alone first."""
-    lines = ["| Requirement | Caught by it alone | Caught with others |", "| --- | --- | --- |"]
+    lines = ["| Requirement | It alone must catch | Caught with others |", "| --- | --- | --- |"]
     for row in matrix.rows:
         others = [name for name in row.mutants if name not in row.alone]
         alone = ", ".join(row.alone) or (

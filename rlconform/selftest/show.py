@@ -73,6 +73,8 @@ def print_summary(console: Console, judgements: Sequence[Judgement], matrix: Mat
     """What it all comes to."""
     counted = Counter(one.kind for one in judgements)
     console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
+    if len(judgements) == 1:
+        return
     alone = sum(bool(row.alone) for row in matrix.rows)
     console.print(
         f"{alone} of {len(matrix.rows)} requirements have a mutant that they alone catch; "

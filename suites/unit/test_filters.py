@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlconform.certify.marks import requirement
 from rlconform.contract import KVBatchMeta
-from rlconform.grpo import (
+from rlconform.grpo.filters import (
     BaseRolloutFilter,
     MissingTag,
     NoCurrentVersion,

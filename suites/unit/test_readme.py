@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from rlconform.contract import load_requirements
+from rlconform.mutants.catalogue import catalogue
 from rlconform.resources import resource_dir
+from rlconform.selftest.matrix import matrix_of, render_markdown
 
 README = resource_dir("suites").parent / "README.md"
 
@@ -40,3 +42,10 @@ def test_requirements_that_it_names_exist() -> None:
     named = set(re.findall(r"\b[A-Z]+-\d\d\b", README.read_text("utf-8")))
     assert named
     assert named <= load_requirements().keys()
+
+
+def test_the_docs_have_the_matrix_of_mutants_as_it_is_declared() -> None:
+    mutants = {name: mutant for name, (_, mutant) in catalogue().items()}
+    table = render_markdown(matrix_of(load_requirements(), mutants))
+    page = (README.parent / "docs" / "mutants.md").read_text("utf-8")
+    assert page.endswith(f"\n\n{table}"), "`rlconform self-test` writes this table: self-test.md"

@@ -129,9 +129,16 @@ class TestPackJaggedFields:
             pack_jagged_fields(batch, LENGTHS)
 
     @requirement("WIRE-07")
-    @pytest.mark.parametrize("name", ["sample_mask", "loss_multiplier", "text"])
-    def test_rejects_a_named_field_that_cannot_be_per_token(self, name):
-        with pytest.raises(ValueError, match=f"'{name}'"):
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("sample_mask", r"\(4, 5 or more, \.\.\.\), got \(4,\)"),
+            ("loss_multiplier", r"\(4, 5 or more, \.\.\.\), got \(4, 1\)"),
+            ("text", "a per-token field must be a tensor, got an object column"),
+        ],
+    )
+    def test_rejects_a_named_field_that_cannot_be_per_token(self, name, reason):
+        with pytest.raises(ValueError, match=f"^field '{name}': .*{reason}$"):
             pack_jagged_fields(rollout(), LENGTHS, token_fields=[name])
 
     @requirement("WIRE-07")
@@ -359,9 +366,12 @@ class TestMaterialize:
         back = materialize(batch, pad_value_dict={"x": float("nan")})
         assert back["x"].isnan().tolist() == [[True, True], [False, False]]
 
-    @pytest.mark.parametrize("name", ["sample_mask", "text"])
-    def test_rejects_a_named_field_without_tokens(self, name):
-        with pytest.raises(ValueError, match=f"'{name}'"):
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [("sample_mask", r"\(N, S, \.\.\.\), got \(4,\)"), ("text", "got an object column")],
+    )
+    def test_rejects_a_named_field_without_tokens(self, name, reason):
+        with pytest.raises(ValueError, match=f"^field '{name}': a per-token field .*{reason}$"):
             materialize(rollout(), token_fields=[name])
 
     def test_rejects_an_object_column_that_lost_its_rows(self):
@@ -369,7 +379,7 @@ class TestMaterialize:
             materialize(rollout()[:2])
 
     def test_rejects_an_unknown_layout(self):
-        with pytest.raises(ValueError, match="layout"):
+        with pytest.raises(ValueError, match="one of padded, jagged, got 'strided'"):
             materialize(rollout(), "strided")
 
 

@@ -146,6 +146,26 @@ class TestToNestedByLength:
         padded.fill_(7)
         assert nested.values().tolist() == [0.0] * 5
 
+    @pytest.mark.parametrize(
+        ("tokens", "size"),
+        [
+            (torch.zeros(2, 4, dtype=torch.uint8), 4),
+            (torch.zeros(2, 3, dtype=torch.uint8), 1),
+            (torch.zeros(2, 4, 6, dtype=torch.uint8), 8),
+            (torch.zeros(3, 2, dtype=torch.float32), 8),
+            (torch.zeros(3, dtype=torch.complex128), 8),
+            (torch.zeros(18, dtype=torch.uint8)[2:].view(2, 8), 2),
+        ],
+        ids=["4 bytes", "3 bytes", "24 bytes", "8 bytes", "16 bytes", "8 bytes from byte 2"],
+    )
+    def test_tokens_are_copied_in_the_widest_words_that_fit(self, tokens, size):
+        """A copy costs by the word."""
+        assert wire_rows._word_size(tokens) == size
+
+    def test_padding_never_cuts_a_row(self):
+        with pytest.raises(ValueError, match=r"^width 2 is below the longest row, 3 tokens$"):
+            wire_rows.Rows([3, 1]).pad(torch.zeros(4), 2, 0)
+
     def test_index_widens_for_batches_beyond_int32(self, monkeypatch):
         monkeypatch.setattr(wire_rows, "_INT32_LIMIT", 11)
         lengths = wire_rows.Rows([2, 0, 4])
@@ -258,19 +278,19 @@ class TestStackOrNest:
             assert rows_of(stack_or_nest(rows))[0].tolist() == [1 - 2j, 3 + 4j]
 
     @pytest.mark.parametrize(
-        "rows",
+        ("rows", "reason"),
         [
-            [],
-            [torch.zeros(2), torch.zeros(2, dtype=torch.int64)],
-            [torch.zeros(2), torch.zeros(3, dtype=torch.float64)],
-            [torch.zeros(2, 3), torch.zeros(2, 4)],
-            [torch.zeros(2, 3), torch.zeros(4)],
-            [torch.zeros(()), torch.zeros(1)],
+            ([], "^no rows"),
+            ([torch.zeros(2), torch.zeros(2).long()], "'torch.float32', 'torch.int64'"),
+            ([torch.zeros(2), torch.zeros(3).double()], "'torch.float32', 'torch.float64'"),
+            ([torch.zeros(2, 3), torch.zeros(2, 4)], r"\(2, 3\), \(2, 4\)"),
+            ([torch.zeros(2, 3), torch.zeros(4)], r"\(2, 3\), \(4,\)"),
+            ([torch.zeros(()), torch.zeros(1)], r"\(\), \(1,\)"),
         ],
         ids=["none", "dtypes", "dtypes, ragged", "trailing", "dimensions", "scalar and vector"],
     )
-    def test_rejects_rows_that_make_no_column(self, rows):
-        with pytest.raises(ValueError, match="rows"):
+    def test_rejects_rows_that_make_no_column(self, rows, reason):
+        with pytest.raises(ValueError, match=reason):
             stack_or_nest(rows)
 
 
@@ -337,5 +357,5 @@ class TestResponseFromNested:
             response_from_nested(outputs, lengths)
 
     def test_rejects_a_dense_tensor(self):
-        with pytest.raises(TypeError, match="jagged"):
+        with pytest.raises(TypeError, match=r"^response_from_nested takes a jagged tensor"):
             response_from_nested(torch.zeros(2, 3), [1, 1])

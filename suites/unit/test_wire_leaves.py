@@ -86,6 +86,21 @@ class TestClassifyLeaf:
         with pytest.raises(TypeError, match="a leaf must be"):
             classify_leaf(leaf)
 
+    @pytest.mark.filterwarnings("ignore:.*nested tensors")
+    @pytest.mark.parametrize(
+        ("make_leaf", "came"),
+        [
+            (lambda: torch.eye(3).to_sparse(), "a torch.float32 tensor of 2 dimensions and layout"),
+            (lambda: strided_nested([2, 3]), "a nested torch.float32 tensor of 2 dimensions"),
+            (lambda: np.arange(3), "ndarray"),
+        ],
+        ids=["sparse", "strided nested", "numeric array"],
+    )
+    def test_says_what_came(self, make_leaf, came):
+        leaf = make_leaf()
+        with pytest.raises(TypeError, match=f"got {came}"):
+            classify_leaf(leaf)
+
 
 class TestRowsOf:
     """The rows of a leaf."""
@@ -127,10 +142,16 @@ class TestRowsOf:
         assert not any(row.requires_grad for row in rows_of(nested))
 
     @pytest.mark.parametrize(
-        "leaf", [["a"], np.zeros(2), torch.zeros(()), torch.eye(2).to_sparse()], ids=type
+        ("leaf", "reason"),
+        [
+            (["a"], "no rows in list"),
+            (np.zeros(2), "no rows in ndarray"),
+            (torch.eye(2).to_sparse(), "no rows in Tensor"),
+            (torch.zeros(()), "a tensor without dimensions has no rows"),
+        ],
     )
-    def test_rejects_what_has_none(self, leaf):
-        with pytest.raises(TypeError, match="rows"):
+    def test_rejects_what_has_none(self, leaf, reason):
+        with pytest.raises(TypeError, match=f"^{reason}$"):
             rows_of(leaf)
 
 

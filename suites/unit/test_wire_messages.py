@@ -97,7 +97,7 @@ def test_no_rows():
 
 
 def test_rejects_a_row_too_short_for_its_log():
-    with pytest.raises(ValueError, match="in a row of 5"):
+    with pytest.raises(ValueError, match="at tokens 3 to 6 in a row of 5"):
         rebuild_message_logs(strip_message_logs(LOGS), PADDED[:, :5])
 
 

@@ -255,10 +255,12 @@ def test_a_timeout_is_kept_while_other_rows_come(part: Partition) -> None:
 
 
 @requirement("CLAIM-07")
-def test_the_last_field_makes_a_row_claimable_once(part: Partition) -> None:
-    part.put_payload(IDS[:2], "x")
+@pytest.mark.parametrize("order", ["xy", "yx"], ids=["as_asked_for", "against_it"])
+def test_the_last_field_makes_a_row_claimable_once(part: Partition, order: str) -> None:
+    first, last = order
+    part.put_payload(IDS[:2], first)
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows before their last field")
-    part.put_payload(IDS[:1], "y")
+    part.put_payload(IDS[:1], last)
     expect_ids(part.claim("train", ["x", "y"], 1), IDS[:1], "rows after it")
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
 
@@ -273,6 +275,14 @@ def test_a_claimed_row_is_not_handed_out_again(part: Partition, field: str) -> N
     expect_equal(
         part.claim_all("train", sorted({"x", field})), [], "rows claimed again by other fields"
     )
+
+
+@requirement("CLAIM-08")
+def test_a_stamp_makes_no_claimed_row_ready_again(part: Partition) -> None:
+    part.put_payload(IDS)
+    part.claim("train")
+    part.put(IDS, [{"advantage": 0.5}] * len(IDS))
+    expect_equal(part.claim_all("train"), [], "rows claimed again after a stamp")
 
 
 @requirement("CLAIM-09")

@@ -10,6 +10,7 @@ import pytest
 from rlconform.certify.expect import expect, expect_equal, same_object
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, tags_by_id
+from rlconform.certify.payload import payload_column
 from rlconform.certify.together import Background
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -50,9 +51,11 @@ def test_a_put_without_tags_leaves_them(part: Partition) -> None:
 
 
 @requirement("TAG-03")
-def test_tags_of_a_second_put_are_merged(part: Partition) -> None:
+@pytest.mark.parametrize("fields", [[], ["y"]], ids=["alone", "with_a_field"])
+def test_tags_of_a_second_put_are_merged(part: Partition, fields: list[str]) -> None:
     part.put_payload(IDS, tags=[{"a": i, "b": i} for i in IDS])
-    part.put(IDS[::-1], [{"b": f"new {i}", "c": i} for i in IDS[::-1]])
+    columns = {field: payload_column(part.id, IDS[::-1], field) for field in fields}
+    part.put(IDS[::-1], [{"b": f"new {i}", "c": i} for i in IDS[::-1]], **columns)
     merged = {i: {"a": i, "b": f"new {i}", "c": i} for i in IDS}
     expect_equal(tags_by_id(part.claim("train")), merged, "merged tags")
 
