@@ -1,7 +1,7 @@
-"""Sessions: ``nox -s unit functional`` on every change, ``mutants`` for the suite's own power,
-``e2e`` for whole GRPO runs.
+"""Sessions: ``nox -s unit functional`` on every change.
 
-``certify`` holds one plane to the contract, ``lint`` is for the code.
+``mutants`` tries the suite's own power, ``e2e`` whole GRPO runs; ``certify`` holds one plane to the
+contract, ``lint`` is for the code.
 """
 
 from __future__ import annotations

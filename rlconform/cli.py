@@ -28,6 +28,8 @@ from rlconform.certify.verdict import ExitCode, conclude, judge
 from rlconform.certify.waivers import apply_waivers, load_waivers
 from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
 from rlconform.contract.failures import load_failures
+from rlconform.grpo import command as train_command
+from rlconform.grpo.metrics import command as metrics_command
 from rlconform.resources import resource_dir
 from rlconform.selftest import command as selftest_command
 
@@ -131,9 +133,9 @@ def certify(
 
 
 app.command("bench", epilog=bench_command.EPILOG)(bench_command.bench)
-
-
 app.command("self-test", epilog=selftest_command.EPILOG)(selftest_command.self_test)
+app.command("train", epilog=train_command.EPILOG)(train_command.train)
+app.command("check-metrics", epilog=metrics_command.EPILOG)(metrics_command.check_metrics)
 
 
 @app.command("list")

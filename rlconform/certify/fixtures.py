@@ -16,6 +16,7 @@ from rlconform.certify.history.performer import Performer
 from rlconform.certify.partition import Partition
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.session import PlaneSession
+from rlconform.certify.training import Trainings, trainings_on
 from rlconform.contract import DataPlaneClient, Target
 
 
@@ -30,6 +31,13 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
     yield session
     if session.target.isolation == "test":
         session.renew()
+
+
+@pytest.fixture(scope="module")
+def trainings(request: pytest.FixtureRequest) -> Iterator[Trainings]:
+    """Whole runs of the reference GRPO, in memory and through the plane under test."""
+    with trainings_on(_checks(request).session) as trainings:
+        yield trainings
 
 
 @pytest.fixture

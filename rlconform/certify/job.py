@@ -16,6 +16,7 @@ CHECKS = (
     "unit/stateful",
     "functional/contract",
     "functional/histories",
+    "e2e/contract",
 )
 
 

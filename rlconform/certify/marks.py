@@ -8,7 +8,12 @@ from rlconform.contract import load_requirements
 
 
 def requirement(
-    requirement_id: str, *, capability: str = "", ends_plane: bool = False, race: bool = False
+    requirement_id: str,
+    *,
+    capability: str = "",
+    ends_plane: bool = False,
+    race: bool = False,
+    patience: float = 0.0,
 ) -> pytest.MarkDecorator:
     """Mark a check with the requirement that it checks.
 
@@ -16,6 +21,8 @@ def requirement(
     with one capability needs that one. A check that closes the owner's client says ``ends_plane``:
     it runs after the others, and a fresh plane follows it. One that waits long for threads to meet
     at an unlucky moment says ``race``: it is left out where only what always shows is looked for.
+    One that works for long by itself says how many seconds in ``patience``: it gets these, where
+    the target allows its checks less.
 
     Raises:
         ValueError: No such requirement, or a capability that it doesn't name.
@@ -29,5 +36,5 @@ def requirement(
         raise ValueError(f"{requirement_id} depends on {row.capability}: say which one is checked")
     needs = capability or next(iter(row.capability), "")
     return pytest.mark.requirement(
-        requirement_id, capability=needs, ends_plane=ends_plane, race=race
+        requirement_id, capability=needs, ends_plane=ends_plane, race=race, patience=patience
     )

@@ -52,6 +52,7 @@ class PlannedCheck:
         capability: Capability that the check needs, or "".
         level: Level of certification from which on it is due.
         left_out: Why it does not run in this certification, or "".
+        patience: Seconds that it gets where the target allows its checks less.
     """
 
     id: str
@@ -59,6 +60,7 @@ class PlannedCheck:
     capability: str = ""
     level: Level = "unit"
     left_out: str = ""
+    patience: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,8 @@ class Checks:
             left_out = f"the target declares no {capability}: {declared}"
         elif mark.kwargs["race"] and not self._races:
             left_out = "waits for an unlucky moment"
-        return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out)
+        patience = mark.kwargs["patience"]
+        return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
 
     # -- one check ---------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class Runner:
         self._nursery = nursery or Nursery()
         self._own_nursery = nursery is None
         self._in_flight = ""  # id of the check that has begun and not ended
+        self._patience_of: dict[str, float] = {}  # by check id, where it has its own
         self._calls: list[Call] = []  # the client calls that it made, as many as are told in full
         self._last_call: Call | None = None
         self._check_began = self._check_deadline = 0.0
@@ -162,7 +163,9 @@ class Runner:
 
     @property
     def _check_seconds(self) -> float:
-        return self._options.check_timeout or self._timeouts.check
+        """What the check in flight may take."""
+        asked_for = self._options.check_timeout
+        return asked_for or max(self._timeouts.check, self._patience_of.get(self._in_flight, 0.0))
 
     @property
     def _timeouts(self) -> Timeouts:
@@ -193,6 +196,7 @@ class Runner:
                 self._start_failed(event["message"], event["detail"], event["plain"])
             case "plan" if not self.run.plan:
                 self.run.plan = [PlannedCheck(**check) for check in event["checks"]]
+                self._patience_of = {check.id: check.patience for check in self.run.plan}
             case "begin":
                 self._in_flight, self._calls, self._last_call = event["id"], [], None
                 self._check_began = time.monotonic()

@@ -1,1 +1,1 @@
-"""The reference GRPO: the algorithm, the workers, and two trainers that differ in transport alone."""
+"""The reference GRPO: the algorithm, the workers, two trainers that differ in transport alone."""

@@ -1,0 +1,120 @@
+"""Whole training runs for PAR-03: the same problems in memory and through the plane under test.
+
+    Trainings ── in memory, once for each way of packing ──▶ run ┐
+              ── through the plane ────────────────────────▶ run ┴── differences ──▶ verdict
+
+Both kinds of crew are started once and serve all runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rlconform.certify.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.recorder import shorten
+from rlconform.certify.resolve import open_target
+from rlconform.certify.session import PlaneSession
+
+if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e needs it
+    from rlconform.grpo.config import MasterConfig
+    from rlconform.grpo.crew import Crew
+    from rlconform.grpo.record import RunRecord
+
+RANKS = 2
+STEPS = 4
+
+#: Seconds a run, and with all that a step can do: several updates, of several micro-batches on each
+#: rank; a reference policy; weights for stale data; rows of several lengths.
+SMALL = (
+    f"cluster.dp_size={RANKS}",
+    f"grpo.max_num_steps={STEPS}",
+    "grpo.num_prompts_per_step=4",
+    "grpo.num_generations_per_prompt=4",
+    "policy.train_global_batch_size=8",
+    "policy.train_micro_batch_size=2",
+    "policy.logprob_batch_size=3",
+    "policy.make_sequence_length_divisible_by=4",
+    "policy.packing.train_mb_tokens=24",
+    "policy.packing.logprob_mb_tokens=40",
+    "data.digits=3",
+    "data.max_length=3",
+    "generation.max_new_tokens=6",
+    "loss_fn.reference_policy_kl_penalty=0.01",
+    "loss_fn.use_importance_sampling_correction=true",
+    "loss_fn.truncated_importance_sampling_ratio=2.0",
+)
+
+
+class Trainings:
+    """Both kinds of crew on the plane's Ray, and the plane that one of them trains through."""
+
+    def __init__(self, plane: PlaneSession, in_memory: Crew, through_plane: Crew) -> None:
+        self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
+
+    def expect_equal_runs(self, model: str, packing: str) -> None:
+        """Train both ways; every bit of losses, gradient norms, advantages and weights agrees."""
+        from rlconform.grpo.config import load_config  # noqa: PLC0415
+        from rlconform.grpo.record import differences  # noqa: PLC0415
+
+        config = load_config(model, [*SMALL, f"policy.packing.mode={packing}"])
+        expected = self._run_in_memory(config)
+        try:
+            came = self._run_through_plane(config)
+        except Exception as error:  # the run in memory ended well: what differs is the plane
+            told = shorten(f"{type(error).__name__}: {error}")
+            raise ContractViolation(
+                f"{STEPS} steps through the plane, as in memory", told
+            ) from error
+        expect_equal(len(came.reports), STEPS, "steps that were trained")
+        differing = differences(expected, came)
+        expect(
+            not differing,
+            "a run through the plane that equals the run in memory bit for bit",
+            f"{len(differing)} differences, first {'; '.join(differing[:3])}",
+        )
+
+    def _run_in_memory(self, config: MasterConfig) -> RunRecord:
+        from rlconform.grpo.record import record  # noqa: PLC0415
+        from rlconform.grpo.trainer_legacy import LegacyTrainer  # noqa: PLC0415
+
+        return record(LegacyTrainer(config, self._in_memory))
+
+    def _run_through_plane(self, config: MasterConfig) -> RunRecord:
+        from rlconform.grpo.record import record  # noqa: PLC0415
+        from rlconform.grpo.trainer_plane import PlaneTrainer  # noqa: PLC0415
+
+        plane = self._plane
+        attach = partial(
+            open_target, plane.spec, plane.config or plane.target.config, bootstrap=False
+        )
+        trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
+        try:
+            return record(trainer)
+        finally:
+            trainer.shutdown()
+
+
+@contextmanager
+def trainings_on(plane: PlaneSession) -> Iterator[Trainings]:
+    """Start both crews, and end them."""
+    plane.owner()  # starts Ray, where none runs
+    with plane.starting.running():
+        from rlconform.grpo.config import ClusterConfig  # noqa: PLC0415
+        from rlconform.grpo.crew import Crew  # noqa: PLC0415
+        from rlconform.grpo.plane_rollout import PlaneRolloutWorker  # noqa: PLC0415
+        from rlconform.grpo.rollout import RolloutWorker  # noqa: PLC0415
+        from rlconform.grpo.workers.plane_worker import PlanePolicyWorker  # noqa: PLC0415
+        from rlconform.grpo.workers.worker import PolicyWorker  # noqa: PLC0415
+
+        cluster = ClusterConfig(dp_size=RANKS)
+        in_memory = Crew(PolicyWorker, RolloutWorker, cluster)
+        through_plane = Crew(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+    try:
+        yield Trainings(plane, in_memory, through_plane)
+    finally:
+        with plane.starting.running():
+            through_plane.shutdown()
+            in_memory.shutdown()

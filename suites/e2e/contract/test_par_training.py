@@ -1,0 +1,20 @@
+"""PAR: whole training runs, in memory and through the plane, end alike in every bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlconform.certify.marks import requirement
+from rlconform.certify.training import Trainings
+
+#: Seconds for two runs of a few steps and, the first time, two crews' starts, on a busy laptop.
+PATIENCE_S = 300
+
+
+@requirement("PAR-03", patience=PATIENCE_S)
+@pytest.mark.parametrize("packing", ["none", "sequence_packing", "dynamic_batching"])
+@pytest.mark.parametrize("model", ["tiny_llama_copy", "tiny_moe_copy"])
+def test_a_run_through_the_plane_is_the_run_in_memory(
+    trainings: Trainings, model: str, packing: str
+) -> None:
+    trainings.expect_equal_runs(model, packing)
