@@ -53,6 +53,7 @@ def _mutant(
     fails: tuple[str, ...],
     evidence: str,
     may_fail: tuple[str, ...] = (),
+    chance: bool = True,
 ) -> Mutant:
     return Mutant(
         name=f"mutant/{name}",
@@ -67,7 +68,7 @@ def _mutant(
         fails=fails,
         evidence=evidence,
         may_fail=may_fail,
-        chance=True,
+        chance=chance,
         story=story,
     )
 
@@ -212,6 +213,7 @@ KEEPS_WHAT_IT_READ = _mutant(
     "keeps_what_it_read",
     KeepsWhatItRead,
     "Writer and reader each worked on a copy of their own; in one process nothing showed (NR-61).",
-    ("GET-10",),
-    "stale-read",
+    ("GET-10", "PUT-13", "PUT-22", "CLEAR-01", "CLEAR-07"),
+    "row 0 of 'x' = row:",
+    chance=False,
 )

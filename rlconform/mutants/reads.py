@@ -247,16 +247,16 @@ class ReadsCountAsClaims(MemoryClient):
         return done or 0 < rows < self._left[partition_id]
 
 
-@breaks("GET-09", says="expected batch size")
+@breaks("GET-09", says="batch size")
 class SqueezesOneRow(MemoryClient):
-    """A read of one row has no batch size left, after a squeeze too many."""
+    """A read of one value has no batch size left, after a squeeze too many."""
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
-        """Read, the batch size of one row forgotten."""
+        """Read, the batch size of one value forgotten."""
         batch = super().get_samples(sample_ids, partition_id, select_fields)
-        if len(sample_ids) == 1:
+        if len(sample_ids) == len(select_fields) == 1:
             batch.batch_size = torch.Size([])
         return batch
 

@@ -53,16 +53,16 @@ class KnowsColumnsByName(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put the mask as float32, unless its values are flags."""
+        """Put a mask of bytes as the float32 that it is in the table."""
         leaf = fields.get("sample_mask", None) if isinstance(fields, TensorDict) else None
-        if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is not torch.bool:
+        if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is torch.uint8:
             fields = fields.copy().set("sample_mask", leaf.float())
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @breaks("REG-02", says="'pixel_values' is not produced")
 class KeepsDeclaredTensors(Registering):
-    """Knows images by their names, and keeps those that were declared (NR-13, NR-53)."""
+    """Knows flat image patches by name, and keeps them where declared (NR-13, NR-53)."""
 
     def put_samples(
         self,
@@ -74,8 +74,10 @@ class KeepsDeclaredTensors(Registering):
         """Put the images on the list, and all else."""
         known = self._declared.get(partition_id, [])
         if isinstance(fields, TensorDict):
-            names = list(map(str, fields.keys()))
-            fields = fields.exclude(*(n for n in names if "pixel" in n and n not in known))
+            patches = [
+                str(n) for n, leaf in fields.items() if "pixel" in str(n) and leaf.dim() == 2
+            ]
+            fields = fields.exclude(*(name for name in patches if name not in known))
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 

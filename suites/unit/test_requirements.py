@@ -148,7 +148,8 @@ def with_capabilities(count: int) -> str:
 def test_a_mark_carries_id_and_capability() -> None:
     mark = requirement(with_capabilities(0)).mark
     assert mark.args == (with_capabilities(0),)
-    assert mark.kwargs == {"capability": "", "ends_plane": False}
+    rest = {"ends_plane": False, "race": False, "patience": 0.0}
+    assert mark.kwargs == {"capability": "", **rest}
 
 
 def test_the_only_capability_need_not_be_named() -> None:
