@@ -22,7 +22,7 @@ from rlconform.contract import Target, Timeouts
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 #: A call on a laptop's memory takes milliseconds, so that one which hangs is known soon.
-IMPATIENT = Timeouts(start=10, operation=1, settle=1, quiet=0.1, check=20)
+IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
 
 
 @dataclass(frozen=True, kw_only=True)
