@@ -140,5 +140,5 @@ def test_only_integers_are_lengths(client: MemoryClient, length: Any) -> None:
 
 
 def test_a_key_that_is_no_bool_starts_no_plane() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^bootstrap must be"):
         MemoryClient(bootstrap=None)  # type: ignore[arg-type]

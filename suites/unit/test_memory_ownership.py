@@ -67,6 +67,15 @@ def test_a_result_has_memory_of_its_own(client: MemoryClient) -> None:
     assert client.get_samples(["a"], "p", ["dense"])["dense"].tolist() == [[0, 1, 2]]
 
 
+def test_a_row_does_not_follow_the_callers_offsets(client: MemoryClient) -> None:
+    offsets = torch.tensor([0, 1, 3])
+    leaf = torch.nested.nested_tensor_from_jagged(torch.arange(3), offsets)
+    client.put_samples(["a", "b"], "p", TensorDict({"x": leaf}, [2]))
+    offsets.copy_(torch.tensor([0, 3, 3]))
+    read = client.get_samples(["a", "b"], "p", ["x"])["x"]
+    assert [row.tolist() for row in read.unbind()] == [[0], [1, 2]]
+
+
 def test_objects_are_copied_in_and_out(client: MemoryClient) -> None:
     log: dict[str, Any] = {"turns": [("user", {1, 2})], "end": None}
     client.put_samples(["a"], "p", TensorDict({"log": NonTensorStack(NonTensorData(log))}, [1]))

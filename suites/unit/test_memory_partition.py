@@ -8,8 +8,14 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.backends.memory import MemoryClient, plane
-from rlconform.contract import CapacityExceeded, PlaneUnavailable, UnknownPartition
+from rlconform.backends.memory import TARGET, MemoryClient, plane
+from rlconform.contract import (
+    CapacityExceeded,
+    ClientClosed,
+    ConfigError,
+    PlaneUnavailable,
+    UnknownPartition,
+)
 
 
 @pytest.fixture
@@ -103,6 +109,21 @@ def test_a_row_claimed_for_some_fields_is_not_handed_out_for_others(client: Memo
     assert [claim_with("y", "x"), claim_with("x"), claim_with("y")] == [["a"], [], ["b"]]
     put(client, ["b"])
     assert [claim_with("x"), claim_with("y"), claim_with("x", "y")] == [[], [], []]
+
+
+def test_a_field_that_comes_late_is_seen_whatever_other_tasks_have_yet_to_look_at(
+    client: MemoryClient,
+) -> None:
+    client.register_partition("p", ["x", "y"], 8, ["t", "u"])
+
+    def claim_both() -> list[str]:
+        return client.claim_meta("p", "u", ["x", "y"], 4, blocking=False).sample_ids
+
+    put(client, ["a", "b", "c", "d"])
+    assert claim(client, 1) == ["a"]
+    assert claim_both() == []
+    client.put_samples(["d"], "p", TensorDict({"y": torch.zeros(1)}, [1]))
+    assert claim_both() == ["d"]
 
 
 # Registration
@@ -229,5 +250,34 @@ def test_there_is_nothing_to_attach_to_where_no_plane_is_open(
     monkeypatch.setattr(plane, "_OPEN", [])  # other tests keep planes open in this process
     owner = MemoryClient()
     owner.close()
-    with pytest.raises(PlaneUnavailable):
+    with pytest.raises(PlaneUnavailable, match=r"^no memory plane is open in this process$"):
         MemoryClient(bootstrap=False)
+
+
+def test_the_target_hands_on_its_configuration_and_who_owns_the_plane() -> None:
+    owner = TARGET.open({"enabled": True, "impl": "memory", "storage_capacity": 1}, True)
+    worker = TARGET.open({}, False)
+    worker.put_samples(["a"], "p", tags=[{"n": 1}])
+    with pytest.raises(CapacityExceeded):
+        owner.put_samples(["b"], "p", tags=[{"n": 2}])
+    owner.close()
+    with pytest.raises(PlaneUnavailable):
+        worker.put_samples(["a"], "p", tags=[{"n": 1}])
+
+
+def test_a_closed_client_and_a_closed_plane_are_told_apart() -> None:
+    owner = MemoryClient()
+    worker, another = MemoryClient(bootstrap=False), MemoryClient(bootstrap=False)
+    worker.close()
+    with pytest.raises(ClientClosed, match=r"^this client was closed$"):
+        put(worker, ["a"])
+    put(another, ["a"])
+    owner.close()
+    with pytest.raises(PlaneUnavailable, match=r"^the plane's owner closed it$"):
+        put(another, ["b"])
+
+
+def test_a_block_for_another_implementation_is_refused() -> None:
+    block = {"enabled": True, "impl": "ray_store", "name": "n", "storage_capacity": 2}
+    with pytest.raises(ConfigError, match="'ray_store': this is the memory plane"):
+        MemoryClient(block)

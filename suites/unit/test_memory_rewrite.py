@@ -134,6 +134,19 @@ def test_what_happens_during_a_rewriting_counts(
         assert_holds(client, left)
 
 
+def test_a_batch_that_goes_meanwhile_does_not_keep_the_next_from_its_turn(
+    client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clear makes three batches due; while one is written anew, the next loses its last row."""
+    batches = [[f"{batch}{row}" for row in IDS] for batch in range(3)]
+    for batch in batches:
+        client.put_samples(batch, "p", columns(8))
+    rewritings = rewriting(monkeypatch, client, lambda c: c.clear_samples(["1a"], "p"))
+    client.clear_samples([row for batch in batches for row in batch[1:]], "p")
+    assert len(rewritings) == 2
+    assert_holds(client, {"0a": 0, "2a": 0})
+
+
 def test_a_plane_may_be_closed_during_a_rewriting(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +177,15 @@ def test_memory_follows_what_is_live(client: MemoryClient, n_kept: int) -> None:
         kept += ids[:n_kept]
     live = len(kept) * 2 * WIDTH * 4
     assert live <= stored_bytes(client, kept, ["x"]) <= 2 * max(live, 8 * 64 * 2**10)
+
+
+def test_overwritten_values_give_their_memory_back(client: MemoryClient) -> None:
+    """The one row of a batch that was not put again must not keep the batch."""
+    ids = [str(place) for place in range(16)]
+    old = torch.zeros(16, 8 * WIDTH)
+    client.put_samples(ids, "p", TensorDict({"x": old}, [16]))
+    client.put_samples(ids[1:], "p", TensorDict({"x": old[1:]}, [15]))
+    assert stored_bytes(client, ids[:1], ["x"]) == old[:1].nbytes
 
 
 def test_a_rewriting_during_which_rows_went_leaves_no_waste(

@@ -112,7 +112,7 @@ def test_waiting_does_not_poll(client: MemoryClient) -> None:
 def test_no_patience_is_no_error_when_rows_are_ready(client: MemoryClient) -> None:
     put(client, ["a"])
     assert client.claim_meta("p", "t", ["x"], 1, timeout_s=0).sample_ids == ["a"]
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"^'p' has no 1 rows with \['x'\] for task 't'$"):
         client.claim_meta("p", "t", ["x"], 1, timeout_s=0)
 
 

@@ -199,6 +199,10 @@ def test_fields_are_added_once_and_in_order() -> None:
     assert replace(META, fields=None).with_fields(["x"]).fields == ["x"]
 
 
+def test_added_fields_leave_the_rows_lengths_and_tags() -> None:
+    assert META.with_fields(["z"]) == replace(META, fields=["x", "y", "z"])
+
+
 # -- the record itself ---------------------------------------------------------------------------
 
 
@@ -317,7 +321,7 @@ def test_joining_is_associative(metas: list[KVBatchMeta]) -> None:
 
 def test_a_mask_of_booleans_is_no_list_of_rows() -> None:
     meta = KVBatchMeta(partition_id="p", task_name=None, sample_ids=["a", "b", "c"])
-    with pytest.raises(TypeError, match="mask"):
+    with pytest.raises(TypeError, match=r"^KVBatchMeta\.subset takes row numbers.*booleans$"):
         meta.subset([True, False, True])
 
 
@@ -325,10 +329,17 @@ class ForeignMeta:
     """A meta of a vendor's own class, without extra_info."""
 
     partition_id, task_name, sample_ids, fields = "p", "train", ["a", "b"], ["x"]
-    sequence_lengths, extra_info, tags = [3, 4], None, [{"v": 1}, {"v": 2}]
+    sequence_lengths, tags = [3, 4], [{"v": 1}, {"v": 2}]
+    extra_info: dict[str, Any] | None = None
 
 
 def test_a_meta_of_another_class_becomes_ours() -> None:
     meta = KVBatchMeta.of(ForeignMeta())  # type: ignore[arg-type]
     assert meta == KVBatchMeta("p", "train", ["a", "b"], ["x"], [3, 4], {}, [{"v": 1}, {"v": 2}])
     assert KVBatchMeta.of(meta) is meta
+
+
+def test_what_another_class_says_of_the_batch_goes_along() -> None:
+    foreign = ForeignMeta()
+    foreign.extra_info = {"pad": 8}
+    assert KVBatchMeta.of(foreign).extra_info == {"pad": 8}  # type: ignore[arg-type]

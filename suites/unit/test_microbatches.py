@@ -67,7 +67,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("seed", [-1, 0.5, None, "0"], ids=repr)
     def test_a_seed_is_a_whole_number(self, seed: Any) -> None:
-        with pytest.raises(ValueError, match="^seed must be a whole number of at least 0"):
+        with pytest.raises(ValueError, match=r"^seed must be a whole number of at least 0"):
             SequencePacking(64, seed=seed)
 
     @pytest.mark.parametrize("name", ["algorithm", "microbatch_order"])

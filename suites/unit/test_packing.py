@@ -276,6 +276,7 @@ def test_the_decreasing_ones_keep_the_bounds_that_are_proved_of_them(data: st.Da
     [
         pytest.param([4, 4, 4, 4], [[0, 1], [2, 3]], id="in the middle"),
         pytest.param([8, 2, 2, 2], [[0], [1, 2, 3]], id="by tokens, not by rows"),
+        pytest.param([2, 2, 2, 8], [[0, 1, 2], [3]], id="by tokens, the last row's too"),
         pytest.param([9, 0, 0, 0], [[0, 1], [2, 3]], id="by rows, where tokens leave the choice"),
         pytest.param([0, 0, 0, 0], [[0, 1], [2, 3]], id="no tokens at all"),
     ],

@@ -101,7 +101,7 @@ def test_a_slice_costs_what_its_copy_costs(
     # the first of a turn alternates, since it may be the one that pays for fresh memory. A slice
     # that seems dear gets more turns: its own cost stays, and what the machine added doesn't.
     fastest = dict.fromkeys(columns, math.inf)
-    patience = time.monotonic() + part.timeouts.settle
+    patience = time.monotonic() + part.timeouts.check / 4
     for turn in itertools.count():
         dear = fastest["slice"] > 5 * fastest["copy"]
         if turn >= 8 and not (dear and time.monotonic() < patience):
