@@ -49,9 +49,13 @@ class Workspace:
             "TMPDIR": str(self.path),
         }
 
-    def end_leftovers(self, spare: int | None = None) -> list[str]:
-        """Kill what still carries the run's mark, except the pid ``spare``; what it was."""
+    def end_leftovers(self, spare: int | None = None, grace_s: float = 0.0) -> list[str]:
+        """Kill what still carries the run's mark, except the pid ``spare``; what it was.
+
+        Processes that end by themselves within ``grace_s`` were on their way and are not told of.
+        """
         left = [p for p in psutil.process_iter() if p.pid != spare and self._is_ours(p)]
+        _, left = psutil.wait_procs(left, timeout=grace_s)
         names = [name for name in map(_end, left) if name]
         psutil.wait_procs(left, timeout=10)
         return names
@@ -136,9 +140,10 @@ class Nursery:
         self._closed = True
         self._workspace.close()
 
-    def end_leftovers(self) -> list[str]:
-        """Kill what a test process left running."""
-        return self._workspace.end_leftovers(spare=self._process.pid if self._process else None)
+    def end_leftovers(self, grace_s: float = 0.0) -> list[str]:
+        """Kill what a test process left running, and what is not gone after ``grace_s``; names."""
+        spare = self._process.pid if self._process else None
+        return self._workspace.end_leftovers(spare, grace_s)
 
 
 def _read(reading: int, events: queue.Queue[dict[str, Any]]) -> None:

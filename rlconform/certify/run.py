@@ -128,8 +128,9 @@ class Runner:
         finally:
             ending = time.monotonic()
             child.end(self._timeouts.operation + 5 if event["event"] in LAST_WORDS else 0.0)
-            left = self._nursery.end_leftovers()
-            if left and event["event"] == "bye":
+            ended = event["event"] == "bye"
+            left = self._nursery.end_leftovers(self._timeouts.settle if ended else 0.0)
+            if left and ended:
                 self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")
             self.run.process_seconds += time.monotonic() - ending
 

@@ -1,0 +1,60 @@
+"""The optimizer and its learning rate over the steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from rlconform.grpo.config import OptimizerConfig, SchedulerConfig
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
+    """AdamW over the weights that are trained (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
+    return AdamW(
+        [parameter for parameter in model.parameters() if parameter.requires_grad],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+    )
+
+
+def build_schedule(optimizer: AdamW, config: SchedulerConfig, n_updates: int) -> LambdaLR:
+    """The schedule of the learning rate; ``step`` it after each update of the weights.
+
+    Args:
+        optimizer: Its learning rate is the schedule's peak.
+        config: Its shape; ``warmup_steps`` are counted in updates.
+        n_updates: Updates of the whole run, at the last of which the rate is at its lowest.
+    """
+    return LambdaLR(optimizer, learning_rate_factor(config, n_updates))
+
+
+def learning_rate_factor(config: SchedulerConfig, n_updates: int) -> Callable[[int], float]:
+    """The factor of the peak rate at each update, counted from 0.
+
+    In update u of the warm-up of w updates it is (u + 1) / w; after that 1, or with the share p of
+    the remaining updates done and the lowest factor m::
+
+        linear    1 - (1 - m) p
+        cosine    m + (1 - m) (1 + cos(pi p)) / 2       (Loshchilov and Hutter 2017, SGDR)
+    """
+
+    def factor(update: int) -> float:
+        if update < config.warmup_steps:
+            return (update + 1) / config.warmup_steps
+        if config.name == "constant":
+            return 1.0
+        remaining = max(n_updates - 1 - config.warmup_steps, 1)
+        share = min((update - config.warmup_steps) / remaining, 1.0)
+        if config.name == "linear":
+            return 1.0 - (1.0 - config.min_lr_ratio) * share
+        return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * (
+            0.5 * (1.0 + math.cos(math.pi * share))
+        )
+
+    return factor

@@ -1,0 +1,119 @@
+"""Whole GRPO runs in one private Ray: crews and planes are started once and serve many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from rlconform.backends.ray_session import ensure_ray
+from rlconform.certify.resolve import open_target
+from rlconform.contract import DataPlaneClient
+from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
+from rlconform.grpo.crew import Crew
+from rlconform.grpo.plane_rollout import PlaneRolloutWorker
+from rlconform.grpo.record import RunRecord, record
+from rlconform.grpo.rollout import RolloutWorker
+from rlconform.grpo.traffic import Attach
+from rlconform.grpo.train import resume
+from rlconform.grpo.trainer_legacy import LegacyTrainer
+from rlconform.grpo.trainer_plane import PlaneTrainer
+from rlconform.grpo.workers.plane_worker import PlanePolicyWorker
+from rlconform.grpo.workers.worker import PolicyWorker
+
+#: Planes that several processes can attach to.
+PLANES = ("ray_store", "transfer_queue/simple", "transfer_queue/mooncake_cpu")
+
+DP_SIZE = 2
+
+#: Seconds a run, and with all that a step can do: two updates, of two micro-batches or more on
+#: each rank; a reference policy; weights for stale data; rows of several lengths.
+SMALL = (
+    f"cluster.dp_size={DP_SIZE}",
+    "grpo.num_prompts_per_step=4",
+    "grpo.num_generations_per_prompt=4",
+    "policy.train_global_batch_size=8",
+    "policy.train_micro_batch_size=2",
+    "policy.logprob_batch_size=3",
+    "policy.make_sequence_length_divisible_by=4",
+    "policy.packing.train_mb_tokens=24",
+    "policy.packing.logprob_mb_tokens=40",
+    "data.digits=3",
+    "data.max_length=3",
+    "generation.max_new_tokens=6",
+    "loss_fn.reference_policy_kl_penalty=0.01",
+    "loss_fn.use_importance_sampling_correction=true",
+    "loss_fn.truncated_importance_sampling_ratio=2.0",
+)
+
+
+@dataclass
+class Runs:
+    """Runs trainers on crews that stand ready."""
+
+    legacy_crew: Crew
+    plane_crew: Crew
+    _legacy: dict[str, RunRecord] = field(default_factory=dict)
+
+    def open_plane(self, name: str) -> DataPlaneClient:
+        """A plane of that name in the crews' Ray; the owner's client."""
+        return open_target(name)
+
+    def legacy(self, config: MasterConfig) -> RunRecord:
+        """A run in memory; the same configuration is run once."""
+        key = config.model_dump_json()
+        if key not in self._legacy:
+            trainer = LegacyTrainer(config, self.legacy_crew)
+            resume(trainer)
+            self._legacy[key] = record(trainer)
+        return self._legacy[key]
+
+    def plane(self, config: MasterConfig, client: DataPlaneClient, attach: Attach) -> RunRecord:
+        """A run through the plane that ``client`` owns, and to which ``attach`` attaches actors."""
+        trainer = PlaneTrainer(config, self.plane_crew, client, attach)
+        try:
+            resume(trainer)
+            return record(trainer)
+        finally:
+            trainer.shutdown()
+
+
+@pytest.fixture(scope="session")
+def runs() -> Iterator[Runs]:
+    """Both kinds of crew, of ``DP_SIZE`` ranks each."""
+    cluster = ClusterConfig(dp_size=DP_SIZE)
+    with ensure_ray(object_store_bytes=2**28):
+        legacy = Crew(PolicyWorker, RolloutWorker, cluster)
+        plane = Crew(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+        yield Runs(legacy, plane)
+        plane.shutdown()
+        legacy.shutdown()
+
+
+@pytest.fixture(scope="module", params=PLANES)
+def plane_name(request: pytest.FixtureRequest) -> str:
+    """Each plane in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def owner(plane_name: str, runs: Runs) -> Iterator[DataPlaneClient]:
+    """The client that owns a plane of that name; open for all tests of a module."""
+    client = runs.open_plane(plane_name)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def attach(plane_name: str) -> Attach:
+    """Attaches an actor to the plane of that name."""
+    return partial(open_target, plane_name, bootstrap=False)
+
+
+@pytest.fixture
+def small() -> Callable[..., MasterConfig]:
+    """``small(name, *overrides)``: a reference configuration, made small."""
+    return lambda name, *overrides: load_config(name, [*SMALL, *overrides])
