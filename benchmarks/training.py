@@ -1,0 +1,147 @@
+"""How the reference GRPO learns, and where a step's time goes on each plane.
+
+    python benchmarks/training.py                       docs/grpo: training.json, two plots
+    python benchmarks/training.py my_adapter:TARGET     a plane of your own
+
+One Ray and one crew of each kind serve all runs, which follow each other on a machine that should
+have nothing else to do. Learning is shown through the first plane: all of them train alike.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from rlconform.backends.ray_session import ensure_ray
+from rlconform.certify.resolve import open_target
+from rlconform.grpo.config import ClusterConfig, load_config
+from rlconform.grpo.crew import Crew
+from rlconform.grpo.plane_rollout import PlaneRolloutWorker
+from rlconform.grpo.rollout import RolloutWorker
+from rlconform.grpo.train import fit
+from rlconform.grpo.trainer import Trainer
+from rlconform.grpo.trainer_legacy import LegacyTrainer
+from rlconform.grpo.trainer_plane import PlaneTrainer
+from rlconform.grpo.workers.plane_worker import PlanePolicyWorker
+from rlconform.grpo.workers.worker import PolicyWorker
+
+Metrics = list[dict[str, float]]
+
+PLANES = ("ray_store", "transfer_queue/simple", "transfer_queue/mooncake_cpu")
+LEARNING = [("tiny_llama_copy", seed) for seed in range(3)] + [("tiny_moe_copy", 0)]
+RANKS = "cluster.dp_size=2"
+#: A step of these is measured, with a reference policy; the first two warm up.
+TIMED = (RANKS, "grpo.max_num_steps=14", "loss_fn.reference_policy_kl_penalty=0.01")
+WARM_UP = 2
+
+console = Console()
+
+
+def main(
+    planes: Annotated[list[str] | None, typer.Argument(help="Planes that cross processes.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("docs/grpo"),
+) -> None:
+    """Train, measure, draw."""
+    timed: dict[str, Metrics] = {}
+    learned: dict[str, Metrics] = {}
+    with ensure_ray(object_store_bytes=2**28):
+        cluster = ClusterConfig(dp_size=2)
+        in_memory = Crew(PolicyWorker, RolloutWorker, cluster)
+        through_plane = Crew(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+        timed["in memory"] = run(LegacyTrainer(load_config("tiny_llama_copy", TIMED), in_memory))
+        for name in planes or PLANES:
+            client = open_target(name)
+            attach = partial(open_target, name, bootstrap=False)
+            config = load_config("tiny_llama_copy", TIMED)
+            timed[name] = run(PlaneTrainer(config, through_plane, client, attach))
+            for model, seed in [] if learned else LEARNING:
+                config = load_config(model, [RANKS, f"grpo.seed={seed}"])
+                trainer = PlaneTrainer(config, through_plane, client, attach)
+                learned[f"{model}, seed {seed}"] = run(trainer)
+            client.close()
+        through_plane.shutdown()
+        in_memory.shutdown()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "training.json").write_text(json.dumps({"timed": timed, "learned": learned}) + "\n")
+    draw_rewards(learned).savefig(out / "reward.svg")
+    draw_times(timed).savefig(out / "step_time.svg")
+    console.print(time_table(timed))
+    for name, metrics in learned.items():
+        rewards = [step["train/reward"] for step in metrics]
+        console.print(f"{name}: {statistics.fmean(rewards[-10:]):.3f} over the last 10 steps")
+
+
+def run(trainer: Trainer) -> Metrics:
+    """A whole run's metrics, step by step."""
+    try:
+        return [report.metrics for report in fit(trainer)]
+    finally:
+        trainer.shutdown()
+
+
+def median(metrics: Sequence[dict[str, float]], name: str) -> float:
+    """Of the steps after the warm-up; 0 where a run has no such metric."""
+    return statistics.median(step.get(name, 0.0) for step in metrics[WARM_UP:])
+
+
+def time_table(timed: dict[str, Metrics]) -> Table:
+    """Medians of a step, s: the whole, what was spent in the plane's calls, and the stages."""
+    stages = list(timed_stages(timed))
+    table = Table("Rows travel", "Step, s", "In the plane, s", *stages, box=None, pad_edge=False)
+    for name, metrics in timed.items():
+        values = [median(metrics, f"time/{stage}") for stage in ("step", *stages)]
+        values.insert(1, median(metrics, "plane/s"))
+        table.add_row(name, *(f"{value:.3f}" for value in values))
+    return table
+
+
+def timed_stages(timed: dict[str, Metrics]) -> dict[str, None]:
+    """Names of the stages in the order in which a step through a plane takes them."""
+    longest = max(timed.values(), key=lambda metrics: len(metrics[0]))
+    names = (name for name in longest[0] if name.startswith("time/") and name != "time/step")
+    return dict.fromkeys(name.removeprefix("time/") for name in names)
+
+
+def draw_rewards(learned: dict[str, Metrics]) -> Figure:
+    """Mean reward of each step, run by run."""
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, metrics in learned.items():
+        axes.plot([step["train/reward"] for step in metrics], label=name, linewidth=1.2)
+    axes.axhline(0.9, color="grey", linestyle=":", linewidth=1)
+    axes.set(xlabel="step", ylabel="mean reward", ylim=(0, 1.02), title="Copying digits")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def draw_times(timed: dict[str, Metrics]) -> Figure:
+    """A step's time by stage, plane by plane; the part spent in the plane's calls hatched."""
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
+    axes = figure.subplots()
+    names = list(timed)[::-1]
+    left = [0.0] * len(names)
+    for stage in timed_stages(timed):
+        widths = [median(timed[name], f"time/{stage}") for name in names]
+        axes.barh(names, widths, left=left, label=stage, height=0.55)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    plane = [median(timed[name], "plane/s") for name in names]
+    axes.barh(
+        names, plane, height=0.18, facecolor="none", edgecolor="black", hatch="////",
+        label="of it in the plane's calls",
+    )  # fmt: skip
+    axes.set(xlabel="seconds of a step (median)")
+    axes.legend(frameon=False, fontsize=7, ncols=2)
+    return figure
+
+
+if __name__ == "__main__":
+    typer.run(main)
