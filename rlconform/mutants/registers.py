@@ -179,7 +179,7 @@ class WalksThroughGrowingFields(Registering):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._fields: dict[str, None] = {}
+        self._fields: dict[str, dict[str, None]] = {}
 
     def put_samples(
         self,
@@ -190,14 +190,15 @@ class WalksThroughGrowingFields(Registering):
     ) -> KVBatchMeta:
         """Put, and note the fields."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        self._fields.update(dict.fromkeys(receipt.fields or ()))
+        known = self._fields.setdefault(partition_id, {})
+        known.update(dict.fromkeys(receipt.fields or ()))
         return receipt
 
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+    def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
         """Claim, after a look at every field."""
-        for _ in self._fields:
+        for _ in self._fields.get(partition_id, ()):
             time.sleep(0)  # other threads run
-        return super().claim_meta(*args, **kwargs)
+        return super().claim_meta(partition_id, *args, **kwargs)
 
 
 @breaks("REG-06", "PUT-12", says="no room for another column")
