@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rlconform.certify.expect import ContractViolation, expect, expect_equal
@@ -22,15 +24,19 @@ if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e n
     from rlconform.grpo.config import MasterConfig
     from rlconform.grpo.crew import Crew
     from rlconform.grpo.record import RunRecord
+    from rlconform.grpo.trainer import Trainer
 
 RANKS = 2
-STEPS = 4
+STEPS = 10
+
+#: Mean reward that a run must reach in memory; an untrained policy is near 0.1.
+LEARNED = 0.9
+LAST = 10
 
 #: Seconds a run, and with all that a step can do: several updates, of several micro-batches on each
 #: rank; a reference policy; weights for stale data; rows of several lengths.
 SMALL = (
     f"cluster.dp_size={RANKS}",
-    f"grpo.max_num_steps={STEPS}",
     "grpo.num_prompts_per_step=4",
     "grpo.num_generations_per_prompt=4",
     "policy.train_global_batch_size=8",
@@ -56,34 +62,60 @@ class Trainings:
 
     def expect_equal_runs(self, model: str, packing: str) -> None:
         """Train both ways; every bit of losses, gradient norms, advantages and weights agrees."""
-        from rlconform.grpo.config import load_config  # noqa: PLC0415
-        from rlconform.grpo.record import differences  # noqa: PLC0415
-
-        config = load_config(model, [*SMALL, f"policy.packing.mode={packing}"])
+        config = _small(model, f"policy.packing.mode={packing}", f"grpo.max_num_steps={STEPS}")
         expected = self._run_in_memory(config)
-        try:
-            came = self._run_through_plane(config)
-        except Exception as error:  # the run in memory ended well: what differs is the plane
-            told = shorten(f"{type(error).__name__}: {error}")
-            raise ContractViolation(
-                f"{STEPS} steps through the plane, as in memory", told
-            ) from error
+        came = self._come(config)
         expect_equal(len(came.reports), STEPS, "steps that were trained")
-        differing = differences(expected, came)
-        expect(
-            not differing,
-            "a run through the plane that equals the run in memory bit for bit",
-            f"{len(differing)} differences, first {'; '.join(differing[:3])}",
+        _expect_no_difference(expected, came)
+
+    def expect_learning(self, model: str) -> None:
+        """A run long enough to learn: the policy that comes of it is the one learned in memory.
+
+        Raises:
+            RuntimeError: In memory nothing was learned; that is no plane's fault.
+        """
+        from rlconform.grpo.config import load_config  # noqa: PLC0415
+
+        config = load_config(model, [f"cluster.dp_size={RANKS}"])
+        expected = self._run_in_memory(config)
+        reward = fmean(expected.series("train/reward")[-LAST:])
+        if reward < LEARNED:
+            raise RuntimeError(f"in memory the mean reward rose to {reward:.3f}, {LEARNED} is due")
+        _expect_no_difference(expected, self._come(config))
+
+    def expect_resumed_run(self, folder: Path) -> None:
+        """Half the steps, a checkpoint, and the other half are the whole run."""
+        half = STEPS // 2
+        whole, resumed = (f"grpo.max_num_steps={steps}" for steps in (STEPS, half))
+        saved = (
+            "checkpointing.enabled=true",
+            f"checkpointing.checkpoint_dir={folder}",
+            f"checkpointing.save_period={half}",
         )
+        expected = self._run_in_memory(_small("tiny_llama_copy", whole))
+        self._come(_small("tiny_llama_copy", *saved, resumed))
+        came = self._come(_small("tiny_llama_copy", *saved, whole))
+        expect_equal(len(came.reports), STEPS - half, "steps that were trained after resuming")
+        _expect_no_difference(expected, came)
+
+    def _come(self, config: MasterConfig) -> RunRecord:
+        """The run through the plane, after one in memory that ended well.
+
+        Raises:
+            ContractViolation: It did not come to its end.
+        """
+        try:
+            return self._run_through_plane(config)
+        except Exception as error:  # what differs from the run in memory is the plane
+            told = shorten(f"{type(error).__name__}: {error}")
+            raise ContractViolation("a run through the plane, as in memory", told) from error
 
     def _run_in_memory(self, config: MasterConfig) -> RunRecord:
-        from rlconform.grpo.record import record  # noqa: PLC0415
         from rlconform.grpo.trainer_legacy import LegacyTrainer  # noqa: PLC0415
 
-        return record(LegacyTrainer(config, self._in_memory))
+        return _resumes(LegacyTrainer(config, self._in_memory))
 
     def _run_through_plane(self, config: MasterConfig) -> RunRecord:
-        from rlconform.grpo.record import record  # noqa: PLC0415
         from rlconform.grpo.trainer_plane import PlaneTrainer  # noqa: PLC0415
 
         plane = self._plane
@@ -92,9 +124,35 @@ class Trainings:
         )
         trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
         try:
-            return record(trainer)
+            return _resumes(trainer)
         finally:
             trainer.shutdown()
+
+
+def _small(model: str, *overrides: str) -> MasterConfig:
+    from rlconform.grpo.config import load_config  # noqa: PLC0415
+
+    return load_config(model, [*SMALL, *overrides])
+
+
+def _expect_no_difference(expected: RunRecord, came: RunRecord) -> None:
+    from rlconform.grpo.record import differences  # noqa: PLC0415
+
+    differing = differences(expected, came)
+    expect(
+        not differing,
+        "a run through the plane that equals the run in memory bit for bit",
+        f"{len(differing)} differences, first {'; '.join(differing[:3])}",
+    )
+
+
+def _resumes(trainer: Trainer) -> RunRecord:
+    """Go on from the run's newest checkpoint, if it has one, to its end."""
+    from rlconform.grpo.record import record  # noqa: PLC0415
+    from rlconform.grpo.train import resume  # noqa: PLC0415
+
+    resume(trainer)
+    return record(trainer)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rlconform.certify.marks import requirement
@@ -18,3 +20,13 @@ def test_a_run_through_the_plane_is_the_run_in_memory(
     trainings: Trainings, model: str, packing: str
 ) -> None:
     trainings.expect_equal_runs(model, packing)
+
+
+@requirement("PAR-03", patience=PATIENCE_S)
+def test_a_policy_learns_what_it_learns_in_memory(trainings: Trainings) -> None:
+    trainings.expect_learning("tiny_llama_copy")
+
+
+@requirement("PAR-03", patience=PATIENCE_S)
+def test_a_resumed_run_is_the_whole_one(trainings: Trainings, tmp_path: Path) -> None:
+    trainings.expect_resumed_run(tmp_path)
