@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ RANKS = "cluster.dp_size=2"
 TIMED = (RANKS, "grpo.max_num_steps=14", "loss_fn.reference_policy_kl_penalty=0.01")
 WARM_UP = 2
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 140)
 
 
 def main(
@@ -125,7 +126,7 @@ def draw_rewards(learned: dict[str, Metrics]) -> Figure:
 
 def draw_times(timed: dict[str, Metrics]) -> Figure:
     """A step's time by stage, plane by plane; the part spent in the plane's calls hatched."""
-    figure = Figure(figsize=(7, 2.8), layout="constrained")
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
     names = list(timed)[::-1]
     left = [0.0] * len(names)
@@ -139,7 +140,7 @@ def draw_times(timed: dict[str, Metrics]) -> Figure:
         label="of it in the plane's calls",
     )  # fmt: skip
     axes.set(xlabel="seconds of a step (median)")
-    axes.legend(frameon=False, fontsize=7, ncols=2)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=7, ncols=5)
     return figure
 
 
