@@ -10,6 +10,7 @@ import pytest
 
 from rlconform.backends.ray_session import ensure_ray
 from rlconform.certify.resolve import open_target
+from rlconform.certify.training import RANKS, SMALL
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
 from rlconform.grpo.crew import Crew
@@ -25,28 +26,6 @@ from rlconform.grpo.workers.worker import PolicyWorker
 
 #: Planes that several processes can attach to.
 PLANES = ("ray_store", "transfer_queue/simple", "transfer_queue/mooncake_cpu")
-
-DP_SIZE = 2
-
-#: Seconds a run, and with all that a step can do: two updates, of two micro-batches or more on
-#: each rank; a reference policy; weights for stale data; rows of several lengths.
-SMALL = (
-    f"cluster.dp_size={DP_SIZE}",
-    "grpo.num_prompts_per_step=4",
-    "grpo.num_generations_per_prompt=4",
-    "policy.train_global_batch_size=8",
-    "policy.train_micro_batch_size=2",
-    "policy.logprob_batch_size=3",
-    "policy.make_sequence_length_divisible_by=4",
-    "policy.packing.train_mb_tokens=24",
-    "policy.packing.logprob_mb_tokens=40",
-    "data.digits=3",
-    "data.max_length=3",
-    "generation.max_new_tokens=6",
-    "loss_fn.reference_policy_kl_penalty=0.01",
-    "loss_fn.use_importance_sampling_correction=true",
-    "loss_fn.truncated_importance_sampling_ratio=2.0",
-)
 
 
 @dataclass
@@ -82,8 +61,8 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def runs() -> Iterator[Runs]:
-    """Both kinds of crew, of ``DP_SIZE`` ranks each."""
-    cluster = ClusterConfig(dp_size=DP_SIZE)
+    """Both kinds of crew, of ``RANKS`` ranks each."""
+    cluster = ClusterConfig(dp_size=RANKS)
     with ensure_ray(object_store_bytes=2**28):
         legacy = Crew(PolicyWorker, RolloutWorker, cluster)
         plane = Crew(PlanePolicyWorker, PlaneRolloutWorker, cluster)

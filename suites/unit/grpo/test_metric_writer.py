@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.reader import MetricLog, read_metrics
@@ -218,11 +219,10 @@ def test_values_are_in_the_order_of_their_steps() -> None:
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     with MetricWriter(tmp_path, 3, tensorboard=True) as writer:
         for step in (1, 2, 3):
             writer.write(step, {"train/loss": step / 2})
-    board = accumulators.EventAccumulator(str(tmp_path)).Reload()
+    board = EventAccumulator(str(tmp_path)).Reload()
     seen = [(event.step, event.value) for event in board.Scalars("train/loss")]
     assert seen == [(1, 0.5), (2, 1.0), (3, 1.5)]
 
