@@ -104,7 +104,7 @@ class Nursery:
             "log": str(log),
             "options": [
                 *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
-                *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:logging"),
+                *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
                 *("--import-mode", "importlib", *options),
                 *(str(suites / name) for name in files),
             ],

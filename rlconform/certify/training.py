@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e n
     from rlconform.grpo.config import MasterConfig
     from rlconform.grpo.crew import Crew
     from rlconform.grpo.record import RunRecord
-    from rlconform.grpo.trainer import Trainer
 
 RANKS = 2
 STEPS = 10
@@ -64,7 +64,7 @@ class Trainings:
         """Train both ways; every bit of losses, gradient norms, advantages and weights agrees."""
         config = _small(model, f"policy.packing.mode={packing}", f"grpo.max_num_steps={STEPS}")
         expected = self._run_in_memory(config)
-        came = self._come(config)
+        came = self._run_under_test(config)
         expect_equal(len(came.reports), STEPS, "steps that were trained")
         _expect_no_difference(expected, came)
 
@@ -81,7 +81,7 @@ class Trainings:
         reward = fmean(expected.series("train/reward")[-LAST:])
         if reward < LEARNED:
             raise RuntimeError(f"in memory the mean reward rose to {reward:.3f}, {LEARNED} is due")
-        _expect_no_difference(expected, self._come(config))
+        _expect_no_difference(expected, self._run_under_test(config))
 
     def expect_resumed_run(self, folder: Path) -> None:
         """Half the steps, a checkpoint, and the other half are the whole run."""
@@ -93,12 +93,12 @@ class Trainings:
             f"checkpointing.save_period={half}",
         )
         expected = self._run_in_memory(_small("tiny_llama_copy", whole))
-        self._come(_small("tiny_llama_copy", *saved, resumed))
-        came = self._come(_small("tiny_llama_copy", *saved, whole))
+        self._run_under_test(_small("tiny_llama_copy", *saved, resumed))
+        came = self._run_under_test(_small("tiny_llama_copy", *saved, whole))
         expect_equal(len(came.reports), STEPS - half, "steps that were trained after resuming")
         _expect_no_difference(expected, came)
 
-    def _come(self, config: MasterConfig) -> RunRecord:
+    def _run_under_test(self, config: MasterConfig) -> RunRecord:
         """The run through the plane, after one in memory that ended well.
 
         Raises:
@@ -111,11 +111,13 @@ class Trainings:
             raise ContractViolation("a run through the plane, as in memory", told) from error
 
     def _run_in_memory(self, config: MasterConfig) -> RunRecord:
+        from rlconform.grpo.record import record  # noqa: PLC0415
         from rlconform.grpo.trainer_legacy import LegacyTrainer  # noqa: PLC0415
 
-        return _resumes(LegacyTrainer(config, self._in_memory))
+        return record(LegacyTrainer(config, self._in_memory))
 
     def _run_through_plane(self, config: MasterConfig) -> RunRecord:
+        from rlconform.grpo.record import record  # noqa: PLC0415
         from rlconform.grpo.trainer_plane import PlaneTrainer  # noqa: PLC0415
 
         plane = self._plane
@@ -124,7 +126,7 @@ class Trainings:
         )
         trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
         try:
-            return _resumes(trainer)
+            return record(trainer)
         finally:
             trainer.shutdown()
 
@@ -146,18 +148,15 @@ def _expect_no_difference(expected: RunRecord, came: RunRecord) -> None:
     )
 
 
-def _resumes(trainer: Trainer) -> RunRecord:
-    """Go on from the run's newest checkpoint, if it has one, to its end."""
-    from rlconform.grpo.record import record  # noqa: PLC0415
-    from rlconform.grpo.train import resume  # noqa: PLC0415
-
-    resume(trainer)
-    return record(trainer)
-
-
 @contextmanager
 def trainings_on(plane: PlaneSession) -> Iterator[Trainings]:
-    """Start both crews, and end them."""
+    """Start both crews, and end them.
+
+    Raises:
+        RuntimeError: The reference GRPO is not installed.
+    """
+    if find_spec("transformers") is None:
+        raise RuntimeError('level e2e trains: pip install "rlconform[grpo]"')
     plane.owner()  # starts Ray, where none runs
     with plane.starting.running():
         from rlconform.grpo.config import ClusterConfig  # noqa: PLC0415

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from contextlib import closing
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -60,6 +61,11 @@ def train(
 ) -> None:
     """Train a policy with GRPO, its batches through a data plane or in memory."""
     console = Console(width=None if sys.stdout.isatty() else 120)
+    if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
+        _fail(
+            f'{" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
+            ExitCode.KIT_FAILED,
+        )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
     try:
         _train(console, config, overrides or [])

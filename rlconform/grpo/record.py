@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rlconform.grpo.train import Report, fit
+from rlconform.grpo.train import Report, fit, resume
 from rlconform.grpo.trainer import Trainer
 from rlconform.wire import same_rows
 
@@ -40,7 +40,8 @@ class RunRecord:
 
 
 def record(trainer: Trainer) -> RunRecord:
-    """Run to the end and keep what came of it."""
+    """Run on from the newest checkpoint, if there is one, to the end; keep what came of it."""
+    resume(trainer)
     reports = list(fit(trainer))
     weights, *_ = trainer.crew.workers.all("weights")
     return RunRecord(reports, weights)

@@ -129,9 +129,7 @@ class RolloutWorker:
         seed = config.grpo.seed
         self._config = config
         self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
-        self._tasks: Mapping[Split, Task] = {
-            split: build_task(config.data, seed, split) for split in ("train", "val")
-        }
+        self._tasks: dict[Split, Task] = {}  # a run that never validates has no problems for it
         self._engine = build_engine(
             config.generation, config.policy, seed=seed, device=self._device
         )
@@ -146,6 +144,8 @@ class RolloutWorker:
         Raises:
             ValueError: A prompt that leaves no room for a response.
         """
+        if split not in self._tasks:
+            self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
         writer = _Writer(self._config, self._engine, self._tokenizer, self._tasks[split], split)
         rows = writer.rows(problems)
         pad = int(self._tokenizer.pad_token_id)

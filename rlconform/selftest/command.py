@@ -88,7 +88,7 @@ def self_test(
     mutants = {name: held for name, (_, held) in shown.items()}
     matrix = matrix_of(load_requirements(), mutants, judgements)
     console.print(judgement_table(judgements))
-    print_summary(console, judgements, matrix)
+    print_summary(console, judgements, None if mutant else matrix)
     console.print(f"{len(judgements)} trials in {time.monotonic() - began:.0f} s")
     out.mkdir(parents=True, exist_ok=True)
     header = {

@@ -69,11 +69,11 @@ def judgement_table(judgements: Sequence[Judgement]) -> Table:
     return table
 
 
-def print_summary(console: Console, judgements: Sequence[Judgement], matrix: Matrix) -> None:
-    """What it all comes to."""
+def print_summary(console: Console, judgements: Sequence[Judgement], matrix: Matrix | None) -> None:
+    """What it all comes to; of the matrix nothing where only a few were tried."""
     counted = Counter(one.kind for one in judgements)
     console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
-    if len(judgements) == 1:
+    if matrix is None:
         return
     alone = sum(bool(row.alone) for row in matrix.rows)
     console.print(

@@ -1,6 +1,7 @@
-"""One target before the suite: a full run for a defect, a turn for each seed for a race.
+"""One target before the suite: once for a defect, a turn for each seed for a race.
 
-try_once   every check ──▶ results by requirement ──▶ judging
+try_right  every check ──────────────────▶ results by requirement ──▶ judging
+try_once   the short checks of its level ─▶ the same
 try_races  the checks that must catch it, once for each seed ──▶ kills
 """
 
@@ -18,6 +19,8 @@ from rlconform.certify.verdict import judge
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants import Mutant
 
+#: Share of the generated examples that right planes meet, unless more are asked for.
+EFFORT = 0.2
 #: Where the checks are that a defect which always shows is tried by: the short ones. Generated
 #: examples come beside them only where that is asked for; ``rlconform certify`` runs everything.
 SHORT: Mapping[Level, tuple[str, ...]] = {
@@ -58,20 +61,26 @@ class Races:
     seconds: float
 
 
-def try_once(
-    spec: str, nursery: Nursery, level: Level = "unit", effort: float = 0.0, races: bool = False
-) -> Trial:
-    """Run the checks against a target, each once.
+def try_right(spec: str, nursery: Nursery, effort: float) -> Trial:
+    """Run every check against a right plane; ``effort`` is the share of generated examples."""
+    return _trial(RunOptions(spec, effort=effort or EFFORT), nursery)
+
+
+def try_once(spec: str, nursery: Nursery, level: Level, effort: float) -> Trial:
+    """Run the checks that a defect which always shows is tried by, each once.
 
     Args:
         spec: The target.
         nursery: Where its processes come from.
         level: Level that it declares.
-        effort: Share of the generated examples; none of them at 0.
-        races: Run the checks that wait for an unlucky moment, too.
+        effort: Share of the generated examples beside the short checks; none of them at 0.
     """
     checks = CHECKS if effort else SHORT[level]
-    run = _run(RunOptions(spec, checks=checks, effort=effort or 1.0, races=races), nursery)
+    return _trial(RunOptions(spec, checks=checks, effort=effort or 1.0, races=False), nursery)
+
+
+def _trial(options: RunOptions, nursery: Nursery) -> Trial:
+    run = _run(options, nursery)
     target = run.target
     results = judge(
         load_requirements(), run.plan, run.results, target["level"], target["capabilities"]

@@ -18,7 +18,6 @@ from rlconform.grpo.plane_rollout import PlaneRolloutWorker
 from rlconform.grpo.record import RunRecord, record
 from rlconform.grpo.rollout import RolloutWorker
 from rlconform.grpo.traffic import Attach
-from rlconform.grpo.train import resume
 from rlconform.grpo.trainer_legacy import LegacyTrainer
 from rlconform.grpo.trainer_plane import PlaneTrainer
 from rlconform.grpo.workers.plane_worker import PlanePolicyWorker
@@ -44,16 +43,13 @@ class Runs:
         """A run in memory; the same configuration is run once."""
         key = config.model_dump_json()
         if key not in self._legacy:
-            trainer = LegacyTrainer(config, self.legacy_crew)
-            resume(trainer)
-            self._legacy[key] = record(trainer)
+            self._legacy[key] = record(LegacyTrainer(config, self.legacy_crew))
         return self._legacy[key]
 
     def plane(self, config: MasterConfig, client: DataPlaneClient, attach: Attach) -> RunRecord:
         """A run through the plane that ``client`` owns, and to which ``attach`` attaches actors."""
         trainer = PlaneTrainer(config, self.plane_crew, client, attach)
         try:
-            resume(trainer)
             return record(trainer)
         finally:
             trainer.shutdown()
