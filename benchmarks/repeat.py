@@ -43,7 +43,7 @@ JUDGES = (
     "rlconform/backends",
     "rlconform/grpo/filters.py",
     "rlconform/grpo/legacy.py",
-    "rlconform/grpo",
+    "rlconform/grpo/__init__.py",
     "rlconform/certify",
     "ci/constraints.txt",
 )

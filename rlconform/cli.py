@@ -89,7 +89,7 @@ def certify(
         bool, typer.Option("--allow-deviations", help="Exit 0 on a conditional verdict.")
     ] = False,
     check_timeout: Annotated[
-        float | None, typer.Option(help="Seconds per check, in place of the target's.")
+        float | None, typer.Option(help="Seconds per check, in place of the target's.", min=1)
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Other generated examples than those of seed 0.", min=0)

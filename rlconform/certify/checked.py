@@ -23,6 +23,10 @@ class CleanUpFailed(UserWarning):
     """A check could not clear its rows; later checks use other partitions."""
 
 
+class FewerExamples(UserWarning):
+    """The plane was too slow for all of a check's generated examples."""
+
+
 #: Where an item keeps the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
 #: Where an item keeps what the roles of its check did.

@@ -105,6 +105,7 @@ class Nursery:
             "options": [
                 *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
                 *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
+                *("-p", "no:logging", "-s"),  # what a plane prints goes to the log as it comes
                 *("--import-mode", "importlib", *options),
                 *(str(suites / name) for name in files),
             ],

@@ -25,7 +25,7 @@ from hypothesis import seed as seeded
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from rlconform.certify.checked import RECORDING, CleanUpFailed, check_id
+from rlconform.certify.checked import RECORDING, CleanUpFailed, FewerExamples, check_id
 from rlconform.certify.examples_process import elsewhere, fresh_entropy
 from rlconform.certify.partition import Partition
 from rlconform.certify.recorder import Recording, RecordingClient, shorten
@@ -63,10 +63,6 @@ Check = Callable[..., None]
 
 class FailedExample(AssertionError):
     """An example for which the plane did not do what the contract asks."""
-
-
-class FewerExamples(UserWarning):
-    """The plane was too slow for all examples."""
 
 
 class OutOfTime(KeyboardInterrupt):

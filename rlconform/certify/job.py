@@ -60,6 +60,7 @@ class Run:
         plan: Every check collected, also those left out.
         results: Result by check id.
         notes: What a reader of the report should know beside the results.
+        fewer_examples: Checks that had no time for all of their generated examples.
         children: Test processes started.
         process_seconds: Time to start test processes, open planes in them, and end both, s.
         seconds: Wall time of the run, s.
@@ -70,6 +71,7 @@ class Run:
     plan: list[PlannedCheck] = field(default_factory=list)
     results: dict[str, CheckResult] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    fewer_examples: list[str] = field(default_factory=list)
     children: int = 0
     process_seconds: float = 0.0
     seconds: float = 0.0

@@ -21,6 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_false",
         help="leave out checks that wait for threads to meet at an unlucky moment",
     )
+    group.addoption(
+        "--check-timeout", type=float, default=None, help="seconds per check, not the target's"
+    )
     group.addoption("--requirements", default="", help="only checks of these ids, by commas")
     group.addoption("--level", default=None, choices=LEVELS, help="default: what it declares")
     group.addoption("--events-fd", type=int, default=None, help="pipe of the certify runner")

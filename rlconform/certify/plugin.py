@@ -22,6 +22,7 @@ import pytest
 from rlconform.certify.checked import (
     RECORDING,
     CleanUpFailed,
+    FewerExamples,
     check_id,
     describe,
     ends_plane,
@@ -63,6 +64,7 @@ class Checks:
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
         self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
         self._seed: int = config.getoption("--seed")
+        self._check_timeout: float | None = config.getoption("--check-timeout")
         self._races: bool = config.getoption("races")
         self._session: PlaneSession | None = None
         self._plan: list[PlannedCheck] = []
@@ -80,6 +82,9 @@ class Checks:
         """The plane under test; the target is resolved the first time it is asked for."""
         if self._session is None:
             target = resolve_target(self._spec)
+            if self._check_timeout is not None:
+                timeouts = replace(target.timeouts, check=self._check_timeout)
+                target = replace(target, timeouts=timeouts)
             level = self._level or target.level
             self._session = PlaneSession(
                 self._spec,
@@ -245,7 +250,8 @@ class Checks:
 
     def _leave(self, event: str, why: str) -> None:
         """Hand over to a fresh process; the runner starts it when this one is gone."""
-        self.events.send(event, why=why)
+        text = f"the plane stopped working ({why}); a fresh one was started"
+        self.events.send(event, text=text)
         failure_of(self.session.close, self.session.target.timeouts.operation)
         os._exit(SICK_PLANE)  # a sick plane's threads may never let the interpreter end
 
@@ -276,3 +282,5 @@ class Checks:
             self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
         elif issubclass(warning_message.category, CleanUpFailed):
             self.events.send("note", text=str(warning_message.message))
+        elif issubclass(warning_message.category, FewerExamples):
+            self.events.send("fewer", id=self._in_flight)

@@ -94,6 +94,11 @@ class Runner:
         finally:
             if self._own_nursery:
                 self._nursery.close()
+            if fewer := self.run.fewer_examples:
+                self.run.notes.append(
+                    f"the plane was too slow for all generated examples: {len(fewer)} checks ran "
+                    f"with fewer of them, such as {fewer[0]}"
+                )
             self.run.seconds = time.monotonic() - started
         self.run.complete = bool(self.run.plan) and not self.run.pending
         return self.run
@@ -142,6 +147,8 @@ class Runner:
         arguments += ["--requirements", ",".join(options.requirements)]
         if not options.races:
             arguments.append("--no-races")
+        if options.check_timeout is not None:
+            arguments += ["--check-timeout", str(options.check_timeout)]
         if options.level:
             arguments += ["--level", options.level]
         if not self._look_after_health:
@@ -217,12 +224,10 @@ class Runner:
                 body = {f.name: event[f.name] for f in fields(CheckResult)}
                 result = CheckResult(**body | {"outcome": Outcome(event["outcome"])})
                 self.run.results[result.id] = result
-            case "note":
+            case "fewer":
+                self.run.fewer_examples.append(event["id"])
+            case "note" | "sick":
                 self.run.notes.append(event["text"])
-            case "sick":
-                self.run.notes.append(
-                    f"the plane stopped working ({event['why']}); a fresh one was started"
-                )
         self._listener(self.run, event)
 
     def _allow_start(self, seconds: float) -> None:

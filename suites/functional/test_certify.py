@@ -64,6 +64,17 @@ def test_a_slow_start_is_not_the_checks_time(certify: Callable[..., Any]) -> Non
     assert seconds["processes"] > 2 * 1.5  # opened twice
 
 
+def test_a_slow_planes_report_tells_of_the_examples_it_was_spared(
+    certify: Callable[..., Any],
+) -> None:
+    late = "rlconform.mutants.unusual:LATE"
+    done = certify(late, "-k", "test_names_and_tags", "--check-timeout", "6")
+    outcomes = {check["outcome"] for check in done.checks().values()}
+    assert outcomes == {"PASS", "NOT_TESTED"}
+    assert done.report["header"]["target"]["timeouts"]["check"] == 6
+    assert any("fewer" in note for note in done.report["notes"]), done.report["notes"]
+
+
 def test_a_narrowed_run_is_never_certified(certify: Callable[..., Any]) -> None:
     done = certify("memory", "-k", "test_get")
     assert done.code == 1
