@@ -17,7 +17,6 @@ from rich.console import Console
 import rlconform
 from rlconform.contract import load_requirements
 from rlconform.mutants.catalogue import catalogue
-from rlconform.selftest.gate import gate_of
 from rlconform.selftest.judging import GOOD
 from rlconform.selftest.matrix import matrix_of, render_html, render_markdown
 from rlconform.selftest.session import Settings, cases, put_on_trial
@@ -29,7 +28,7 @@ EPILOG = (
     "rlconform self-test --gate\n\n"
     "rlconform self-test --mutant drops_unknown_ids\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
-    "Exit codes: 0 every mutant is caught as declared, 1 not so, 2 no such mutant."
+    "Exit codes: 0 every mutant is caught as declared, 1 not so, 2 nothing to try."
 )
 
 
@@ -48,7 +47,7 @@ def self_test(
     gate: Annotated[
         bool,
         typer.Option(
-            "--gate", help="A mutant for each requirement and each field failure, and no races."
+            "--gate", help="Each mutant before the checks that must catch it only; no races."
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(help="Trials at the same time.", min=1)] = 2,
@@ -73,17 +72,20 @@ def self_test(
     chosen = {
         name: held
         for name, held in known.items()
-        if (not mutant or name in mutant) and (races is None or held[1].chance is races)
+        if (not mutant or name in mutant)
+        and (races is None or held[1].chance is races)
+        and not (gate and held[1].chance)
     }
-    if gate:
-        sure = {
-            n: held for n, (_, held) in chosen.items() if not held.chance and held.level == "unit"
-        }
-        chosen = {name: chosen[name] for name in gate_of(sure)}
     began = time.monotonic()
     due = cases(chosen, references=not mutant and races is not True)
+    if not due:
+        Console(stderr=True).print(
+            "[bold red]rlconform:[/] these options together leave nothing to try; "
+            "races are not at the gate, and --races and --no-races leave the others out"
+        )
+        raise typer.Exit(2)
     with TrialProgress(console, len(due)) as progress:
-        judgements = put_on_trial(due, Settings(jobs, seeds, effort), progress.hear)
+        judgements = put_on_trial(due, Settings(jobs, seeds, effort, gate), progress.hear)
     shown = chosen if mutant or gate else known
     mutants = {name: held for name, (_, held) in shown.items()}
     matrix = matrix_of(load_requirements(), mutants, judgements)

@@ -16,7 +16,7 @@ from rlconform.selftest.judging import (
     judge_mutant,
     judge_reference,
 )
-from rlconform.selftest.trial import try_once, try_races, try_right
+from rlconform.selftest.trial import try_declared, try_once, try_races, try_right
 
 #: Right planes; the last three do what the contract allows and hardly any plane does.
 REFERENCES: Mapping[str, str] = {
@@ -35,11 +35,14 @@ class Settings:
         jobs: Trials at the same time.
         seeds: Turns of each race.
         effort: Share of the generated examples; at 0 the short checks alone judge.
+        gate: A mutant meets the checks that must catch it and a right plane the short ones:
+            whether the suite still has its power, not whether each defect is told apart.
     """
 
     jobs: int = 2
     seeds: int = 20
     effort: float = 0.0
+    gate: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,16 @@ def put_on_trial(
 
 def _try(case: Case, nursery: Nursery, settings: Settings) -> Judgement:
     if case.mutant is None:
-        trial = try_right(case.spec, nursery, settings.effort)
+        if settings.gate:
+            trial = try_once(case.spec, nursery, "unit", settings.effort)
+        else:
+            trial = try_right(case.spec, nursery, settings.effort)
         return judge_reference(case.name, trial.results, trial.complete, trial.seconds)
     if not case.mutant.chance:
-        trial = try_once(case.spec, nursery, case.mutant.level, settings.effort)
+        if settings.gate:
+            trial = try_declared(case.spec, case.mutant, nursery)
+        else:
+            trial = try_once(case.spec, nursery, case.mutant.level, settings.effort)
         return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
     races = try_races(case.spec, case.mutant, nursery, settings.seeds)
     told = f"{races.kills} of {races.seeds} seeds"

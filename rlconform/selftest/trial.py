@@ -1,8 +1,9 @@
 """One target before the suite: once for a defect, a turn for each seed for a race.
 
-try_right  every check ──────────────────▶ results by requirement ──▶ judging
-try_once   the short checks of its level ─▶ the same
-try_races  the checks that must catch it, once for each seed ──▶ kills
+try_right     every check ──────────────────▶ results by requirement ──▶ judging
+try_once      the short checks of its level ─▶ the same
+try_declared  of these, those that must catch it ─▶ the same
+try_races     the checks that must catch it, once for each seed ──▶ kills
 """
 
 from __future__ import annotations
@@ -77,6 +78,12 @@ def try_once(spec: str, nursery: Nursery, level: Level, effort: float) -> Trial:
     """
     checks = CHECKS if effort else SHORT[level]
     return _trial(RunOptions(spec, checks=checks, effort=effort or 1.0, races=False), nursery)
+
+
+def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:
+    """Run the short checks of the requirements that must catch a defect, and no other's."""
+    checks = SHORT[mutant.level]
+    return _trial(RunOptions(spec, checks=checks, requirements=mutant.fails, races=False), nursery)
 
 
 def _trial(options: RunOptions, nursery: Nursery) -> Trial:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.certify.outcome import Outcome, RequirementResult
+from rlconform.cli import app
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.failures import load_failures
 from rlconform.mutants import Mutant, broken
 from rlconform.mutants.catalogue import catalogue
-from rlconform.selftest.gate import failures_of, gate_of
 from rlconform.selftest.judging import (
     Judgement,
     Kind,
@@ -187,6 +189,8 @@ def test_the_table_for_the_docs_has_a_line_for_each_requirement(
 
 # -- what the catalogue covers --------------------------------------------------------------------
 
+#: Ids of field failures, as a mutant's story names them.
+FAILURE = re.compile(r"\b[A-Z]{2}-\d{2}\b")
 #: Field failures that no plane can show, or that show in nothing but a warning.
 NOBODY_PLAYS = {
     "NR-10": "an answer that the contract allows; what reads it has to cope, and the kit's does",
@@ -217,28 +221,21 @@ def test_each_requirement_alone_catches_a_mutant_or_says_why_not(row: Requiremen
 
 
 def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
-    played = {failure for m in planes(catalogue()).values() for failure in failures_of(m)}
+    played = {failure for m in planes(catalogue()).values() for failure in FAILURE.findall(m.story)}
     checked = {failure.id for failure in load_failures().values() if failure.checks}
     assert checked - played == set(NOBODY_PLAYS)
     assert played <= set(load_failures())
 
 
-def test_the_gate_has_a_mutant_for_each_requirement_and_failure() -> None:
-    mutants = planes(catalogue())
-    gate = gate_of(mutants)
-    assert {caught for m in mutants.values() for caught in m.fails} == {
-        caught for name in gate for caught in mutants[name].fails
-    }
-    assert {f for m in mutants.values() for f in failures_of(m)} == {
-        f for name in gate for f in failures_of(mutants[name])
-    }
-    assert len(gate) < len(mutants) * 2 / 3
-
-
-def test_the_gate_prefers_a_mutant_that_one_requirement_catches_alone() -> None:
-    alone, among_others = (replace(LeavesRowsOut, fails=ids) for ids in (("A-1",), ("A-1", "B-1")))
-    assert gate_of({"both": among_others, "a": alone}) == ["both", "a"]
-    assert gate_of({"a": alone, "b": replace(alone, fails=("B-1",)), "both": among_others}) == [
-        "a",
-        "b",
-    ]
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--mutant", "no_such"], "no mutant 'no_such'"),
+        (["--gate", "--races"], "nothing to try"),
+        (["--races", "--mutant", "drops_unknown_ids"], "nothing to try"),
+    ],
+)
+def test_a_self_test_of_nothing_is_refused(options: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["self-test", *options])
+    assert done.exit_code == 2
+    assert says in done.stderr
