@@ -166,6 +166,19 @@ def test_the_log_of_rows_is_bounded_by_the_rows() -> None:
     assert 2 * BATCH < longest <= 2 * BATCH + 256
 
 
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_little_that_goes_lets_nothing_be_built_anew(group_size: int) -> None:
+    """Building a list anew is one step to the counter, however long the list."""
+    index = filled(SMALL, group_size)
+    partition = index.partition("p")
+    queue = partition._queues.of("u", frozenset("x"), group_size)
+    assert partition.is_ready("u", frozenset("x"), SMALL)
+    log, heap = partition._queues._log, queue._heap
+    index.clear("p", ids(2 * BATCH, 2), "many")
+    assert partition._queues._log is log
+    assert queue._heap is heap
+
+
 def test_a_claim_does_not_look_again_at_rows_that_were_claimed() -> None:
     index = filled(LARGE)
     early = steps(lambda: claim(index))

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlconform.backends.index import Extent, Index, Usage
-from rlconform.contract import CapacityExceeded, UnknownField, UnknownPartition, UnknownTask
+from rlconform.backends.index import SLACK_BYTES, Extent, Index, Usage
+from rlconform.contract import (
+    CapacityExceeded,
+    UnknownField,
+    UnknownPartition,
+    UnknownSample,
+    UnknownTask,
+)
 
 X = frozenset("x")
 XY = frozenset("xy")
@@ -85,12 +91,31 @@ def test_mistakes_name_what_is_not_there() -> None:
         index.partition("q")
     with pytest.raises(UnknownTask, match=r"^task 'v' is not registered: one of \['t', 'u'\]$"):
         index.partition("p").claim("v", X, 1)
+    with pytest.raises(UnknownSample, match=r"^no sample 'c': never put, or cleared$"):
+        index.locate("p", ["a", "c"], ["x"])
     with pytest.raises(UnknownField, match=r"^field 'y' is not produced for sample 'a'$"):
         index.locate("p", ["a"], ["x", "y"])
     with pytest.raises(CapacityExceeded, match=r"^2 new rows beside 2: the plane holds 3 at most$"):
         put(index, ["b", "c", "d"])
 
 
-def test_a_block_that_is_gone_has_no_survivors() -> None:
+def test_a_block_has_its_payload_until_it_is_gone() -> None:
     index = index_of("t")
-    assert index.survivors(0) == (None, {})
+    index.commit("p", ["a"], {"x": Extent("int64", 8)}, "where a lies", None, "me")
+    (source,) = index.locate("p", ["a"], ["x"])
+    number = source.block.number
+    assert index.payload(number) == "where a lies"
+    del source
+    index.clear("p", ["a"], "me")
+    assert index.payload(number) is None
+    assert index.survivors(number) == (None, {})
+
+
+def test_a_due_block_whose_partition_is_forgotten_has_no_survivors() -> None:
+    index = index_of("t")
+    index.commit("p", ["a", "b"], {"x": Extent("int64", SLACK_BYTES)}, "bytes", None, "me")
+    (held_by_a_reader,) = index.locate("p", ["b"], ["x"])
+    (due,) = index.clear("p", ["a"], "me")
+    index.clear_all()
+    assert held_by_a_reader.block.number == due
+    assert index.survivors(due) == (None, {})
