@@ -7,12 +7,13 @@ key=value ...      ── overlaid last, interpolations resolved, the tree check
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from rlconform.contract import ConfigError
@@ -126,7 +127,22 @@ def _first_error(invalid: ValidationError) -> str:
     if wrong["type"] == "missing":
         return f"{key} is missing"
     if wrong["type"] == "extra_forbidden":
-        return f"there is no key {key}"
+        *above, unknown = map(str, wrong["loc"])
+        close = get_close_matches(unknown, _keys_below(above), n=1)
+        return f"there is no key {key}" + (f"; did you mean {close[0]!r}?" if close else "")
     if isinstance(wrong["input"], str | int | float | bool | None):
         return f"{key} is {wrong['input']!r}: {reason}"
     return f"{key}: {reason}" if key else reason
+
+
+def _keys_below(path: Sequence[str]) -> list[str]:
+    """Keys of the section at this path; none where it is no section."""
+    section: type[BaseModel] = MasterConfig
+    for name in path:
+        field = section.model_fields.get(name)
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        below = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        if not below:
+            return []
+        section = below[0]
+    return list(section.model_fields)

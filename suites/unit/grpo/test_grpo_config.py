@@ -132,8 +132,13 @@ def test_an_interpolation_of_nothing_names_its_key() -> None:
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"grpo": {"num_step": 3}}, "there is no key grpo.num_step"),
-        ({"polcy": {}}, "there is no key polcy"),
+        ({"grpo": {"num_step": 3}}, "there is no key grpo.num_step; did you mean 'max_num_steps'?"),
+        ({"polcy": {}}, "there is no key polcy; did you mean 'policy'?"),
+        (
+            {"policy": {"packing": {"mde": 1}}},
+            "there is no key policy.packing.mde; did you mean 'mode'?",
+        ),
+        ({"policy": {"zzz": 1}}, "there is no key policy.zzz"),
         ({"policy": {"optimizer": {}}}, "policy.optimizer.lr is missing"),
         ({"policy": {"precision": "fp8"}}, "policy.precision is 'fp8'"),
         ({"policy": {"optimizer": {"lr": "1e-3"}}}, "policy.optimizer.lr is '1e-3'"),
