@@ -15,10 +15,14 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from uuid import uuid4
 
+import psutil
 import ray
 
 #: Logical CPUs: three actors of a plane, and as many of a check. They needn't exist.
@@ -89,7 +93,8 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
     folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
     session = RaySession(folder, _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None}))
     atexit.register(session.close)
-    ray.init(
+    start = partial(
+        ray.init,
         address="local",
         namespace=f"rlconform-{uuid4().hex[:8]}",
         num_cpus=num_cpus,
@@ -99,7 +104,23 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
         logging_level=logging.ERROR,
         _temp_dir=folder,
     )
+    others = {process.pid for process in psutil.Process().children(recursive=True)}
+    try:
+        start()
+    except Exception:  # noqa: BLE001 - Ray waits 30 s for its own node, and raises nothing narrower
+        _end_children(others)
+        start()
     return session
+
+
+def _end_children(others: Collection[int]) -> None:
+    """End what this process started, but for ``others``."""
+    mine = psutil.Process().children(recursive=True)
+    started = [process for process in mine if process.pid not in others]
+    for process in started:
+        with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
+            process.kill()
+    psutil.wait_procs(started, timeout=10)
 
 
 def _set_environment(values: dict[str, str | None]) -> dict[str, str | None]:

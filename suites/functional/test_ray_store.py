@@ -446,6 +446,35 @@ def test_an_owner_ends_the_ray_that_it_started_and_no_other() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+LATE_NODE = """
+import psutil, ray
+from ray._private import services
+from rlconform.backends.ray_session import ensure_ray
+
+get_node, asked = services.get_node, []
+
+def late(*args, **how):
+    asked.append(args)
+    if len(asked) == 1:
+        raise Exception("the node did not come up in time, as on a machine that is busy")
+    return get_node(*args, **how)
+
+def running():
+    return [process.name() for process in psutil.Process().children(recursive=True)]
+
+services.get_node = late
+with ensure_ray():
+    assert len(asked) == 2
+    assert ray.get(ray.put(7), timeout=30) == 7
+    assert [running().count(name) for name in ("raylet", "gcs_server")] == [1, 1]
+assert not running()
+"""
+
+
+def test_a_ray_that_does_not_come_up_is_ended_and_tried_once_more() -> None:
+    subprocess.run([sys.executable, "-c", LATE_NODE], check=True, timeout=120)
+
+
 TWO_NODES = """
 import ray, torch
 from ray.cluster_utils import Cluster

@@ -6,6 +6,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -155,51 +156,59 @@ def test_rows_with_tags_only_are_cleared(part: Partition) -> None:
 
 
 def plane_bytes() -> int:
-    """Bytes held by this process and all that it started; a page that n share counts 1/n each."""
+    """Bytes held by this process and all that it started; a page that n share counts 1/n each.
+
+    Pages of files are left out: of torch's libraries our share grows when anybody else on the
+    machine lets go of them.
+    """
     gc.collect()
-    total = 0
     me = psutil.Process()
-    for process in [me, *me.children(recursive=True)]:
-        try:
-            memory = process.memory_full_info()
-        except psutil.Error:
-            continue
-        total += getattr(memory, "pss", memory.rss)
-    return total
+    return sum(held_bytes(process.pid) for process in [me, *me.children(recursive=True)])
 
 
-@requirement("CLEAR-06")
+def held_bytes(pid: int) -> int:
+    """Anonymous and shared memory of a process; 0 of one that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    kib = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines)}
+    kinds = [kind for kind in ("Pss_Anon", "Pss_Shmem") if kind in kib]
+    return sum(int(kib[kind]) for kind in kinds or ["Pss"]) << 10  # old kernels don't part them
+
+
+@requirement("CLEAR-06", patience=90)
 def test_memory_comes_back(part: Partition) -> None:
     size = 16 << 20
     everywhere = torch.ones(16, size // 32, dtype=torch.uint8)
     somewhere = torch.ones(8, size // 16, dtype=torch.uint8)
     cycles = itertools.count()
 
-    def cycle() -> None:
-        step = next(cycles)  # ids are new in each step, so that what leaks is not overwritten
-        ids = [f"s{step}_g{i}" for i in range(16)]
-        part.put(ids, x=everywhere)
-        part.put(ids[::2], y=somewhere)
-        expect_ids(part.claim("train", batch_size=16), ids, "rows of the cycle")
-        part.clear(ids)
+    def run(count: int) -> int:
+        """Run cycles, wait for memory that comes back late, and tell the growth in bytes."""
+        before = plane_bytes()
+        for step in itertools.islice(cycles, count):
+            ids = [f"s{step}_g{i}" for i in range(16)]  # new ones, lest a leak be overwritten
+            part.put(ids, x=everywhere)
+            part.put(ids[::2], y=somewhere)
+            expect_ids(part.claim("train", batch_size=16), ids, "rows of the cycle")
+            part.clear(ids)
+        deadline = time.monotonic() + part.timeouts.settle
+        while (grown := plane_bytes() - before) >= 2 * size and time.monotonic() < deadline:
+            continue
+        return grown
 
-    before = plane_bytes()
     for _ in range(6):  # buffers that a plane makes once and keeps are not growth
-        for _ in range(4):
-            cycle()
-        before, earlier = plane_bytes(), before
-        if before - earlier < size // 8:
+        if run(4) < size // 8:
             break
-    for _ in range(50):
-        cycle()
-    deadline = time.monotonic() + part.timeouts.settle
-    grown = plane_bytes() - before
-    while grown >= 2 * size and time.monotonic() < deadline:
-        grown = plane_bytes() - before
+    grown: list[int] = []
+    # What leaks grows each time. Once, a process that Ray keeps ready may come, or a heap widen.
+    while len(grown) < 3 and (not grown or grown[-1] >= 2 * size):
+        grown.append(run(50))
     expect(
-        grown < 2 * size,
+        grown[-1] < 2 * size,
         f"50 cycles of {size >> 20} MiB to grow the plane by less than {2 * size >> 20} MiB",
-        f"{grown / (1 << 20):.0f} MiB",
+        " MiB, and again ".join(f"{each / (1 << 20):.0f}" for each in grown) + " MiB",
     )
 
 
