@@ -18,21 +18,33 @@ from rlconform.certify.expect import ContractViolation
 from rlconform.certify.history.performer import Part, Performer, Played
 from rlconform.certify.recorder import shorten
 from rlconform.certify.stopwatch import Stopwatch
-from rlconform.contract import CLIENT_METHODS, Timeouts
+from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Timeouts
 
 
 class ProcessDied(ContractViolation):
     """The process that used the plane ended."""
 
 
+#: True with a result, or False with what was told of the error.
+Answer = tuple[bool, Any]
+
+
 class Worker:
     """Runs in a Ray actor: one attached client and the calls made on it."""
 
-    def __init__(self, spec: str, config: Mapping[str, Any]) -> None:
+    _client: DataPlaneClient
+    _performer: Performer
+
+    def attach(self, spec: str, config: Mapping[str, Any]) -> Answer:
+        """Open the client."""
         from rlconform.certify.resolve import open_target  # noqa: PLC0415 - in the actor only
 
-        self._client = open_target(spec, config, bootstrap=False)
+        try:
+            self._client = open_target(spec, config, bootstrap=False)
+        except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
+            return False, told(error)
         self._performer = Performer(self._client)
+        return True, None
 
     def begin(self, part: Part) -> None:
         """Start playing a role in a thread; this one stays free, also if a call of it hangs."""
@@ -46,20 +58,17 @@ class Worker:
         """Wait for the role's end, see ``Performer.finish``."""
         return self._performer.finish(call_s, all_s)
 
-    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The method's result, or what kind of error it raised.
-
-        Errors of a vendor's own class may not unpickle elsewhere, so they travel as text.
-        """
+    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
+        """Call the client."""
         try:
             return True, getattr(self._client, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
-            bases = [base.__name__ for base in type(error).__mro__]
-            return False, (type(error).__name__, bases, str(error))
+            return False, told(error)
 
-    def ready(self) -> bool:
-        """True once the client is attached."""
-        return True
+
+def told(error: Exception) -> tuple[str, list[str], str]:
+    """Name, bases and message of an error: one of a vendor's own class may not unpickle here."""
+    return type(error).__name__, [base.__name__ for base in type(error).__mro__], str(error)
 
 
 class RemoteClient:
@@ -182,21 +191,20 @@ class ActorPool:
         # On the check's own host: histories are ordered by its one clock.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actors = [
-            worker.options(num_cpus=0, scheduling_strategy=here).remote(
-                self._spec, dict(self._config)
-            )
-            for _ in range(count)
+            worker.options(num_cpus=0, scheduling_strategy=here).remote() for _ in range(count)
         ]
+        attaching = [actor.attach.remote(self._spec, dict(self._config)) for actor in actors]
         clients = []
-        for actor in actors:
+        for actor, attached in zip(actors, attaching, strict=True):
             self._started += 1
             client = RemoteClient(actor, f"actor{self._started}", self._timeouts)
+            attach = f"{client.name} to attach with bootstrap=False"
             try:
-                fetch(actor.ready.remote(), self._timeouts.start, f"{client.name}: attaching")
-            except (ray.exceptions.RayTaskError, ProcessDied) as error:
-                raise ContractViolation(
-                    f"{client.name} to attach with bootstrap=False", shorten(str(error), 400)
-                ) from error
+                ok, came = fetch(attached, self._timeouts.start, f"{client.name}: attaching")
+            except ProcessDied as error:
+                raise ContractViolation(attach, shorten(str(error), 400)) from error
+            if not ok:
+                raise ContractViolation(attach, shorten("{0}: {2}".format(*came), 400))
             clients.append(client)
         return clients
 

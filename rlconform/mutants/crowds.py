@@ -78,7 +78,7 @@ class SignsForTheHost(RayStoreClient):
         self._engine._session = _Signs(self._session)  # type: ignore[attr-defined]
 
 
-@breaks("LIFE-02", says="the plane's controller is dead", may_fail=("LIFE-06",))
+@breaks("LIFE-02", says="to attach with bootstrap=False", may_fail=("LIFE-06",))
 class TurnsOffTheLight(RayStoreClient):
     """Every client's close ends the plane, as that of the only one would."""
 

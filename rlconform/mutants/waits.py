@@ -98,7 +98,7 @@ class LooksSeldom(MemoryEngine):
         return super().claim(partition_id, task, names, rows, None)
 
 
-@breaks_engine("CLAIM-05", says="TimeoutError")
+@breaks_engine("CLAIM-05", says="the blocked claim to come back")
 class WakesForNewRowsOnly(MemoryEngine):
     """Only new rows wake a claim, and not the last field of old ones: a stage sleeps on."""
 

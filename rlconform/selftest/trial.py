@@ -11,14 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from rlconform.certify.child import Nursery
 from rlconform.certify.job import CHECKS, Run, RunOptions
+from rlconform.certify.marked import marked_tests
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
 from rlconform.certify.run import PlaneDidNotStart, Runner
 from rlconform.certify.verdict import judge
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants import Mutant
+from rlconform.resources import resource_dir
 
 #: Share of the generated examples that right planes meet, unless more are asked for.
 EFFORT = 0.2
@@ -82,8 +85,18 @@ def try_once(spec: str, nursery: Nursery, level: Level, effort: float) -> Trial:
 
 def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:
     """Run the short checks of the requirements that must catch a defect, and no other's."""
-    checks = SHORT[mutant.level]
-    return _trial(RunOptions(spec, checks=checks, requirements=mutant.fails, races=False), nursery)
+    wanted = set(mutant.fails)
+    files = {
+        name.partition("::")[0] for name, ids in _marks().items() if not wanted.isdisjoint(ids)
+    }
+    short = sorted(file for file in files if file.startswith(SHORT[mutant.level]))
+    return _trial(RunOptions(spec, checks=short, requirements=mutant.fails, races=False), nursery)
+
+
+@cache
+def _marks() -> Mapping[str, frozenset[str]]:
+    """Which check checks what: so only the files that hold one need to be collected."""
+    return marked_tests(resource_dir("suites"))
 
 
 def _trial(options: RunOptions, nursery: Nursery) -> Trial:
