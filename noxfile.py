@@ -15,8 +15,8 @@ nox.options.default_venv_backend = "venv"
 # Most of what torch brings is never imported: what is, Python compiles then, once.
 CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
-# Another order each time (pytest prints its seed), in some processes: no test may lean on another.
-ANY_ORDER = ("--dist", "worksteal", "--random-order", "--durations", "10")
+# Another order each time (pytest prints its seed), in two processes: no test may lean on another.
+ANY_ORDER = ("-n", "2", "--dist", "worksteal", "--random-order", "--durations", "10")
 
 
 def install(session: nox.Session, *extras: str) -> None:
@@ -29,7 +29,7 @@ def install(session: nox.Session, *extras: str) -> None:
 def unit(session: nox.Session) -> None:
     """One process: the kit's own tests, and the contract on the embedded plane."""
     install(session, "dev", "tq", "grpo")
-    session.run("pytest", "suites/unit", "-n", "2", *ANY_ORDER, *session.posargs)
+    session.run("pytest", "suites/unit", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -37,8 +37,7 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
-    # More processes than cores: much of this is waiting for planes to start and for claims to end.
-    session.run("pytest", "suites/functional", "-n", "3", *ANY_ORDER, *session.posargs)
+    session.run("pytest", "suites/functional", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
