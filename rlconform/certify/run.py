@@ -96,8 +96,8 @@ class Runner:
                 self._nursery.close()
             if fewer := self.run.fewer_examples:
                 self.run.notes.append(
-                    f"the plane was too slow for all generated examples: {len(fewer)} checks ran "
-                    f"with fewer of them, such as {fewer[0]}"
+                    f"no time for all generated examples: fewer were tried by {len(fewer)} of the "
+                    f"checks, such as {fewer[0]}"
                 )
             self.run.seconds = time.monotonic() - started
         self.run.complete = bool(self.run.plan) and not self.run.pending
