@@ -34,6 +34,7 @@ EPILOG = (
     "Examples:\n\n"
     "rlconform train tiny_llama_copy\n\n"
     "rlconform train tiny_moe_copy grpo.max_num_steps=20 policy.packing.mode=sequence_packing\n\n"
+    "rlconform train tiny_llama_copy data_plane=transfer_queue_simple\n\n"
     "rlconform train my_run.yaml data_plane.enabled=false logger.log_dir=logs/legacy\n\n"
     "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used."
 )
@@ -56,7 +57,10 @@ def train(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="e.g. grpo.max_num_steps=20"),
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="e.g. grpo.max_num_steps=20; data_plane=NAME takes a whole block.",
+        ),
     ] = None,
 ) -> None:
     """Train a policy with GRPO, its batches through a data plane or in memory."""

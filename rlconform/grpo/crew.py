@@ -11,10 +11,12 @@ Actors take long to start, most of it imports; a run's models take a moment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 
+from rlconform.contract import ConfigError
 from rlconform.grpo.config import ClusterConfig, MasterConfig
 from rlconform.grpo.rollout import RolloutWorker
 from rlconform.grpo.workers.group import WorkerGroup, fetch
@@ -22,6 +24,26 @@ from rlconform.grpo.workers.worker import PolicyWorker
 
 #: Of a GPU: what the policy's ranks leave over where there are no more GPUs than ranks.
 _GPU_SHARE = 0.1
+
+
+def shortage(config: ClusterConfig, there: Mapping[str, float]) -> str:
+    """What the run's Ray lacks for these ranks, or "": actors without a place would wait forever.
+
+    Args:
+        config: How many ranks, and on what.
+        there: Ray's resources by name, as ``ray.cluster_resources`` gives them.
+    """
+    needed = {"CPU": config.dp_size + 1}  # the rollout actor beside the ranks
+    if config.device == "cuda":
+        needed["GPU"] = config.dp_size
+    for name, count in needed.items():
+        if count > (has := there.get(name, 0)):
+            return (
+                f"cluster.dp_size={config.dp_size} on {config.device} takes {count} {name}s, and "
+                f"Ray has {has:g} here: lower it, or start the run from a process that has "
+                "joined a larger Ray"
+            )
+    return ""
 
 
 class Crew:
@@ -36,6 +58,7 @@ class Crew:
         config: How many ranks, and on what.
 
     Raises:
+        ConfigError: Ray has not the CPUs or GPUs that so many ranks take.
         WorkerLost: An actor did not start.
     """
 
@@ -45,6 +68,8 @@ class Crew:
         rollout_class: type[RolloutWorker],
         config: ClusterConfig,
     ) -> None:
+        if short := shortage(config, ray.cluster_resources()):
+            raise ConfigError(short)
         self._timeout_s = config.timeout_s
         self.workers = WorkerGroup(worker_class, config)
         on_gpu = config.device == "cuda"

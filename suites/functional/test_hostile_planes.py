@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-#: The method that misbehaves, how that is told, and the checks to run: every one on one plane, some
-#: of each kind on the others, where each broken check costs a process or a deadline.
+#: The method that misbehaves, how that is told, and the checks to run: each broken one costs a
+#: process or a deadline, so some of each kind, and on one plane all the short ones.
 HOSTILE = {
-    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", ""),
+    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "contract"),
     "exiting_put": (
         "put_samples",
         "CRASH",
@@ -32,12 +32,12 @@ def test_the_report_is_complete(
     certify: Callable[..., Any], plane: str, expected: tuple[str, str, str, str]
 ) -> None:
     method, outcome, evidence, selected = expected
-    done = certify(f"hostile:{plane}", *(["-k", selected] if selected else []))
+    done = certify(f"hostile:{plane}", "-k", selected)
     assert done.code == 1, done.stdout + done.stderr
     footer = done.report["footer"]
-    assert footer["checks_run"] == footer["checks_planned"] > (30 if selected else 200)
+    assert footer["checks_run"] == footer["checks_planned"] > 30
     lost = [check for check in done.report["checks"] if check["outcome"] == outcome]
-    assert lost
+    assert len(lost) > (100 if selected == "contract" else 0)
     for check in lost:
         assert evidence in check["evidence"], check
         told = [check["evidence"], check["stacks"], *check["steps"][-1:]]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlconform.contract import load_requirements
+from rlconform.grpo.config import load_config
 from rlconform.mutants.catalogue import catalogue
 from rlconform.resources import resource_dir
 from rlconform.selftest.matrix import matrix_of, render_markdown
@@ -36,6 +37,16 @@ def test_folders_that_it_names_exist() -> None:
     folders = [folder for cell in named for folder in re.findall(r"`(.*?)`", cell)]
     assert len(folders) > 5
     assert [f for f in folders if not (README.parent / Path(f)).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/grpo.md"])
+def test_runs_that_it_shows_are_configured(page: str) -> None:
+    text = (README.parent / page).read_text("utf-8")
+    shown = re.findall(r"^rlconform train (.*?)(?:  +#.*)?$", text, re.MULTILINE)
+    assert shown
+    for line in shown:
+        source, *overrides = line.split()
+        load_config(source, overrides)  # raises where a key or a value isn't one
 
 
 def test_requirements_that_it_names_exist() -> None:

@@ -1,6 +1,7 @@
 """From YAML and ``key=value`` overrides to a checked tree; every error names its source and key.
 
 tiny_moe_copy.yaml ── defaults: ──▶ tiny_llama_copy.yaml, read first, its values overlaid
+data_plane=NAME    ── takes the place of its data_plane block
 key=value ...      ── overlaid last, interpolations resolved, the tree checked
 """
 
@@ -22,6 +23,8 @@ from rlconform.resources import resource_dir
 
 #: Key of a file that names the file, beside it, whose values it changes.
 DEFAULTS = "defaults"
+#: Section that is taken as a whole: what one plane's block needs is no key of another's.
+PLANE = "data_plane"
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConfig:
@@ -31,13 +34,23 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
         source: A YAML file, or the name of one in ``reference_configs/grpo``, such as
             ``tiny_llama_copy``.
         overrides: ``key=value`` each, the key dotted, the value YAML: ``policy.optimizer.lr=1e-3``.
+            ``data_plane=NAME`` puts the block of ``reference_configs/data_plane/NAME.yaml``, or of
+            a YAML file, in the place of the whole section; dotted keys change it from there.
 
     Raises:
         ConfigError: The file can't be read, isn't YAML, or the tree lacks a key, has one too many
             or a value that isn't allowed; the message names the first such key.
     """
-    path = _find(str(source))
-    overlaid = OmegaConf.merge(_read(path, ()), _parse_overrides(overrides))
+    path = _find(str(source), "grpo")
+    tree = _read(path, ())
+    values = []
+    for override in overrides:
+        key, _, name = override.partition("=")
+        if key.strip() == PLANE:
+            tree[PLANE] = _plane_block(name.strip())
+        else:
+            values.append(override)
+    overlaid = OmegaConf.merge(tree, _parse_overrides(values))
     assert isinstance(overlaid, DictConfig)  # two mappings make a mapping
     return parse_config(overlaid, str(source))
 
@@ -67,25 +80,34 @@ def parse_config(
         raise ConfigError(f"{source}: {_first_error(invalid)}") from None
 
 
-def reference_config_names() -> list[str]:
-    """Names of the configurations that rlconform brings along."""
-    return sorted(path.stem for path in _folder().glob("*.yaml"))
+def reference_config_names(kind: str = "grpo") -> list[str]:
+    """Names of what rlconform brings along: whole runs (``grpo``) or blocks (``data_plane``)."""
+    return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
 
 
-def _folder() -> Path:
-    return resource_dir("reference_configs") / "grpo"
+def _folder(kind: str) -> Path:
+    return resource_dir("reference_configs") / kind
 
 
-def _find(source: str) -> Path:
+def _find(source: str, kind: str) -> Path:
     """The file itself, or the reference configuration of that name."""
-    if Path(source).exists() or Path(source).suffix:
+    if Path(source).is_file() or Path(source).suffix:
         return Path(source)
-    if source not in reference_config_names():
+    if source not in reference_config_names(kind):
         raise ConfigError(
             f"{source}: no such file, and no reference configuration; there are "
-            f"{', '.join(reference_config_names())}"
+            f"{', '.join(reference_config_names(kind))}"
         )
-    return _folder() / f"{source}.yaml"
+    return _folder(kind) / f"{source}.yaml"
+
+
+def _plane_block(source: str) -> DictConfig:
+    """The ``data_plane`` section of a file or of a reference block."""
+    path = _find(source, PLANE)
+    block = _read(path, ()).get(PLANE)
+    if not isinstance(block, DictConfig):
+        raise ConfigError(f"{path}: no {PLANE} section")
+    return block
 
 
 def _read(path: Path, readers: tuple[Path, ...]) -> DictConfig:

@@ -127,8 +127,8 @@ def _open_board(folder: Path, first_step: int) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - only when asked for
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"logger.tensorboard needs {error.name}, which is not installed: "
-            "pip install tensorboard, or turn it off"
+            f"logger.tensorboard_enabled needs {error.name}, which is not installed: "
+            "pip install tensorboard, or set it to false"
         ) from error
     # What a resumed run repeats is taken off the board, as it is from the file.
     return SummaryWriter(str(folder), purge_step=first_step)

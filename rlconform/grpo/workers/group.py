@@ -101,7 +101,7 @@ def fetch(calls: Any, timeout_s: float, what: str) -> Any:
     try:
         return ray.get(calls, timeout=timeout_s)
     except GetTimeoutError as error:
-        raise WorkerLost(f"{what} gave no answer in {timeout_s:g} s") from error
+        raise WorkerLost(f"{what} gave no answer in {timeout_s:g} s (cluster.timeout_s)") from error
     except RayActorError as error:
         raise WorkerLost(f"{what}: the actor died: {error}") from error
     except RayTaskError as error:

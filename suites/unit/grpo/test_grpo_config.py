@@ -100,6 +100,27 @@ def test_overrides_come_last_and_have_the_types_of_yaml() -> None:
     assert not config.data_plane.enabled
 
 
+@pytest.mark.parametrize("name", reference_config_names("data_plane"))
+def test_a_plane_is_taken_by_its_name(name: str) -> None:
+    config = load_config("tiny_llama_copy", [f"data_plane={name}", "data_plane.storage_capacity=77"])
+    engine = "_".join(filter(None, (config.data_plane.impl, config.data_plane.backend)))
+    assert (engine, config.data_plane.storage_capacity) == (name, 77)
+
+
+def test_a_plane_is_taken_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("data_plane: {enabled: true, impl: memory}\n")
+    config = load_config("tiny_llama_copy", [f"data_plane={tmp_path / 'mine.yaml'}"])
+    assert config.data_plane.model_dump(exclude_none=True) == {"enabled": True, "impl": "memory"}
+
+
+def test_a_plane_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ray_store"):
+        load_config("tiny_llama_copy", ["data_plane=redis"])
+    (tmp_path / "other.yaml").write_text("plane: {}\n")
+    with pytest.raises(ConfigError, match="no data_plane section"):
+        load_config("tiny_llama_copy", [f"data_plane={tmp_path / 'other.yaml'}"])
+
+
 def test_a_file_changes_the_values_of_the_one_it_names(tmp_path: Path) -> None:
     OmegaConf.save(OmegaConf.create(tree()), tmp_path / "base.yaml")
     (tmp_path / "own.yaml").write_text("defaults: base.yaml\ngrpo: {seed: 7}\n")
