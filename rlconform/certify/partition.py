@@ -17,7 +17,7 @@ from tensordict import TensorDict, TensorDictBase
 from rlconform.certify.expect import ContractViolation, expect, expect_column, expect_equal
 from rlconform.certify.payload import payload_column, payload_rows
 from rlconform.certify.recorder import shorten
-from rlconform.contract import BatchMeta, DataPlaneClient, Tags, Timeouts
+from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
 
 #: What a check registers unless it says otherwise.
 FIELDS = ("x", "y", "z")
@@ -169,6 +169,17 @@ class Partition:
         batch = self.get(ids, *columns)
         for field, rows in columns.items():
             expect_column(batch, field, rows)
+
+    def expect_rows_by_meta(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
+        """``get_data`` of a meta that names ``ids`` and these fields gives the same rows."""
+        meta = KVBatchMeta(self.id, None, list(ids), fields=list(columns))
+        try:
+            batch = self.get_data(meta)
+            expect_equal(tuple(batch.batch_size), (len(ids),), "a batch of size")
+            for field, rows in columns.items():
+                expect_column(batch, field, rows)
+        except ContractViolation as violation:
+            raise ContractViolation(f"of get_data: {violation.expected}", violation.came) from None
 
     def expect_payload(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
         """Reading ``ids`` gives their own self-describing rows."""

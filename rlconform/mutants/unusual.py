@@ -13,6 +13,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Target
+from rlconform.mutants.values import partitions_of
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
 
@@ -46,8 +47,14 @@ def _nested(dense: torch.Tensor) -> torch.Tensor:
 class GathersBackwards(MemoryClient):
     """Gathers rows from the last to the first, each by itself, and turns them round in the end.
 
-    Where all have one shape they come dense, also if they were put jagged.
+    Where all have one shape they come dense, also if they were put jagged; ragged ones come nested
+    in torch's default layout, which is strided. A partition that is registered again starts anew.
     """
+
+    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
+        """Register, and drop the rows that the partition held."""
+        super().register_partition(partition_id, *args, **kwargs)
+        self.clear_samples(list(partitions_of(self)[partition_id]._rows), partition_id)
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
@@ -64,7 +71,10 @@ def _turned_round(leaf: Any, count: int) -> Any:
     """The rows of a column from the last to the first, copied."""
     if is_object_column(leaf):
         return object_column(object_rows(leaf, count)[::-1])
-    return stack_or_nest([row.clone() for row in rows_of(leaf)[::-1]])
+    rows = [row.clone() for row in rows_of(leaf)[::-1]]
+    if len({row.shape for row in rows}) > 1:
+        return torch.nested.nested_tensor(rows, layout=torch.strided)
+    return stack_or_nest(rows)
 
 
 class AnswersLate:

@@ -20,7 +20,14 @@ from torch import Tensor
 
 from rlconform.contract import BatchMeta, DataPlaneClient
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, PACKING_KEYS
-from rlconform.wire import Layout, classify_leaf, materialize, object_column, object_rows
+from rlconform.wire import (
+    Layout,
+    as_read,
+    classify_leaf,
+    materialize,
+    object_column,
+    object_rows,
+)
 from rlconform.wire.leaves import jagged_parts
 from rlconform.wire.rows import Rows
 
@@ -148,6 +155,7 @@ class Columns(NamedTuple):
 
 
 def _parts(leaf: Any, size: int) -> Tensor | _Jagged | _Objects:
+    leaf = as_read(leaf)
     kind = classify_leaf(leaf)
     if kind == "object":
         return _Objects(object_rows(leaf, size))

@@ -1,6 +1,6 @@
 """The wire: batches between the padded layout of a step and the jagged one of a plane.
 
-    fields    to_nested_by_length, pack_per_token_field, stack_or_nest, response_from_nested
+    fields    to_nested_by_length, pack_per_token_field, stack_or_nest, response_from_nested, as_read
     batches   pack_jagged_fields on the way in, materialize on the way out
     objects   object_column, object_rows; message logs without their token ids
     leaves    classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
@@ -10,6 +10,7 @@ Every copy is bit for bit. Nothing is dropped: what can't travel raises.
 
 from rlconform.wire.batch import Layout, materialize, pack_jagged_fields
 from rlconform.wire.jagged import (
+    as_read,
     pack_per_token_field,
     response_from_nested,
     stack_or_nest,
@@ -24,6 +25,7 @@ __all__ = [
     "Layout",
     "LeafKind",
     "Lengths",
+    "as_read",
     "classify_leaf",
     "is_object_column",
     "materialize",

@@ -8,7 +8,7 @@ beside rows of 900 tokens would be cut, and a plane is free to return equal rows
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, get_args
@@ -18,7 +18,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.contract.fields import PER_TOKEN_FIELDS
-from rlconform.wire.jagged import pack_per_token_field
+from rlconform.wire.jagged import as_read, pack_per_token_field
 from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts
 from rlconform.wire.objects import object_column, object_rows
 from rlconform.wire.rows import Lengths, Rows, owned
@@ -77,7 +77,7 @@ def materialize(
     by reference.
 
     Args:
-        batch: N rows of dense and jagged tensors and object columns.
+        batch: N rows of dense and nested tensors and object columns, as a plane returned them.
         layout: ``padded`` for dense (N, S, ...) per-token fields, ``jagged`` for (N, j, ...).
         pad_value_dict: Pad value by field, 0 where it names none; names that the batch lacks are
             passed over.
@@ -94,7 +94,7 @@ def materialize(
     if layout not in get_args(Layout):
         raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
     n = _row_count(batch)
-    leaves = _leaves(batch)
+    leaves = _leaves(batch, as_read)
     ragged = {name for name, leaf in leaves.items() if isinstance(leaf, Tensor) and is_jagged(leaf)}
     tokens = _default_token_fields(leaves) | ragged if token_fields is None else set(token_fields)
     runs: dict[str, tuple[Tensor, Rows]] = {}
@@ -124,12 +124,15 @@ def _row_count(batch: TensorDict) -> int:
     return int(batch.batch_size[0])
 
 
-def _leaves(batch: TensorDict) -> dict[str, Any]:
-    """The batch's leaves by name, in its order, each of a kind that can travel."""
-    leaves = {str(name): leaf for name, leaf in batch.items()}
-    for name, leaf in leaves.items():
-        with _naming(name):
-            classify_leaf(leaf)
+def _leaves(
+    batch: TensorDict, taken: Callable[[object], object] = lambda leaf: leaf
+) -> dict[str, Any]:
+    """The batch's leaves by name, in its order, each of a kind that can travel once ``taken``."""
+    leaves = {}
+    for name, leaf in batch.items():
+        with _naming(str(name)):
+            leaves[str(name)] = taken(leaf)
+            classify_leaf(leaves[str(name)])
     return leaves
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts
+from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts, rows_of
 from rlconform.wire.rows import Lengths, Rows
 
 
@@ -65,6 +65,20 @@ def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
         )
     lengths = [row.shape[0] for row in rows]
     return Rows(lengths, rows[0].device).nest(torch.cat([row.detach() for row in rows]))
+
+
+def as_read(leaf: object) -> object:
+    """A leaf that a plane returned, in a layout that ``classify_leaf`` knows, where there is one.
+
+    A plane may return ragged rows nested in torch's older, strided layout: as jagged ones they are
+    the same rows, dense where all agree in shape. Every other leaf is passed on as it is.
+
+    Raises:
+        ValueError: Its rows are unlike in more than their first dimension.
+    """
+    if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
+        return stack_or_nest(rows_of(leaf))
+    return leaf
 
 
 def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.history.calls import hung, refused
+from rlconform.certify.history.calls import hung, refused, refused_alone
 from rlconform.certify.history.claims import cross_task, duplicated, lost, null_ids, phantoms
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.explain import MEANS, HistoryViolation, judge
@@ -232,6 +232,24 @@ BAD = [
         [put(0, 1), claim(2, 3, "r"), status(4, 5, False), status(6, 7, True, "b")],
     ),
     Case("a put raises", refused, "refused", [put(0, 1, error="KeyError: x")]),
+    Case(
+        "a put raises when the other is over",
+        refused_alone,
+        "refused",
+        [put(0, 1, error="Conflict"), clear(2, 3), put(4, 5, 2, error="Conflict"), put(6, 7, 3)],
+    ),
+    Case(
+        "a put raises beside one of other rows",
+        refused_alone,
+        "refused",
+        [put(0, 3, error="Conflict"), put(1, 2, 2, ids="s")],
+    ),
+    Case(
+        "a clear raises beside a put",
+        refused_alone,
+        "refused",
+        [put(0, 3), clear(1, 2, error="Conflict")],
+    ),
     Case("a claim doesn't come back", hung, "hung", [put(0, 1), claim(2, None)]),
 ]
 
@@ -439,6 +457,18 @@ GOOD = [
         [put(0, 1), claim(2, 3, "r"), clear(4, 5), status(6, 7, False)],
     ),
     Case("a read may raise", refused, "", [get(0, 1, MISSING)]),
+    Case(
+        "one of two puts of a row raises",
+        refused_alone,
+        "",
+        [put(0, 2, error="Conflict"), put(1, 3, 2, ids="s r")],
+    ),
+    Case(
+        "a put raises as its row is cleared",
+        refused_alone,
+        "",
+        [put(0, 1), clear(2, None), put(4, 5, 2, error="Conflict")],
+    ),
     Case("all came back", hung, "", [put(0, 1)]),
 ]
 

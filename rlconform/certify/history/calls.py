@@ -17,6 +17,17 @@ def refused(history: History) -> Iterator[Finding]:
             yield finding("refused", row, said, event)
 
 
+def refused_alone(history: History) -> Iterator[Finding]:
+    """Of these, not the puts whose rows another call wrote or cleared at the same time.
+
+    Rows stay right where a plane lets one of two such calls fail, and the contract asks no more.
+    """
+    for found in refused(history):
+        event = found.events[0]
+        if event.op != "put" or not history.contended(event):
+            yield found
+
+
 def hung(history: History) -> Iterator[Finding]:
     """Calls that did not come back within the target's deadline."""
     for event in history.events:

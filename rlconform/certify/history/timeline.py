@@ -142,6 +142,22 @@ class History:
         """The clears of the row."""
         return self.clears.get(sample_id, _NONE)
 
+    def contended(self, call: Event) -> bool:
+        """Whether another put or clear of one of its rows was under way during the call."""
+        return any(
+            self._writers[sample_id].touching(call.start, call.latest) > 1 for sample_id in call.ids
+        )
+
+    @cached_property
+    def _writers(self) -> dict[Any, Spans]:
+        """The puts and clears of each row, by when they were under way for their callers."""
+        found: dict[Any, list[Span]] = defaultdict(list)
+        for event in self.events:
+            if event.op in {"put", "clear"}:
+                for sample_id in event.ids:
+                    found[sample_id].append(Span(event.start, event.latest, event))
+        return {sample_id: Spans(spans) for sample_id, spans in found.items()}
+
     @cached_property
     def deliveries(self) -> dict[tuple[str, Any], list[Event]]:
         """The claims that handed a row to a task, by their end; a row twice in one counts twice."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlconform.certify.history.calls import hung, refused
+from rlconform.certify.history.calls import hung, refused, refused_alone
 from rlconform.certify.history.claims import duplicated, lost, phantoms
 from rlconform.certify.history.crowd import Stage
 from rlconform.certify.history.explain import judge
@@ -30,14 +30,14 @@ FIELDS = ("x", "y", "z", "extra")
 def test_readers_get_their_own_rows_under_churn(stage: Stage) -> None:
     churner = Churner(SECONDS, SHARED)
     history = stage.play(churner, churner, Clearer(SHARED), Reader(SHARED))
-    judge(history, "churn", wrong_rows, unwritten, stale_reads, refused, hung)
+    judge(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
 
 
 @requirement("CLEAR-07")
 def test_clears_take_no_other_rows_with_them(stage: Stage) -> None:
     churner = Churner(SECONDS, SHARED, clears=8)
     history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer())
-    judge(history, "churn", lost, duplicated, phantoms, refused, hung)
+    judge(history, "churn", lost, duplicated, phantoms, refused_alone, hung)
 
 
 @requirement("GET-10")

@@ -32,7 +32,9 @@ def meta_of(part: Partition, ids: list[str], fields: list[str] | None) -> KVBatc
 def test_rows_come_in_the_order_asked(part: Partition, order: tuple[int, ...]) -> None:
     part.put_payload([IDS[2], IDS[0]])
     part.put_payload([IDS[3], IDS[1]])
-    part.expect_payload([IDS[i] for i in order])
+    asked = [IDS[i] for i in order]
+    part.expect_payload(asked)
+    part.expect_rows_by_meta(asked, x=payload_rows(part.id, asked, "x"))
 
 
 @requirement("GET-01")

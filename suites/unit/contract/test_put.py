@@ -18,7 +18,7 @@ from rlconform.certify.expect import (
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition
 from rlconform.certify.payload import random_rows
-from rlconform.wire import stack_or_nest
+from rlconform.wire import rows_of, stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -38,6 +38,7 @@ def carries(part: Partition, rows: list[torch.Tensor], column: torch.Tensor | No
     ids = [f"r{i}" for i in range(len(rows))]
     part.put(ids, x=stack_or_nest(rows) if column is None else column)
     part.expect_rows(ids, x=rows)
+    part.expect_rows_by_meta(ids, x=rows)
 
 
 @requirement("PUT-01")
@@ -70,6 +71,7 @@ def test_one_dimension_stays_apart_from_a_column_of_ones(part: Partition, size: 
     flat, column = torch.arange(size), torch.arange(size).reshape(size, 1)
     part.put(ids, x=flat, y=column)
     part.expect_rows(ids, x=list(flat), y=list(column))
+    part.expect_rows_by_meta(ids, x=list(flat), y=list(column))
 
 
 @requirement("PUT-04")
@@ -119,6 +121,15 @@ def test_jagged_rows_with_trailing_dimensions(
     carries(part, rows, jagged(rows))
 
 
+def ragged(**options: Any) -> torch.Tensor:
+    """Jagged rows of 2, 1 and 3 tokens."""
+    tokens = [torch.arange(n, dtype=torch.float32) for n in (2, 1, 3)]
+    return torch.nested.nested_tensor(tokens, layout=torch.jagged, **options)
+
+
+#: Of a padded batch its first 3, 8 and 1 columns: jagged rows with gaps between them.
+NARROWED = (torch.arange(24.0).reshape(3, 8), torch.tensor([3, 8, 1]))
+
 UNUSUAL_INPUTS = {
     "strided": lambda: torch.arange(24.0).reshape(3, 8)[:, ::2],
     "sliced": lambda: torch.arange(40.0).reshape(5, 8)[1:4, 2:6],
@@ -129,6 +140,14 @@ UNUSUAL_INPUTS = {
     "permuted": lambda: torch.arange(24.0).reshape(2, 4, 3).permute(2, 0, 1),
     "grad_leaf": lambda: torch.ones(3, 4, requires_grad=True),
     "grad_result": lambda: torch.ones(3, 4, requires_grad=True) * 2,
+    "jagged_with_gaps": lambda: torch.nested.narrow(
+        NARROWED[0], 1, 0, NARROWED[1], layout=torch.jagged
+    ),
+    "jagged_of_strided_tokens": lambda: torch.nested.nested_tensor_from_jagged(
+        torch.arange(48.0).reshape(6, 8)[:, ::2], torch.tensor([0, 2, 3, 6])
+    ),
+    "jagged_grad_leaf": lambda: ragged(requires_grad=True),
+    "jagged_grad_result": lambda: ragged(requires_grad=True) * 2,
 }
 
 
@@ -136,7 +155,7 @@ UNUSUAL_INPUTS = {
 @pytest.mark.parametrize("make", UNUSUAL_INPUTS.values(), ids=UNUSUAL_INPUTS)
 def test_unusual_inputs_come_back_plain(part: Partition, make: Any) -> None:
     column = make()
-    rows = [row.detach().clone() for row in column]
+    rows = [row.detach().clone() for row in rows_of(column)]
     part.put(IDS, x=column)
     batch = part.get(IDS, "x")
     expect_column(batch, "x", rows)

@@ -85,6 +85,9 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: Partition) -> None:
 SLICES: dict[str, Callable[[], torch.Tensor]] = {
     "of_rows": lambda: torch.empty(512 * 16, 64 * 1024, dtype=torch.uint8)[:16],
     "of_columns": lambda: torch.empty(16, 512 * 64 * 1024, dtype=torch.uint8)[:, : 64 * 1024],
+    "of_tokens": lambda: torch.nested.nested_tensor_from_jagged(
+        torch.empty(512 << 20, dtype=torch.uint8)[: 1 << 20], torch.arange(17) * (64 * 1024)
+    ),
 }
 
 
@@ -94,7 +97,7 @@ def test_a_slice_costs_what_its_copy_costs(
     part: Partition, make: Callable[[], torch.Tensor]
 ) -> None:
     view = make()
-    ids = [f"r{i}" for i in range(len(view))]
+    ids = [f"r{i}" for i in range(16)]
     # The copy is made within its turn, as a plane may have to make it too.
     columns = {"slice": lambda: view, "copy": view.clone}
     # The fastest of several turns each, since other load on the machine only ever adds to a time;
@@ -205,6 +208,22 @@ def test_a_failed_put_leaves_nothing(
     part.put_payload(IDS, "z")
     left = {i: tags for i, tags in _tags_of(part.claim("train", ["z"], 3)).items() if "v" in tags}
     expect(not left, "no tag of the failed put", left)
+
+
+@requirement("PUT-16")
+def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: Partition) -> None:
+    twice = [*IDS, IDS[0]]
+    try:
+        part.put_payload(twice, tags=[{"v": 1}] * len(twice))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - whether it is to be refused, and how, is for PUT-19
+        part.expect_absent(IDS)
+        expect(not part.consumed("train"), "nothing counted", "a row of the failed put")
+        part.put_payload(IDS, "z")
+        came = _tags_of(part.claim("train", ["z"], 3))
+        left = {i: tags for i, tags in came.items() if "v" in tags}
+        expect(not left, "no tag of the failed put", left)
 
 
 @requirement("PUT-16")

@@ -13,7 +13,7 @@ from tensordict import NonTensorData, NonTensorStack
 from rlconform.certify.expect import ContractViolation, expect_equal, expect_objects
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, expect_unreadable, object_array
-from rlconform.contract import Target
+from rlconform.contract import KVBatchMeta, Target
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -75,6 +75,8 @@ def test_five_hundred_objects(new_partition: Callable[..., Partition], target: T
     values = [{"i": i, "text": "t" * (i % 7)} for i in range(500)]
     if put_unless_refused(part, target, ids, log=object_array(values)):
         expect_objects(part.get(ids, "log"), "log", values)
+        meta = KVBatchMeta(part.id, None, ids[::-1], fields=["log"])
+        expect_objects(part.get_data(meta), "log", values[::-1])
 
 
 @requirement("PUT-21")

@@ -17,7 +17,7 @@ from rlconform.certify.expect import (
 )
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition
-from rlconform.certify.payload import payload_row
+from rlconform.certify.payload import payload_row, payload_rows
 from rlconform.certify.together import Background
 from rlconform.wire import stack_or_nest
 
@@ -57,6 +57,16 @@ def test_the_newest_value_is_read(part: Partition, first: Shape, second: Shape) 
         rows = rows_of_shape(part, shape, version)
         part.put(IDS, x=stack_or_nest(rows))
         part.expect_rows(IDS, x=rows)
+
+
+@requirement("PUT-13")
+def test_a_row_is_read_as_it_is_not_as_it_was_claimed(part: Partition) -> None:
+    part.put_payload(IDS)
+    meta = part.claim("train")
+    expect_column(part.get_data(meta), "x", payload_rows(part.id, meta.sample_ids, "x"))
+    part.put_payload(IDS, version=1)
+    newer = payload_rows(part.id, meta.sample_ids, "x", 1)
+    expect_column(part.get_data(meta), "x", newer)
 
 
 @requirement("PUT-13")

@@ -66,11 +66,14 @@ def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
 
 
 @requirement("STAT-03")
-def test_never_true_for_an_unknown_task(part: Partition) -> None:
+@pytest.mark.parametrize(
+    "asked", [["trian"], ["train", "trian"], ["trian", "train"]], ids="-".join
+)
+def test_never_true_for_an_unknown_task(part: Partition, asked: list[str]) -> None:
     part.put_payload(IDS)
     part.claim("train")
     try:
-        came = part.consumed("trian")
+        came = part.consumed(*asked)
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - an error of any type is no True

@@ -12,6 +12,7 @@ from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, tags_by_id
 from rlconform.certify.payload import payload_column
 from rlconform.certify.together import Background
+from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -117,3 +118,19 @@ def test_lengths_are_reported_only_when_every_row_has_one(part: Partition, known
         expect(meta.sequence_lengths is not None, "sequence_lengths", "None")
         came = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
         expect_equal(came, lengths, "sequence_lengths by id")
+
+
+@requirement("TAG-06")
+def test_lengths_are_those_of_the_tags_that_come_with_them(part: Partition) -> None:
+    def expect_lengths_of_its_tags(meta: BatchMeta, when: str) -> None:
+        known = [row.get("input_lengths") for row in meta.tags or [{}]]
+        expected = None if None in known else known
+        expect_equal(meta.sequence_lengths, expected, f"sequence_lengths {when}")
+
+    part.put_payload(IDS, tags=[{"input_lengths": 10 + n} for n, _ in enumerate(IDS)])
+    expect_lengths_of_its_tags(part.claim("train"), "as first put")
+    part.put(IDS, [{"input_lengths": 20 + n} for n, _ in enumerate(IDS)])
+    expect_lengths_of_its_tags(part.claim("prev_lp"), "after another turn was played")
+    part.clear(IDS)
+    part.put_payload(IDS, version=1)
+    expect_lengths_of_its_tags(part.claim("train"), "of rows that have none in this life")
