@@ -2,7 +2,7 @@
 
     check ── RemoteClient.get_samples ──▶ actor ── client.get_samples ──▶ plane
           ◀── result or the same error ──       ◀──
-    stage ── RemoteClient.begin(role) ────▶ actor ── a thread that plays the role ──▶ plane
+    stage ── Seat.begin(role) ────────────▶ actor ── a thread that plays the role ──▶ plane
           ◀── finish: what it did ───────
 
 An actor resolves the target by itself, exactly as a training worker would.
@@ -33,7 +33,9 @@ class Worker:
     """Runs in a Ray actor: one attached client and the calls made on it."""
 
     _client: DataPlaneClient
-    _performer: Performer
+
+    def __init__(self) -> None:
+        self._performers: dict[str, Performer] = {}  # by who they play
 
     def attach(self, spec: str, config: Mapping[str, Any]) -> Answer:
         """Open the client."""
@@ -43,20 +45,20 @@ class Worker:
             self._client = open_target(spec, config, bootstrap=False)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
             return False, told(error)
-        self._performer = Performer(self._client)
         return True, None
 
     def begin(self, part: Part) -> None:
         """Start playing a role in a thread; this one stays free, also if a call of it hangs."""
-        self._performer.begin(part)
+        self._performers[part.who] = Performer(self._client)
+        self._performers[part.who].begin(part)
 
-    def stop(self) -> None:
+    def stop(self, who: str) -> None:
         """Let the role come to its end."""
-        self._performer.stop()
+        self._performers[who].stop()
 
-    def finish(self, call_s: float, all_s: float) -> Played:
+    def finish(self, who: str, call_s: float, all_s: float) -> Played:
         """Wait for the role's end, see ``Performer.finish``."""
-        return self._performer.finish(call_s, all_s)
+        return self._performers.pop(who).finish(call_s, all_s)
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
         """Call the client."""
@@ -100,30 +102,46 @@ class RemoteClient:
 
         return remote
 
-    def begin(self, part: Part) -> None:
-        """Start playing a role in the actor."""
-        self._ask(self._actor.begin.remote(part), 0.0, "beginning a role")
-
-    def stop(self) -> None:
-        """Let the role come to its end."""
-        self._ask(self._actor.stop.remote(), 0.0, "ending a role")
-
-    def finish(self, call_s: float, all_s: float) -> Played:
-        """Wait for the role's end; an actor in which a call hangs is ended, another follows it."""
-        played = self._ask(self._actor.finish.remote(call_s, all_s), all_s, "a role's history")
-        if not played.over:
-            import ray  # noqa: PLC0415 - only checks of several processes need Ray
-
-            self.died = True
-            ray.kill(self._actor)
-        return played  # type: ignore[no-any-return]
-
-    def _ask(self, reference: Any, waits: float, what: str) -> Any:
+    def ask(self, method: str, arguments: tuple[Any, ...], waits: float, what: str) -> Any:
+        """What the actor itself answers; one that doesn't is not used again."""
+        reference = getattr(self._actor, method).remote(*arguments)
         try:
             return fetch(reference, waits + self._timeouts.operation, f"{self.name}: {what}")
         except ContractViolation:  # it is dead, or its interpreter is held by a call
             self.died = True
             raise
+
+    def end(self) -> None:
+        """End the actor; another takes its place."""
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+        self.died = True
+        ray.kill(self._actor)
+
+
+class Seat:
+    """Where an actor plays a role, in a thread. An actor has as many as are asked for."""
+
+    def __init__(self, client: RemoteClient) -> None:
+        self._client = client
+        self._who = ""
+
+    def begin(self, part: Part) -> None:
+        """Start playing a role in the actor."""
+        self._who = part.who
+        self._client.ask("begin", (part,), 0.0, "beginning a role")
+
+    def stop(self) -> None:
+        """Let the role come to its end."""
+        self._client.ask("stop", (self._who,), 0.0, "ending a role")
+
+    def finish(self, call_s: float, all_s: float) -> Played:
+        """Wait for the role's end; an actor in which a call hangs is ended."""
+        arguments = (self._who, call_s, all_s)
+        played = self._client.ask("finish", arguments, all_s, "a role's history")
+        if not played.over:
+            self._client.end()
+        return played  # type: ignore[no-any-return]
 
 
 def fetch(reference: Any, timeout_s: float, what: str) -> Any:
@@ -210,8 +228,6 @@ class ActorPool:
 
     def close(self) -> None:
         """End every actor of the pool."""
-        import ray  # noqa: PLC0415 - only checks of several processes need Ray
-
         for client in self._pool:
-            ray.kill(client._actor)
+            client.end()
         self._pool = []

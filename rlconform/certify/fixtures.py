@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlconform.certify.actors import Seat
 from rlconform.certify.checked import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.history.crowd import Player, Stage
 from rlconform.certify.history.events import Event
@@ -132,11 +133,23 @@ def stage(
 ) -> Stage:
     """Plays roles on ``part``, each in a process of its own that other checks use too."""
 
-    def heard(events: list[Event]) -> None:
-        note_history(request.node, events)
-        recording.inside.add((event.start, event.end) for event in events if event.end is not None)
+    def take(count: int) -> list[Seat]:
+        return [Seat(client) for client in plane.actors().take(count)]
 
-    return _stage(request, part, plane.actors().take, heard)
+    return _stage(request, part, take, _heard_from_afar(request, recording))
+
+
+@pytest.fixture
+def attached_threads(
+    request: pytest.FixtureRequest, plane: PlaneSession, part: Partition, recording: Recording
+) -> Stage:
+    """Plays roles on ``part``, each in a thread of one other process, all on its client."""
+
+    def take(count: int) -> list[Seat]:
+        (client,) = plane.actors().take(1)
+        return [Seat(client) for _ in range(count)]
+
+    return _stage(request, part, take, _heard_from_afar(request, recording))
 
 
 @pytest.fixture
@@ -147,6 +160,18 @@ def threads(request: pytest.FixtureRequest, part: Partition) -> Stage:
         return [Performer(part.client) for _ in range(count)]
 
     return _stage(request, part, take, lambda events: note_history(request.node, events))
+
+
+def _heard_from_afar(
+    request: pytest.FixtureRequest, recording: Recording
+) -> Callable[[list[Event]], None]:
+    """Keeps the events of other processes, and counts their calls as the plane's time."""
+
+    def heard(events: list[Event]) -> None:
+        note_history(request.node, events)
+        recording.inside.add((event.start, event.end) for event in events if event.end is not None)
+
+    return heard
 
 
 def note_history(item: pytest.Item, events: list[Event]) -> None:

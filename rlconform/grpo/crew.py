@@ -68,7 +68,7 @@ class Crew:
         rollout_class: type[RolloutWorker],
         config: ClusterConfig,
     ) -> None:
-        if short := shortage(config, ray.cluster_resources()):
+        if short := shortage(config, ray.cluster_resources()):  # type: ignore[no-untyped-call]
             raise ConfigError(short)
         self._timeout_s = config.timeout_s
         self.workers = WorkerGroup(worker_class, config)

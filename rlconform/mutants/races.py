@@ -16,7 +16,12 @@ from rlconform.backends.ray_store import TARGET as RIGHT
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import DataPlaneClient
 from rlconform.mutants import Mutant
-from rlconform.mutants.races_clients import KeepsWhatItRead, RegistersByPlaceholder, RemembersStatus
+from rlconform.mutants.races_clients import (
+    KeepsWhatItRead,
+    RegistersByPlaceholder,
+    RemembersStatus,
+    SharesAConnectionFromAfar,
+)
 
 _STARTING = threading.Lock()
 
@@ -173,6 +178,14 @@ BUSY_WHILE_READ = _store(
     ("PUT-13",),
     "refused",
     may_fail=("CLEAR-07", "CLAIM-10", "PUT-22", "LIFE-05"),
+)
+
+SHARES_A_CONNECTION_FROM_AFAR = _mutant(
+    "shares_a_connection_from_afar",
+    SharesAConnectionFromAfar,
+    "An async actor's threads shared one connection; in the driver each call had its own (TQ-10).",
+    ("LIFE-05",),
+    "wrong-row",
 )
 
 REMEMBERS_STATUS = _mutant(

@@ -15,7 +15,7 @@ from typing import Any
 from rlconform.backends.columns.parcel import Parcel, extents_of
 from rlconform.backends.index import Index
 from rlconform.backends.index.row import Row
-from rlconform.backends.ray_store.controller import Controller, Location, Put, answers
+from rlconform.backends.ray_store.controller import Controller, Location, Put, Refusal, answers
 from rlconform.contract import DataPlaneError, Tags
 
 #: Seconds between the two steps: a message there and back, as real planes need it on one host.
@@ -264,3 +264,16 @@ def _refuses(index: Index, put: Put, parcel: Parcel) -> bool:
 
 def _with_tags(put: Put, tags: list[Tags] | None) -> Put:
     return Put(put.partition_id, put.sample_ids, tags, put.writer)
+
+
+class LastWriterOwns(Controller):
+    """Notes with each put whose its rows are."""
+
+    @answers
+    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+        due = await super().commit(put, parcel, reference)
+        if not isinstance(due, Refusal):
+            partition = self._index.partition(put.partition_id)
+            for sample_id in put.sample_ids:
+                partition._hand_over(partition._rows[sample_id], put.writer)
+        return due

@@ -13,6 +13,7 @@ from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags
 from rlconform.mutants import Mutant
+from rlconform.mutants.races_clients import through_one_buffer
 
 
 class SharesABuffer(MemoryClient):
@@ -35,15 +36,8 @@ class SharesABuffer(MemoryClient):
             for name in map(str, fields.keys()):
                 leaf = fields.get(name)
                 if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.numel():
-                    fields.set(name, self._through_the_buffer(leaf))
+                    fields.set(name, through_one_buffer(self._buffer, leaf))
         return super().put_samples(sample_ids, partition_id, fields, tags)
-
-    def _through_the_buffer(self, leaf: torch.Tensor) -> torch.Tensor:
-        plain = leaf.detach().cpu().resolve_conj().resolve_neg()
-        raw = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        self._buffer[: len(raw)] = raw
-        time.sleep(0)  # as a codec in C does: other threads run
-        return torch.frombuffer(self._buffer[: len(raw)], dtype=leaf.dtype).reshape(leaf.shape)
 
 
 class KeepsTheCallAtHand(MemoryClient):

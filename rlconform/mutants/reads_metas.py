@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
@@ -78,3 +80,52 @@ class ReadsAllWithoutFields(MemoryClient):
                 raise
             row = held(self, meta.partition_id)._rows[meta.sample_ids[0]]
             return super().get_data(meta, sorted(row.fields))
+
+
+@breaks("PUT-13", says="row:")
+class HandsOutTheClaimsCopy(MemoryClient):
+    """Fetches the rows with the claim and gives these to get_data, whatever was put since."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._claimed: dict[tuple[str, ...], TensorDict] = {}
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim, and fetch at once what will be asked for."""
+        meta = super().claim_meta(*args, **kwargs)
+        if meta.sample_ids:
+            self._claimed = {(meta.partition_id, *meta.sample_ids): super().get_data(meta)}
+        return meta
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Give what was fetched with the claim, as long as the rows are there."""
+        batch = super().get_data(meta, select_fields)
+        fetched = self._claimed.get((meta.partition_id, *meta.sample_ids))
+        return batch if fetched is None or select_fields is not None else fetched.clone()
+
+
+@breaks("GET-01", "GET-11", "PUT-21", says="of get_data: row 0 of 'x' =")
+class ReadsMetasInStoredOrder(MemoryClient):
+    """get_data walks through its own table and takes the rows that a driver's meta names."""
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read rows in the order in which they lie; those of a claim are named in it."""
+        named = getattr(meta, "sample_ids", None)
+        if type(meta) is not KVBatchMeta or not named or meta.task_name:
+            return super().get_data(meta, select_fields)
+        lies = {sample_id: n for n, sample_id in enumerate(held(self, meta.partition_id)._rows)}
+        stored = sorted(named, key=lambda sample_id: lies.get(sample_id, -1))
+        return super().get_data(replace(meta, sample_ids=stored), select_fields)
+
+
+@breaks("PUT-03", "PUT-01", says="of get_data:")
+class InflatesBulkReads(MemoryClient):
+    """get_data has a way of its own, on which a column of scalars becomes one of rows (NR-09)."""
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read, columns (N,) as (N, 1)."""
+        batch = super().get_data(meta, select_fields)
+        for name, leaf in list(batch.items()):
+            if isinstance(leaf, Tensor) and leaf.dim() == 1:
+                batch.set(name, leaf.unsqueeze(1))
+        return batch

@@ -113,6 +113,18 @@ class PassesOverUnknownTasks(MemoryEngine):
         return super().all_claimed(partition_id, known)
 
 
+@breaks_engine("STAT-03", says="False or an error for an unknown task")
+class PassesOverStrangers(MemoryEngine):
+    """Asks those of the named tasks that it knows, if it knows any."""
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether the tasks that are known have claimed every row."""
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            known = [task for task in tasks if partition and task in partition._tasks]
+        return super().all_claimed(partition_id, known or tasks)
+
+
 @breaks_engine(
     "STAT-03", "STAT-01", "GET-08", "GET-11", "REG-04", says="for a task that claimed nothing"
 )

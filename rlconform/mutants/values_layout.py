@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
@@ -214,4 +215,38 @@ class ShipsTheStorageOfStridedViews(Altering):
         """The column, after its storage was copied if it has gaps."""
         if is_dense(leaf) and not leaf.is_contiguous():
             leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
+        return leaf
+
+
+@breaks("PUT-10", says="within 5x", timeouts=PATIENT)
+class ShipsTheStorageOfTokens(Altering):
+    """Copies dense columns, and pickles the tokens of jagged ones with all that lies behind."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        """The column, after the storage of its tokens was copied."""
+        if is_jagged(leaf):
+            leaf.detach().values().untyped_storage().clone()  # type: ignore[no-untyped-call]
+        return leaf
+
+
+@breaks("PUT-08", says="row")
+class ForgetsGaps(Altering):
+    """Sends the tokens and offsets of a jagged column, and forgets the lengths that leave gaps."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        """The column, its padding as part of its rows."""
+        plain: Any = leaf.detach()
+        if not is_jagged(leaf) or plain.lengths() is None:
+            return leaf
+        return torch.nested.nested_tensor_from_jagged(plain.values(), plain.offsets())
+
+
+@breaks("PUT-08", says="requires grad")
+class RefusesGradOfTokens(Altering):
+    """Detaches dense columns, and hands the tokens of jagged ones to numpy as they are."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        """The column, unless its tokens require grad."""
+        if is_jagged(leaf) and leaf.requires_grad:
+            raise RuntimeError("can't call numpy() on a tensor that requires grad")
         return leaf

@@ -138,3 +138,22 @@ class ReportsSuccess(MemoryClient):
         super().__init__(cfg, bootstrap)
         self._engine.close()
         self._engine = QuietEngine(None, bootstrap)
+
+
+@breaks("PUT-16", says="not to be readable")
+class StoresUntilAnIdComesTwice(MemoryClient):
+    """Stores row by row, and notices at the last one that its id was there."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put; of rows that name one twice, those before it."""
+        if isinstance(sample_ids, list) and len(set(map(str, sample_ids))) < len(sample_ids):
+            seen = len(sample_ids) - 1
+            part = None if fields is None else fields[:seen]
+            super().put_samples(sample_ids[:seen], partition_id, part, tags and tags[:seen])
+        return super().put_samples(sample_ids, partition_id, fields, tags)

@@ -1,6 +1,7 @@
 """The wire: batches between the padded layout of a step and the jagged one of a plane.
 
-    fields    to_nested_by_length, pack_per_token_field, stack_or_nest, response_from_nested, as_read
+    fields    to_nested_by_length, pack_per_token_field, stack_or_nest, as_read,
+              response_from_nested
     batches   pack_jagged_fields on the way in, materialize on the way out
     objects   object_column, object_rows; message logs without their token ids
     leaves    classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from rlconform.certify.expect import (
-    expect,
-)
+import pytest
+
+from rlconform.certify.expect import ContractViolation, expect
 from rlconform.certify.marks import requirement
 from rlconform.certify.partition import Partition, expect_ids
 from rlconform.certify.together import Background, together
@@ -18,14 +18,43 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("CLAIM-05")
-def test_a_blocked_claim_wakes_by_what_others_put(part: Partition, actors: Actors) -> None:
-    first, second = (part.via(actor) for actor in actors(2))
-    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+@pytest.mark.parametrize("waits", ["owner", "attached"])
+def test_a_blocked_claim_wakes_by_what_others_put(
+    part: Partition, actors: Actors, waits: str
+) -> None:
+    first, second, third = (part.via(actor) for actor in actors(3))
+    waiter, first = (part, first) if waits == "owner" else (third, part)
+    settle = part.timeouts.settle
+    waiting = Background(  # one that sleeps through its rows ends soon, and frees its process
+        lambda: waiter.claim(batch_size=3, blocking=True, timeout_s=2 * settle), "the blocked claim"
+    )
     first.put_payload(IDS[:2])
     early = waiting.finished.wait(part.timeouts.quiet)
     expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
     second.put_payload(IDS[2:])
-    expect_ids(waiting.result(part.timeouts.settle), IDS, "rows of the woken claim")
+    try:
+        expect_ids(waiting.result(settle), IDS, "rows of the woken claim")
+    finally:
+        waiting.finished.wait(2 * settle)
+
+
+@requirement("CLAIM-06")
+def test_an_attached_clients_claim_times_out_having_claimed_nothing(
+    part: Partition, actors: Actors
+) -> None:
+    (attached,) = (part.via(actor) for actor in actors(1))
+    part.put_payload(IDS[:2])
+    timeout_s = 0.5
+    waiting = Background(
+        lambda: attached.claim(batch_size=3, blocking=True, timeout_s=timeout_s),
+        "the blocked claim",
+    )
+    try:
+        came = waiting.result(timeout_s + part.timeouts.settle)
+    except TimeoutError:
+        expect_ids(attached.claim(batch_size=2), IDS[:2], "rows still claimable after the timeout")
+    else:
+        raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
 
 
 @requirement("CLAIM-02")

@@ -29,6 +29,37 @@ def test_ids_are_dropped_whoever_put_them(part: Partition, actors: Actors) -> No
         view.expect_payload(IDS[:2], version=1)
 
 
+@requirement("CLEAR-03")
+def test_none_drops_what_this_process_put_whoever_wrote_more_of_it(
+    part: Partition, actors: Actors
+) -> None:
+    (worker,) = (part.via(actor) for actor in actors(1))
+    part.put_payload(IDS)
+    worker.put_payload(IDS, "y")  # as a worker writes its logprobs back
+    part.clear(None)
+    part.expect_absent(IDS)
+    expect_unreadable(partial(worker.get, IDS[:1], "y"), IDS[0], "y")
+
+
+@requirement("CLEAR-03")
+def test_none_drops_what_an_attached_process_put(part: Partition, actors: Actors) -> None:
+    (attached,) = (part.via(actor) for actor in actors(1))
+    attached.put_payload(IDS)
+    attached.clear(None)
+    part.expect_absent(IDS)
+
+
+@requirement("CLEAR-08")
+def test_none_of_an_attached_process_leaves_what_the_owner_put(
+    part: Partition, actors: Actors
+) -> None:
+    (attached,) = (part.via(actor) for actor in actors(1))
+    part.put_payload(IDS[:2])
+    attached.put_payload(IDS[2:])
+    attached.clear(None)
+    part.expect_payload(IDS[:2])
+
+
 @requirement("CLEAR-08")
 def test_none_leaves_what_another_process_put(part: Partition, actors: Actors) -> None:
     (actor,) = actors(1)

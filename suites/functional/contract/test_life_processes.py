@@ -24,6 +24,7 @@ def test_an_attached_clients_close_leaves_the_plane_up(
     leaving = new_actor()
     part.via(leaving).put_payload(["parting"])
     leaving.close()
+    leaving.close()  # once more, as by a trainer's own finalizer
     (staying,) = actors(1)
     for view in (part, part.via(staying)):
         read = Background(

@@ -66,9 +66,7 @@ def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
 
 
 @requirement("STAT-03")
-@pytest.mark.parametrize(
-    "asked", [["trian"], ["train", "trian"], ["trian", "train"]], ids="-".join
-)
+@pytest.mark.parametrize("asked", [["trian"], ["train", "trian"], ["trian", "train"]], ids="-".join)
 def test_never_true_for_an_unknown_task(part: Partition, asked: list[str]) -> None:
     part.put_payload(IDS)
     part.claim("train")

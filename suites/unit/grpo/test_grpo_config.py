@@ -102,7 +102,9 @@ def test_overrides_come_last_and_have_the_types_of_yaml() -> None:
 
 @pytest.mark.parametrize("name", reference_config_names("data_plane"))
 def test_a_plane_is_taken_by_its_name(name: str) -> None:
-    config = load_config("tiny_llama_copy", [f"data_plane={name}", "data_plane.storage_capacity=77"])
+    config = load_config(
+        "tiny_llama_copy", [f"data_plane={name}", "data_plane.storage_capacity=77"]
+    )
     engine = "_".join(filter(None, (config.data_plane.impl, config.data_plane.backend)))
     assert (engine, config.data_plane.storage_capacity) == (name, 77)
 

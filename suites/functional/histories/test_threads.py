@@ -1,0 +1,27 @@
+"""Threads of one attached process, all on its client."""
+
+from __future__ import annotations
+
+import torch
+
+from rlconform.certify.history.calls import hung, refused
+from rlconform.certify.history.claims import phantoms
+from rlconform.certify.history.crowd import Stage
+from rlconform.certify.history.explain import judge
+from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
+from rlconform.certify.history.roles import Claimer, Overwriter
+from rlconform.certify.marks import requirement
+
+SECONDS = 1.0
+DTYPES = (torch.uint8, torch.int64, torch.bfloat16, torch.float64)
+
+
+@requirement("LIFE-05")
+def test_threads_of_an_attached_process_share_its_client(attached_threads: Stage) -> None:
+    roles = []
+    for dtype in DTYPES:
+        field = str(dtype).removeprefix("torch.")
+        ids = tuple(f"{field}_{k}" for k in range(3))
+        roles.append(Overwriter(SECONDS, ids, (field,), ragged=True, dtypes={field: dtype}))
+    history = attached_threads.play(*roles, Claimer(fields=("int64",)))
+    judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
