@@ -59,7 +59,7 @@ def mutants(session: nox.Session) -> None:
 def certify(session: nox.Session) -> None:
     """``nox -s certify -- TARGET [options]``: certify a plane in an environment of its own."""
     session.run("bash", "ci/system_packages.sh", external=True)
-    install(session, "tq", "mooncake")
+    install(session, "tq", "mooncake", "grpo")
     session.run("rlconform", "certify", *session.posargs)
 
 

@@ -26,7 +26,7 @@ from rlconform.certify.run import PlaneDidNotStart, Runner
 from rlconform.certify.show import LiveProgress, print_summary, requirement_table
 from rlconform.certify.verdict import ExitCode, conclude, judge
 from rlconform.certify.waivers import apply_waivers, load_waivers
-from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
+from rlconform.contract import LEVELS, ConfigError, Level, did_you_mean, load_requirements
 from rlconform.contract.failures import load_failures
 from rlconform.grpo import command as train_command
 from rlconform.grpo.metrics import command as metrics_command
@@ -164,7 +164,9 @@ def explain(
     """Say what a requirement asks and why, where it broke before, and which checks hold it."""
     row = load_requirements().get(requirement.upper())
     if row is None:
-        _fail(requirement, ConfigError("no such requirement; `rlconform list` shows them"), False)
+        meant = did_you_mean(requirement.upper(), load_requirements())
+        unknown = ConfigError(f"no such requirement{meant}; `rlconform list` shows all")
+        _fail(requirement, unknown, False)
     console.print(f"[bold]{row.id}[/] {row.level}, {row.scope}, from level {row.profile}")
     console.print(f"[bold]{escape(row.title)}[/]\n")
     console.print(f"{escape(row.sentence)}\n")

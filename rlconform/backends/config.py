@@ -14,7 +14,6 @@ is filled in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,7 +30,7 @@ from pydantic import (
 )
 from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
-from rlconform.contract import ConfigError
+from rlconform.contract import ConfigError, did_you_mean
 
 
 class DataPlaneConfig(BaseModel):
@@ -139,11 +138,11 @@ def parse_data_plane(
     keys = _KEYS if model is None else tuple(model.model_fields)
     for key in block:
         if key not in keys:
-            raise ConfigError(f"{source}: {key!r} is no key of data_plane{_meant(key, keys)}")
+            raise ConfigError(f"{source}: {key!r} is no key of data_plane{did_you_mean(key, keys)}")
     _require(block, ["enabled", "impl"], source)
     if model is None:
         known = " or ".join(_MODELS)
-        raise ConfigError(f"{source}: impl is {impl!r}, not {known}{_meant(impl, _MODELS)}")
+        raise ConfigError(f"{source}: impl is {impl!r}, not {known}{did_you_mean(impl, _MODELS)}")
     _require(block, (k for k, field in model.model_fields.items() if field.is_required()), source)
     try:
         return model.model_validate(block)
@@ -174,8 +173,3 @@ def _block(cfg: Any, source: str) -> dict[str, Any]:
 def _require(block: Mapping[str, Any], keys: Iterable[str], source: str) -> None:
     if missing := [key for key in keys if key not in block]:
         raise ConfigError(f"{source}: data_plane lacks {', '.join(missing)}")
-
-
-def _meant(word: object, words: Iterable[str]) -> str:
-    close = get_close_matches(str(word), list(words), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

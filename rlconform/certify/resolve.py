@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -20,6 +19,7 @@ from rlconform.contract import (
     ConfigError,
     DataPlaneClient,
     Target,
+    did_you_mean,
     missing_methods,
 )
 
@@ -82,11 +82,9 @@ def _entry_points() -> dict[str, str]:
 def _load(path: str, spec: str) -> object:
     module_name, _, attribute = path.partition(":")
     if not attribute:
-        close = difflib.get_close_matches(spec, known_targets(), n=1)
         raise TargetError(
-            f"unknown target {spec!r}"
-            + (f", did you mean {close[0]!r}?" if close else ".")
-            + f" Known: {', '.join(known_targets())}; or name one as module:attribute"
+            f"unknown target {spec!r}{did_you_mean(spec, known_targets()) or '.'} "
+            f"Known: {', '.join(known_targets())}; or name one as module:attribute"
         )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,7 +16,27 @@ from rlconform.certify.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.resolve import open_client
 from rlconform.certify.stopwatch import Stopwatch
 from rlconform.certify.together import Background
-from rlconform.contract import LEVELS, DataPlaneClient, Level, Target
+from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
+
+#: Packages that a level's checks import, and the extra that brings them.
+_NEEDS: Mapping[Level, Mapping[str, str]] = {
+    "functional": {"ray": "ray"},
+    "e2e": {"ray": "ray", "transformers": "grpo"},
+}
+
+
+def require_packages(level: Level) -> None:
+    """Raise unless what the checks of this level import is installed.
+
+    Raises:
+        ConfigError: A package is missing; the message names the extra to install.
+    """
+    for package, extra in _NEEDS.get(level, {}).items():
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"level {level} needs the Python package {package}: "
+                f'pip install "rlconform[{extra}]"'
+            )
 
 
 class PlaneSession:
@@ -49,6 +70,7 @@ class PlaneSession:
     def owner(self) -> DataPlaneClient:
         """The owner's client; opens the plane when it isn't."""
         if self._owner is None:
+            require_packages(self.level)
             with self.starting.running():
                 if self.several_processes and self._ray is None:
                     from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
-from rlconform.contract import ConfigError
+from rlconform.contract import ConfigError, did_you_mean, load_requirements
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,16 @@ def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
 def _parse(path: Path, row: dict[str, Any]) -> Waiver:
     names = {field.name for field in fields(Waiver)}
     if row.keys() != names:
-        wrong = ", ".join(sorted(row.keys() ^ names))
-        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: missing or unknown keys: {wrong}")
+        wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}
+        told = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
+        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(told)}")
     if type(row["expires"]) is not date:  # a datetime is a date too, but compares with none
         raise ConfigError(f"{path}: waiver {row['id']}: expires must be a date such as 2027-03-01")
     for name in ("id", "reason", "issue", "match"):
         if not isinstance(row[name], str) or not row[name].strip():
             raise ConfigError(f"{path}: waiver {row['id']}: {name} must not be empty, and is text")
+    if row["id"] not in (known := load_requirements()):
+        raise ConfigError(f"{path}: no requirement {row['id']!r}{did_you_mean(row['id'], known)}")
     try:
         re.compile(row["match"])
     except re.error as error:

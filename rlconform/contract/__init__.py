@@ -20,6 +20,7 @@ from rlconform.contract.errors import (
     UnknownTask,
 )
 from rlconform.contract.fields import DP_TRAIN_FIELDS, LP_SEED_FIELDS, PER_TOKEN_FIELDS
+from rlconform.contract.meant import did_you_mean
 from rlconform.contract.meta import KVBatchMeta
 from rlconform.contract.requirements import CURRENT_SET, Requirement, load_requirements
 from rlconform.contract.target import (
@@ -60,6 +61,7 @@ __all__ = [
     "UnknownPartition",
     "UnknownSample",
     "UnknownTask",
+    "did_you_mean",
     "load_requirements",
     "missing_methods",
 ]

@@ -74,7 +74,7 @@ class GivesWhatThereIsFromAfar(RayStoreClient):
             return super().claim_meta(*args, **{**kwargs, "blocking": False})
 
 
-@breaks("LIFE-02", says="", may_fail=("LIFE-06",))
+@breaks("LIFE-02", says="PlaneUnavailable", may_fail=("LIFE-06",))
 class CountsItsCloses(RayStoreClient):
     """The plane counts closes: one client that closes twice stands for two."""
 

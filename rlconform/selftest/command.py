@@ -6,10 +6,8 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +15,7 @@ import typer
 from rich.console import Console
 
 import rlconform
-from rlconform.contract import load_requirements
+from rlconform.contract import did_you_mean, load_requirements
 from rlconform.mutants.catalogue import catalogue
 from rlconform.selftest.judging import GOOD
 from rlconform.selftest.matrix import matrix_of, render_html, render_markdown
@@ -67,8 +65,8 @@ def self_test(
     known = catalogue()
     if unknown := [name for name in mutant or () if name not in known]:
         Console(stderr=True).print(
-            f"[bold red]rlconform:[/] no mutant {unknown[0]!r}{_meant(unknown[0], known)}; "
-            f"docs/mutants.md shows all {len(known)}",
+            f"[bold red]rlconform:[/] no mutant {unknown[0]!r}{did_you_mean(unknown[0], known)} "
+            f"There are {len(known)}: {', '.join(known)}",
             soft_wrap=True,
         )
         raise typer.Exit(2)
@@ -108,8 +106,3 @@ def self_test(
     (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     console.print(f"matrix: {out / 'self-test.html'}")
     raise typer.Exit(0 if all(one.kind in GOOD for one in judgements) else 1)
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""

@@ -43,7 +43,7 @@ def rewritten(
     live: dict[frozenset[str], list[int]], payload: Any, size: int = ROW_BYTES
 ) -> list[Rewritten]:
     return [
-        Rewritten(names, rows, {name: Extent("int64", size) for name in names}, payload)
+        Rewritten(rows, {name: Extent("int64", size) for name in names}, payload)
         for names, rows in live.items()
     ]
 

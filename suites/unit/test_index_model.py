@@ -285,7 +285,7 @@ class IndexMachine(RuleBasedStateMachine):
                 for place, index in enumerate(indexes)
             }
             new, extents = self._stored(sorted(names), cells, {}, "int64", ragged=True)
-            parts.append(Rewritten(names, indexes, extents, new))
+            parts.append(Rewritten(indexes, extents, new))
         self.due += self.index.move(number, parts)
 
     @rule(partition_id=PARTITIONS, sample_id=st.sampled_from(IDS), name=st.sampled_from(FIELDS))

@@ -95,7 +95,7 @@ def test_mistakes_name_what_is_not_there() -> None:
         index.locate("p", ["a", "c"], ["x"])
     with pytest.raises(UnknownField, match=r"^field 'y' is not produced for sample 'a'$"):
         index.locate("p", ["a"], ["x", "y"])
-    with pytest.raises(CapacityExceeded, match=r"^2 new rows beside 2: the plane holds 3 at most$"):
+    with pytest.raises(CapacityExceeded, match=r"^2 new rows beside 2: the plane holds 3 at most"):
         put(index, ["b", "c", "d"])
 
 

@@ -65,7 +65,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("[[waiver]]", "[[waivers]]", "waivers"),
         ('reason = "mended in the next release"\n', "", "reason"),
         ('id = "CLEAR-07"\n', "", "id"),
-        ("issue =", "isue =", "issue, isue"),
+        ("issue =", "isue =", "missing: issue; unknown: isue"),
         ('"https://example.org/137"', '""', "issue must not be empty"),
         ('"mended in the next release"', '"  "', "reason must not be empty"),
         ("'bytes of (another|the next) row'", "''", "match must not be empty"),
@@ -74,6 +74,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("2027-03-01", '"2027-03-01"', "expires must be a date"),
         ("2027-03-01", "2027-03-01T12:00:00", "expires must be a date"),
         ("2027-03-01", "2027", "expires must be a date"),
+        ("CLEAR-07", "CLEAR-77", "no requirement 'CLEAR-77'; did you mean 'CLEAR-07'"),
     ],
 )
 def test_a_wrong_waiver_is_refused_by_name(tmp_path: Path, old: str, new: str, named: str) -> None:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
-from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
+from rlconform.backends.index.block import Block, Extent, Selection, Source
 from rlconform.backends.index.partition import Partition
 from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
@@ -23,13 +23,11 @@ class Rewritten:
     """Live rows of a block, written anew.
 
     Attributes:
-        names: Their fields that were live.
         indexes: Their places in the old block, in the order of the new one.
         extents: The new block's columns.
         payload: Where its bytes lie.
     """
 
-    names: Names
     indexes: list[int]
     extents: Mapping[str, Extent]
     payload: Any
@@ -188,7 +186,8 @@ class Index:
         new = partition.count_new(sample_ids)
         if held + new > self._capacity:
             raise CapacityExceeded(
-                f"{new} new rows beside {held}: the plane holds {self._capacity} at most"
+                f"{new} new rows beside {held}: the plane holds {self._capacity} at most "
+                "(data_plane.storage_capacity)"
             )
 
 

@@ -130,9 +130,7 @@ class MemoryEngine:
             if not live:
                 continue
             fresh = live_parcels(parcel, live)
-            parts = [
-                Rewritten(names, live[names], extents_of(new), new) for names, new in fresh.items()
-            ]
+            parts = [Rewritten(live[names], extents_of(new), new) for names, new in fresh.items()]
             with self._plane.changed:
                 due += self._plane.index.move(number, parts)
 

@@ -229,11 +229,11 @@ class Controller:
         return None, [kept.reference], dict(live)
 
     async def move(
-        self, block: int, parts: list[tuple[frozenset[str], list[int], list[Any]]], *parcels: Parcel
+        self, block: int, parts: list[tuple[list[int], list[Any]]], *parcels: Parcel
     ) -> list[int]:
         """Let a block's rows lie where they were written anew: in the parcels, part by part.
 
-        A part names the fields, the rows of the old block, and the parcel's reference, if any.
+        A part names the rows of the old block, and the parcel's reference, if any.
 
         Returns:
             The blocks that are due in turn.
@@ -241,8 +241,8 @@ class Controller:
         return self._index.move(
             block,
             [
-                Rewritten(names, rows, extents_of(parcel), Kept(parcel, *reference or [None]))
-                for (names, rows, reference), parcel in zip(parts, parcels, strict=True)
+                Rewritten(rows, extents_of(parcel), Kept(parcel, *reference or [None]))
+                for (rows, reference), parcel in zip(parts, parcels, strict=True)
             ],
         )
 

@@ -127,6 +127,6 @@ class RayStoreEngine:
         if not live or parcel is None:
             return []
         fresh = [(names, *self._shipped(p)) for names, p in live_parcels(parcel, live).items()]
-        parts = [(names, live[names], reference) for names, _, reference in fresh]
+        parts = [(live[names], reference) for names, _, reference in fresh]
         sent = [parcel for _, parcel, _ in fresh]
         return list(self._session.call("move", block, parts, *sent))

@@ -105,7 +105,10 @@ class Session:
             try:
                 return ray.put(parcel)
             except (ObjectStoreFullError, OutOfDiskError) as error:
-                raise CapacityExceeded("the object store and its disk are full") from error
+                raise CapacityExceeded(
+                    "the object store and its disk are full: clear rows sooner, or raise "
+                    "data_plane.global_segment_size"
+                ) from error
 
     def map(self, references: Mapping[int, Any]) -> dict[int, Parcel] | None:
         """Parcels by their blocks' numbers, mapped and not copied where they lie on this node.

@@ -8,7 +8,6 @@ key=value ...      ── overlaid last, interpolations resolved, the tree check
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from rlconform.contract import ConfigError
+from rlconform.contract import ConfigError, did_you_mean
 from rlconform.grpo.config.master import MasterConfig
 from rlconform.resources import resource_dir
 
@@ -150,8 +149,7 @@ def _first_error(invalid: ValidationError) -> str:
         return f"{key} is missing"
     if wrong["type"] == "extra_forbidden":
         *above, unknown = map(str, wrong["loc"])
-        close = get_close_matches(unknown, _keys_below(above), n=1)
-        return f"there is no key {key}" + (f"; did you mean {close[0]!r}?" if close else "")
+        return f"there is no key {key}{did_you_mean(unknown, _keys_below(above))}"
     if isinstance(wrong["input"], str | int | float | bool | None):
         return f"{key} is {wrong['input']!r}: {reason}"
     return f"{key}: {reason}" if key else reason

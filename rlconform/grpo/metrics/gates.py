@@ -9,13 +9,13 @@ without values, a value that is NaN or infinite. None of them passes as "not wor
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from rlconform.contract import did_you_mean
 from rlconform.grpo.metrics.expressions import (
     AGGREGATES,
     Aggregate,
@@ -99,7 +99,7 @@ def _window(log: MetricLog, term: Aggregate) -> list[float]:
     """The values that an aggregate is made of: at least one, and all of them finite."""
     whole = log.series(term.name)
     if not whole:
-        raise NoValue(f"there is no metric {term.name!r}{_suggestion(term.name, log.names)}")
+        raise NoValue(f"there is no metric {term.name!r}{did_you_mean(term.name, log.names)}")
     for bound in (term.start, term.stop):
         if bound is not None and abs(bound) > len(whole):
             raise NoValue(f"{term.text} asks for more values than there are, {len(whole)}")
@@ -110,8 +110,3 @@ def _window(log: MetricLog, term: Aggregate) -> list[float]:
         if not math.isfinite(value):
             raise NoValue(f"{term.name!r} is {value} at some step")
     return window
-
-
-def _suggestion(name: str, names: set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.5)
-    return f"; did you mean {', '.join(close)}?" if close else ""

@@ -136,7 +136,7 @@ def test_a_metric_that_is_missing_fails_and_like_names_are_told() -> None:
     result = judge(run_of({"train/reward": [1.0]}), parse("mean(train/rewards) < 1e9"))
     assert not result.passed
     assert "no metric 'train/rewards'" in result.reason
-    assert "did you mean train/reward?" in result.reason
+    assert "did you mean 'train/reward'?" in result.reason
 
 
 @pytest.mark.parametrize("window", ["[4:]", "[:0]", "[3:1]", "[-5:]", "[:9]"])
