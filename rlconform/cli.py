@@ -30,6 +30,7 @@ from rlconform.contract import LEVELS, ConfigError, Level, did_you_mean, load_re
 from rlconform.contract.failures import load_failures
 from rlconform.grpo import command as train_command
 from rlconform.grpo.metrics import command as metrics_command
+from rlconform.output import check_writable
 from rlconform.resources import resource_dir
 from rlconform.selftest import command as selftest_command
 
@@ -107,6 +108,7 @@ def certify(
             target, _read_config(config), _level(level), select, check_timeout, seed
         )
         waived = load_waivers(waivers) if waivers else []
+        check_writable(out)
         with LiveProgress(console, verbose) as progress:
             run = Runner(options, progress.hear).certify()
     except KeyboardInterrupt:

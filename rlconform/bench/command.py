@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rlconform.contract import ConfigError
+from rlconform.output import check_writable
 
 if TYPE_CHECKING:  # measuring imports torch, which takes seconds
     from rlconform.bench.result import Document
@@ -58,10 +59,11 @@ def bench(
     try:
         if (show is None) == (not targets):
             raise ConfigError("name targets to measure, or a document to --show")
+        folder = show.parent if show else out
+        check_writable(folder)
         document = _read(show) if show else _measure(console, targets or [], shape or [], quick)
     except ConfigError as error:
         _fail(str(error))
-    folder = show.parent if show else out
     _present(console, document, folder, write=show is None)
     raise typer.Exit(_exit_code(document))
 

@@ -13,10 +13,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import rlconform
-from rlconform.contract import did_you_mean, load_requirements
+from rlconform.contract import ConfigError, did_you_mean, load_requirements
 from rlconform.mutants.catalogue import catalogue
+from rlconform.output import check_writable
 from rlconform.selftest.judging import GOOD
 from rlconform.selftest.matrix import matrix_of, render_html, render_markdown
 from rlconform.selftest.session import Settings, cases, put_on_trial
@@ -85,6 +87,11 @@ def self_test(
             "races are not at the gate, and --races and --no-races leave the others out"
         )
         raise typer.Exit(2)
+    try:
+        check_writable(out)
+    except ConfigError as error:
+        Console(stderr=True).print(f"[bold red]rlconform:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(2) from None
     with TrialProgress(console, len(due)) as progress:
         judgements = put_on_trial(due, Settings(jobs, seeds, effort, gate), progress.hear)
     shown = chosen if mutant or gate else known
@@ -93,13 +100,13 @@ def self_test(
     console.print(judgement_table(judgements))
     print_summary(console, judgements, None if mutant else matrix)
     console.print(f"{len(judgements)} trials in {time.monotonic() - began:.0f} s")
-    out.mkdir(parents=True, exist_ok=True)
     header = {
         "created": datetime.now(UTC).isoformat(timespec="minutes"),
         "kit": rlconform.__version__,
         "host": platform.platform(),
         "summary": f"{len(judgements)} planes were tried.",
     }
+    out.mkdir(parents=True, exist_ok=True)
     (out / "self-test.html").write_text(render_html(matrix, mutants, header), "utf-8")
     (out / "self-test.md").write_text(render_markdown(matrix), "utf-8")
     found = {"header": header, "trials": [asdict(one) for one in judgements]}

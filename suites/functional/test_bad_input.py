@@ -35,6 +35,17 @@ def test_one_message_and_exit_2(
     assert not done.out.exists()
 
 
+def test_a_report_that_cannot_be_written_is_told_before_the_work(
+    certify: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "report").write_text("mine", "utf-8")
+    done = certify("memory", timeout_s=60)
+    assert done.code == 2
+    assert "is a file" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.out.read_text("utf-8") == "mine"
+
+
 def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:
     done = certify("hostile:raises_on_open", "-v", timeout_s=120)
     assert done.code == 2
