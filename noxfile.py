@@ -52,7 +52,7 @@ def e2e(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """The suite on trial: each requirement still catches the defects that it must, and alone."""
     install(session, "dev", "tq")
-    session.run("rlconform", "self-test", *(session.posargs or ["--gate", "--jobs", "3"]))
+    session.run("rlconform", "self-test", *(session.posargs or ["--gate", "--jobs", "4"]))
 
 
 @nox.session

@@ -109,7 +109,7 @@ def test_a_run_that_is_cancelled_ends_what_it_started(tmp_path: Path) -> None:
         (["tiny_lama_copy"], "tiny_llama_copy"),
         (["tiny_llama_copy", "grpo.max_steps=3"], "grpo.max_steps"),
         (["tiny_llama_copy", "policy.model_name=nobody/knows-it"], "nobody/knows-it"),
-        (["tiny_llama_copy", "cluster.dp_size=99"], "takes 100 CPUs, and Ray has 16"),
+        (["tiny_llama_copy", "cluster.dp_size=32"], "takes 33 CPUs, and Ray has 16"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_named(
