@@ -10,7 +10,7 @@ from rlconform.contract import Tags, UnknownPartition
 from rlconform.mutants.engines import breaks, breaks_engine, rows_in
 
 
-@breaks_engine("STAT-01", says="for a second task that claimed nothing")
+@breaks_engine("STAT-01", "STAT-03", says="for a second task that claimed nothing")
 class AsksAnyTask(MemoryEngine):
     """Says that all is consumed once one of the tasks has consumed it."""
 

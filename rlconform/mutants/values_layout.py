@@ -154,7 +154,7 @@ class Remembering(MemoryClient):
         super().clear_samples(*args, **kwargs)
 
 
-@breaks("PUT-09", says="row 0 of 'x' =")
+@breaks("PUT-09", "PUT-08", says="row 0 of 'x' =")
 class GivesItsTokens(Remembering):
     """Remembers jagged columns that were read, without a copy: a reader writes into the next."""
 

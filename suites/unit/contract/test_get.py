@@ -164,6 +164,8 @@ def test_batch_size_is_the_number_of_rows(part: Partition, count: int) -> None:
     for fields in (["x", "y", "z"], ["y"], ["z"]):
         batch = part.get(IDS[:count], *fields)
         expect_equal(tuple(batch.batch_size), (count,), f"batch size of {' and '.join(fields)}")
+        batch = part.get_data(meta_of(part, IDS[:count], fields))
+        expect_equal(tuple(batch.batch_size), (count,), "batch size of the same by get_data")
 
 
 @requirement("GET-11")
