@@ -125,18 +125,20 @@ class SharesAConnectionFromAfar(RayStoreClient):
     ) -> KVBatchMeta:
         """Put what the buffer holds after the columns went into it."""
         if isinstance(fields, TensorDict) and not self._owner:
-            fields = fields.copy()
-            for name in map(str, fields.keys()):
-                leaf = fields.get(name)
-                if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.numel():
-                    fields.set(name, through_one_buffer(self._buffer, leaf))
+            fields = through_one_buffer(self._buffer, fields)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-def through_one_buffer(buffer: bytearray, leaf: torch.Tensor) -> torch.Tensor:
-    """A dense column as the buffer holds it once other threads have run."""
-    plain = leaf.detach().cpu().resolve_conj().resolve_neg()
-    raw = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    buffer[: len(raw)] = raw
-    time.sleep(0)  # as a codec in C does: other threads run
-    return torch.frombuffer(buffer[: len(raw)], dtype=leaf.dtype).reshape(leaf.shape)
+def through_one_buffer(buffer: bytearray, fields: TensorDict) -> TensorDict:
+    """The batch, each dense column as the buffer holds it once other threads have run."""
+    sent = fields.copy()
+    for name in map(str, fields.keys()):
+        leaf = fields.get(name)
+        if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.numel():
+            plain = leaf.detach().cpu().resolve_conj().resolve_neg()
+            raw = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            buffer[: len(raw)] = raw
+            time.sleep(0)  # as a codec in C does: other threads run
+            held = torch.frombuffer(buffer[: len(raw)], dtype=leaf.dtype)
+            sent.set(name, held.reshape(leaf.shape))
+    return sent

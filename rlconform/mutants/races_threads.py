@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as RIGHT
@@ -32,11 +31,7 @@ class SharesABuffer(MemoryClient):
     ) -> KVBatchMeta:
         """Put what the buffer holds after the columns went into it."""
         if isinstance(fields, TensorDict):
-            fields = fields.copy()
-            for name in map(str, fields.keys()):
-                leaf = fields.get(name)
-                if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.numel():
-                    fields.set(name, through_one_buffer(self._buffer, leaf))
+            fields = through_one_buffer(self._buffer, fields)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 

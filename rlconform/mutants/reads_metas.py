@@ -18,9 +18,8 @@ from rlconform.mutants.values import held
 breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
 
 
-@breaks("GET-06", says="the meta of rows cleared since")
-class MetasOutliveTheirRows(MemoryClient):
-    """get_data keeps the last batch that was claimed, also after its rows were cleared."""
+class _FetchesWithTheClaim(MemoryClient):
+    """Fetches the rows of the last claim at once."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,12 +33,21 @@ class MetasOutliveTheirRows(MemoryClient):
             self._claimed = {(meta.partition_id, *meta.sample_ids): fetched}
         return meta
 
+    def fetched(self, meta: Any) -> TensorDict | None:
+        """What was fetched with the claim that gave this meta, if it was the last one."""
+        return self._claimed.get((meta.partition_id, *meta.sample_ids))
+
+
+@breaks("GET-06", says="the meta of rows cleared since")
+class MetasOutliveTheirRows(_FetchesWithTheClaim):
+    """get_data keeps the last batch that was claimed, also after its rows were cleared."""
+
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
         """Read, or give what was fetched if the rows are gone."""
         try:
             return super().get_data(meta, select_fields)
         except UnknownSample:
-            fetched = self._claimed.get((meta.partition_id, *meta.sample_ids))
+            fetched = self.fetched(meta)
             if fetched is None:
                 raise
             return fetched.clone()
@@ -83,24 +91,13 @@ class ReadsAllWithoutFields(MemoryClient):
 
 
 @breaks("PUT-13", says="row:")
-class HandsOutTheClaimsCopy(MemoryClient):
+class HandsOutTheClaimsCopy(_FetchesWithTheClaim):
     """Fetches the rows with the claim and gives these to get_data, whatever was put since."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._claimed: dict[tuple[str, ...], TensorDict] = {}
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and fetch at once what will be asked for."""
-        meta = super().claim_meta(*args, **kwargs)
-        if meta.sample_ids:
-            self._claimed = {(meta.partition_id, *meta.sample_ids): super().get_data(meta)}
-        return meta
 
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
         """Give what was fetched with the claim, as long as the rows are there."""
         batch = super().get_data(meta, select_fields)
-        fetched = self._claimed.get((meta.partition_id, *meta.sample_ids))
+        fetched = self.fetched(meta)
         return batch if fetched is None or select_fields is not None else fetched.clone()
 
 

@@ -18,7 +18,7 @@ def refused(history: History) -> Iterator[Finding]:
 
 
 def refused_alone(history: History) -> Iterator[Finding]:
-    """Of these, not the puts whose rows another call wrote or cleared at the same time.
+    """Right calls that raised, save puts whose rows another call wrote or cleared meanwhile.
 
     Rows stay right where a plane lets one of two such calls fail, and the contract asks no more.
     """
