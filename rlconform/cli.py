@@ -19,13 +19,13 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 import rlconform
 from rlconform.bench import command as bench_command
-from rlconform.certify.job import RunOptions
 from rlconform.certify.marked import marked_tests
-from rlconform.certify.report import build_report, write_report
-from rlconform.certify.run import PlaneDidNotStart, Runner
-from rlconform.certify.show import LiveProgress, print_summary, requirement_table
-from rlconform.certify.verdict import ExitCode, conclude, judge
-from rlconform.certify.waivers import apply_waivers, load_waivers
+from rlconform.certify.runner.job import RunOptions
+from rlconform.certify.runner.run import PlaneDidNotStart, Runner
+from rlconform.certify.verdict.judge import ExitCode, conclude, judge
+from rlconform.certify.verdict.report import build_report, write_report
+from rlconform.certify.verdict.show import LiveProgress, print_summary, requirement_table
+from rlconform.certify.verdict.waivers import apply_waivers, load_waivers
 from rlconform.contract import LEVELS, ConfigError, Level, did_you_mean, load_requirements
 from rlconform.contract.failures import load_failures
 from rlconform.grpo import command as train_command

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlconform.bench.desk import Answer, AttachedDesk, Desk
-from rlconform.certify.recorder import shorten
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.contract import DataPlaneClient
 
 #: A consumer's waiting claim, and the question whether it waits.

@@ -21,7 +21,7 @@ from tensordict import TensorDict
 
 from rlconform.bench.batches import make_batch, make_tags, read_order, row_checksums, sample_ids
 from rlconform.bench.shapes import Shape
-from rlconform.certify.recorder import shorten
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.resolve import open_target
 from rlconform.contract import DataPlaneClient, Tags
 

@@ -10,8 +10,8 @@ from multiprocessing import Pipe
 from typing import Any
 
 from rlconform.bench.crew import Refused
-from rlconform.certify.child import Workspace
 from rlconform.certify.resolve import TargetError
+from rlconform.certify.runner.child import Workspace
 
 #: Seconds for what the plane has no part in: starting Python, importing torch, making batches.
 _OWN_S = 60.0

@@ -21,7 +21,7 @@ from typing import Any
 from rlconform.bench.crew import Crew, DeskLost, Refused, actor_crew, thread_crew
 from rlconform.bench.desk import NUMBER, WrongData
 from rlconform.bench.shapes import Shape
-from rlconform.certify.recorder import shorten
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.resolve import TargetError, open_client, resolve_target
 from rlconform.contract import DataPlaneClient, Target
 

@@ -19,7 +19,10 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.checked import (
+from rlconform.certify.evidence.expect import Blemish
+from rlconform.certify.evidence.recorder import Recording, shorten
+from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.process.checked import (
     RECORDING,
     CleanUpFailed,
     FewerExamples,
@@ -29,16 +32,13 @@ from rlconform.certify.checked import (
     level_of,
     result_of,
 )
-from rlconform.certify.expect import Blemish
-from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
-from rlconform.certify.pipe import Events
-from rlconform.certify.recorder import Recording, shorten
+from rlconform.certify.process.pipe import Events
+from rlconform.certify.process.session import PlaneSession, failure_of
+from rlconform.certify.process.watchdog import Watchdog
 from rlconform.certify.resolve import resolve_target
-from rlconform.certify.session import PlaneSession, failure_of
-from rlconform.certify.watchdog import Watchdog
 from rlconform.contract import LEVELS, ConfigError, Level
 
-pytest_plugins = ("rlconform.certify.options", "rlconform.certify.fixtures")
+pytest_plugins = ("rlconform.certify.process.options", "rlconform.certify.process.fixtures")
 
 #: Exit status of a child whose plane no longer works: the runner starts a fresh one.
 SICK_PLANE = 70

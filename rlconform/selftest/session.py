@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from rlconform.certify.child import Nursery
+from rlconform.certify.runner.child import Nursery
 from rlconform.mutants import Mutant
 from rlconform.selftest.judging import (
     Judgement,

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from rlconform.certify.child import Nursery
-from rlconform.certify.job import CHECKS, Run, RunOptions
 from rlconform.certify.marked import marked_tests
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
-from rlconform.certify.run import PlaneDidNotStart, Runner
-from rlconform.certify.verdict import judge
+from rlconform.certify.runner.child import Nursery
+from rlconform.certify.runner.job import CHECKS, Run, RunOptions
+from rlconform.certify.runner.run import PlaneDidNotStart, Runner
+from rlconform.certify.verdict.judge import judge
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants import Mutant
 from rlconform.resources import resource_dir

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.examples import (
+from rlconform.certify.evidence.expect import expect
+from rlconform.certify.evidence.recorder import Recording, RecordingClient
+from rlconform.certify.generated.examples import (
     SETTINGS,
     Explorer,
     FailedExample,
     FewerExamples,
 )
-from rlconform.certify.expect import expect
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import Recording, RecordingClient
+from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import Timeouts
 
 Make = Callable[..., Explorer]

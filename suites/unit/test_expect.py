@@ -14,7 +14,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     Blemish,
     ContractViolation,
     as_bytes,
@@ -29,8 +29,8 @@ from rlconform.certify.expect import (
     same_object,
     show_row,
 )
-from rlconform.certify.payload import payload_row
-from rlconform.certify.together import Background
+from rlconform.certify.evidence.together import Background
+from rlconform.certify.scenes.payload import payload_row
 from rlconform.contract import UnknownSample
 
 

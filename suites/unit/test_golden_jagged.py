@@ -12,8 +12,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.certify import golden
-from rlconform.certify.rollouts import rollout_batch
+from rlconform.certify.scenes import golden
+from rlconform.certify.scenes.rollouts import rollout_batch
 from rlconform.resources import resource_dir
 from rlconform.wire import materialize
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.expect import ContractViolation
+from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.history.act import Act
 from rlconform.certify.history.calls import hung
 from rlconform.certify.history.crowd import Stage

@@ -10,11 +10,11 @@ import pytest
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify import examples
-from rlconform.certify.examples import Explorer, FailedExample
-from rlconform.certify.machine import play_histories
-from rlconform.certify.machine_plays import PLAYS
-from rlconform.certify.recorder import Recording, RecordingClient
+from rlconform.certify.evidence.recorder import Recording, RecordingClient
+from rlconform.certify.generated import examples
+from rlconform.certify.generated.examples import Explorer, FailedExample
+from rlconform.certify.generated.machine import play_histories
+from rlconform.certify.generated.machine_plays import PLAYS
 from rlconform.contract import KVBatchMeta, Timeouts, load_requirements
 
 

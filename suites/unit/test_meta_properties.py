@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from rlconform.certify.examples import SETTINGS
-from rlconform.certify.strategies import sample_ids, tags
+from rlconform.certify.generated.examples import SETTINGS
+from rlconform.certify.generated.strategies import sample_ids, tags
 from rlconform.contract import KVBatchMeta
 
 MANY = settings(SETTINGS, max_examples=40)

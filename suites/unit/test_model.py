@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.certify.model import Model
+from rlconform.certify.generated.model import Model
 
 IDS = ["a", "b"]
 

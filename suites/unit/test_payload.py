@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlconform.certify.expect import row_difference
-from rlconform.certify.payload import payload_column, payload_row, payload_rows, random_rows
+from rlconform.certify.evidence.expect import row_difference
+from rlconform.certify.scenes.payload import payload_column, payload_row, payload_rows, random_rows
 from rlconform.wire import rows_of
 
 DTYPES = [

@@ -6,7 +6,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from rlconform.certify import session
+from rlconform.certify.process import session
 from rlconform.contract import ConfigError, Level
 
 

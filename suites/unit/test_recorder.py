@@ -10,8 +10,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from rlconform.certify.partition import object_array
-from rlconform.certify.recorder import (
+from rlconform.certify.evidence.recorder import (
     MAX_CALLS,
     CheckIsOver,
     Recording,
@@ -20,9 +19,10 @@ from rlconform.certify.recorder import (
     brief,
     shorten,
 )
-from rlconform.certify.replay import Call
+from rlconform.certify.evidence.replay import Call
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.resolve import open_target
-from rlconform.certify.together import Background, together
+from rlconform.certify.scenes.partition import object_array
 from rlconform.contract import DataPlaneClient, KVBatchMeta, UnknownSample, missing_methods
 
 PATIENCE_S = 10.0

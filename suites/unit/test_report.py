@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rlconform.certify.job import Run, RunOptions
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
-from rlconform.certify.report import build_report, write_report
-from rlconform.certify.verdict import Conclusion, Verdict, conclude, judge
+from rlconform.certify.runner.job import Run, RunOptions
+from rlconform.certify.verdict.judge import Conclusion, Verdict, conclude, judge
+from rlconform.certify.verdict.report import build_report, write_report
 from rlconform.contract import CURRENT_SET, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 

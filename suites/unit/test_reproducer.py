@@ -15,13 +15,18 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from rlconform.certify.expect import expect_column, expect_objects, row_difference, same_object
-from rlconform.certify.partition import object_array
-from rlconform.certify.payload import random_rows
-from rlconform.certify.recorder import Recording, RecordingClient
-from rlconform.certify.replay import MAX_LINES, Call, render_script
+from rlconform.certify.evidence.expect import (
+    expect_column,
+    expect_objects,
+    row_difference,
+    same_object,
+)
+from rlconform.certify.evidence.recorder import Recording, RecordingClient
+from rlconform.certify.evidence.replay import MAX_LINES, Call, render_script
+from rlconform.certify.evidence.source import literal
 from rlconform.certify.resolve import open_target
-from rlconform.certify.source import literal
+from rlconform.certify.scenes.partition import object_array
+from rlconform.certify.scenes.payload import random_rows
 from rlconform.contract import KVBatchMeta, load_requirements
 from rlconform.wire import rows_of
 

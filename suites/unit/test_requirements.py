@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.job import CHECKS
 from rlconform.certify.marked import marked_tests
 from rlconform.certify.marks import requirement
-from rlconform.certify.verdict import in_profile
+from rlconform.certify.runner.job import CHECKS
+from rlconform.certify.verdict.judge import in_profile
 from rlconform.contract import (
     CAPABILITIES,
     CURRENT_SET,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.expect import same_object
-from rlconform.certify.rollouts import PAD_TOKEN_ID, VOCABULARY, Rollout, rollout_batch
+from rlconform.certify.evidence.expect import same_object
+from rlconform.certify.scenes.rollouts import PAD_TOKEN_ID, VOCABULARY, Rollout, rollout_batch
 from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.wire import same_rows
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from rlconform.certify.examples import SETTINGS
+from rlconform.certify.generated.examples import SETTINGS
 from rlconform.certify.marks import requirement
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import (

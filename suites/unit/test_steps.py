@@ -9,11 +9,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.expect import ContractViolation
-from rlconform.certify.partition import Partition
+from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.resolve import open_target
-from rlconform.certify.rollouts import PAD_TOKEN_ID, Rollout, rollout_batch
-from rlconform.certify.steps import Step, expect_logs_rebuilt, padded, write_with_logs
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.rollouts import PAD_TOKEN_ID, Rollout, rollout_batch
+from rlconform.certify.scenes.steps import Step, expect_logs_rebuilt, padded, write_with_logs
 from rlconform.contract import Target, Timeouts
 from rlconform.contract.fields import INPUT_IDS
 from rlconform.wire import object_column, rows_of, stack_or_nest

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify import examples
-from rlconform.certify.examples import SETTINGS
-from rlconform.certify.expect import row_difference
-from rlconform.certify.strategies import (
+from rlconform.certify.evidence.expect import row_difference
+from rlconform.certify.generated import examples
+from rlconform.certify.generated.examples import SETTINGS
+from rlconform.certify.generated.strategies import (
     Batch,
     Write,
     batches,
@@ -28,7 +28,7 @@ from rlconform.certify.strategies import (
     sample_ids,
     tags,
 )
-from rlconform.certify.strategies_columns import (
+from rlconform.certify.generated.strategies_columns import (
     DTYPES,
     Column,
     columns,
@@ -37,7 +37,7 @@ from rlconform.certify.strategies_columns import (
     tensors,
     unusual_columns,
 )
-from rlconform.certify.strategies_padded import Padded, padded_batches
+from rlconform.certify.generated.strategies_padded import Padded, padded_batches
 from rlconform.contract import KVBatchMeta, Target
 from rlconform.resources import resource_dir
 from rlconform.wire import rows_of, stack_or_nest

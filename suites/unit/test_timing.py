@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlconform.certify.job import Run
+from rlconform.certify.evidence.stopwatch import Stopwatch, merged_seconds
 from rlconform.certify.outcome import CheckResult, Outcome
-from rlconform.certify.stopwatch import Stopwatch, merged_seconds
-from rlconform.certify.timing import time_split
+from rlconform.certify.runner.job import Run
+from rlconform.certify.verdict.timing import time_split
 
 PATIENCE_S = 10.0
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.expect import ContractViolation
-from rlconform.certify.together import Background, together
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.together import Background, together
 
 PATIENCE_S = 10.0
 

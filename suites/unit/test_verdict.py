@@ -18,7 +18,7 @@ from rlconform.certify.outcome import (
     RequirementResult,
     worst,
 )
-from rlconform.certify.verdict import (
+from rlconform.certify.verdict.judge import (
     Conclusion,
     ExitCode,
     Verdict,

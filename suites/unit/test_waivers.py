@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
-from rlconform.certify.waivers import Waiver, apply_waivers, load_waivers
+from rlconform.certify.verdict.waivers import Waiver, apply_waivers, load_waivers
 from rlconform.contract import ConfigError
 
 TODAY = date(2026, 11, 21)

@@ -8,12 +8,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from rlconform.certify.examples import SETTINGS
-from rlconform.certify.expect import row_difference, same_object
+from rlconform.certify.evidence.expect import row_difference, same_object
+from rlconform.certify.generated.examples import SETTINGS
+from rlconform.certify.generated.strategies import objects
+from rlconform.certify.generated.strategies_columns import (
+    Column,
+    dense_columns,
+    jagged_columns,
+    tensors,
+)
+from rlconform.certify.generated.strategies_padded import Padded, padded_batches
 from rlconform.certify.marks import requirement
-from rlconform.certify.strategies import objects
-from rlconform.certify.strategies_columns import Column, dense_columns, jagged_columns, tensors
-from rlconform.certify.strategies_padded import Padded, padded_batches
 from rlconform.wire import (
     materialize,
     object_column,

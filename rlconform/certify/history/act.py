@@ -11,10 +11,10 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from rlconform.certify.expect import ContractViolation
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.rows import Dtypes, batch, values_of
-from rlconform.certify.recorder import shorten
 from rlconform.contract import DataPlaneClient, Tags
 
 #: A put that only has to be made: what is written down of it, and its columns.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rlconform.certify.expect import ContractViolation
+from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.performer import Part, Played
 from rlconform.certify.history.roles import Role

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlconform.certify.expect import ContractViolation
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.finding import Checker, Finding
 from rlconform.certify.history.timeline import History
-from rlconform.certify.recorder import shorten
 
 #: What each verdict means for a training run.
 MEANS = {

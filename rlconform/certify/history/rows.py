@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.expect import rows_in
+from rlconform.certify.evidence.expect import rows_in
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.history.events import Value
-from rlconform.certify.payload import payload_row
-from rlconform.certify.recorder import shorten
+from rlconform.certify.scenes.payload import payload_row
 
 #: Every dtype's size divides it, so that a row's bytes are a whole number of values.
 _STEP = 16

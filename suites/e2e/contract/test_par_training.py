@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlconform.certify.marks import requirement
-from rlconform.certify.training import Trainings
+from rlconform.certify.process.training import Trainings
 
 #: Seconds for two runs of a few steps and, the first time, two crews' starts, on a busy laptop.
 PATIENCE_S = 300

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from rlconform.backends.ray_session import ensure_ray
+from rlconform.certify.process.training import RANKS, SMALL
 from rlconform.certify.resolve import open_target
-from rlconform.certify.training import RANKS, SMALL
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
 from rlconform.grpo.crew import Crew

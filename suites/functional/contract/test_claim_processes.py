@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.expect import ContractViolation, expect
+from rlconform.certify.evidence.expect import ContractViolation, expect
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids
-from rlconform.certify.together import Background, together
+from rlconform.certify.scenes.partition import Partition, expect_ids
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_unreadable
+from rlconform.certify.scenes.partition import Partition, expect_unreadable
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.payload import random_rows
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.payload import random_rows
 from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
 

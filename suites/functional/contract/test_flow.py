@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tensordict import TensorDict
 
-from rlconform.certify.collector import MESSAGE_LOGS, FlowRecord, run_flow
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -18,10 +17,11 @@ from rlconform.certify.expect import (
     rows_in,
     same_object,
 )
+from rlconform.certify.evidence.recorder import Recording, shorten
 from rlconform.certify.marks import requirement
-from rlconform.certify.parity import expect_batch, in_order
-from rlconform.certify.partition import Partition, expect_ids, tags_by_id
-from rlconform.certify.recorder import Recording, shorten
+from rlconform.certify.scenes.collector import MESSAGE_LOGS, FlowRecord, run_flow
+from rlconform.certify.scenes.parity import expect_batch, in_order
+from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.wire import rebuild_message_logs

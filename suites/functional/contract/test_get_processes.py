@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     expect_column,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_unreadable
-from rlconform.certify.payload import payload_rows
+from rlconform.certify.scenes.partition import Partition, expect_unreadable
+from rlconform.certify.scenes.payload import payload_rows
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

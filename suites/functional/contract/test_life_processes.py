@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlconform.certify.expect import ContractViolation, expect_rejection
+from rlconform.certify.evidence.expect import ContractViolation, expect_rejection
+from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids, tags_by_id
-from rlconform.certify.together import Background
+from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

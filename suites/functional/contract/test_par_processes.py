@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rlconform.certify.evidence.together import together
 from rlconform.certify.marks import requirement
-from rlconform.certify.parity import (
+from rlconform.certify.scenes.parity import (
     DP_WORLD,
     PACKINGS,
     expect_batch,
@@ -17,9 +18,8 @@ from rlconform.certify.parity import (
     read_shard,
     split_both_ways,
 )
-from rlconform.certify.partition import Partition
-from rlconform.certify.rollouts import Rollout, rollout_batch
-from rlconform.certify.together import together
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
 from rlconform.contract import DataPlaneClient
 
 #: Rows of one optimizer step; the rollout has two.

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -16,10 +16,10 @@ from rlconform.certify.expect import (
     rows_in,
     show_row,
 )
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, object_array
-from rlconform.certify.payload import payload_row
-from rlconform.certify.together import Background, together
+from rlconform.certify.scenes.partition import Partition, object_array
+from rlconform.certify.scenes.payload import payload_row
 from rlconform.contract import DataPlaneClient, Target
 
 Actors = Callable[[int], list[DataPlaneClient]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from rlconform.certify.evidence.together import together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.together import together
+from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

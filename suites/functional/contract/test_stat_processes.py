@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     expect_equal,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
+from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

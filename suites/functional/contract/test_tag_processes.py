@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     expect,
 )
+from rlconform.certify.evidence.together import together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, tags_by_id
-from rlconform.certify.together import together
+from rlconform.certify.scenes.partition import Partition, tags_by_id
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]

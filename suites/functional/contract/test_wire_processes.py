@@ -7,13 +7,13 @@ from functools import partial
 
 import torch
 
-from rlconform.certify.expect import expect_equal
+from rlconform.certify.evidence.expect import expect_equal
+from rlconform.certify.evidence.together import together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.payload import random_rows
-from rlconform.certify.rollouts import Rollout, rollout_batch
-from rlconform.certify.steps import Step, expect_logs_rebuilt, write_with_logs
-from rlconform.certify.together import together
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.payload import random_rows
+from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
+from rlconform.certify.scenes.steps import Step, expect_logs_rebuilt, write_with_logs
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Target
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN
 

@@ -9,17 +9,17 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_column,
     expect_equal,
     expect_lookup_error,
 )
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import TASKS, Partition, expect_ids
-from rlconform.certify.payload import payload_rows
-from rlconform.certify.together import Background, together
+from rlconform.certify.scenes.partition import TASKS, Partition, expect_ids
+from rlconform.certify.scenes.payload import payload_rows
 
 #: A deadline kept in whole milliseconds may lie this much before the one that was asked for.
 CLOCK_TOLERANCE_S = 0.01

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -21,10 +21,10 @@ from rlconform.certify.expect import (
     rows_in,
     show_row,
 )
+from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids, expect_unreadable, tags_by_id
-from rlconform.certify.payload import payload_row, payload_rows
-from rlconform.certify.together import Background
+from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
+from rlconform.certify.scenes.payload import payload_row, payload_rows
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_column,
@@ -16,8 +16,8 @@ from rlconform.certify.expect import (
     expect_rejection,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids
-from rlconform.certify.payload import payload_rows
+from rlconform.certify.scenes.partition import Partition, expect_ids
+from rlconform.certify.scenes.payload import payload_rows
 from rlconform.contract import KVBatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]

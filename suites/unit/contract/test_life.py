@@ -10,11 +10,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     expect,
     expect_equal,
     expect_rejection,
 )
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.history.calls import hung, refused
 from rlconform.certify.history.claims import phantoms
 from rlconform.certify.history.crowd import Stage
@@ -22,9 +23,8 @@ from rlconform.certify.history.explain import judge
 from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.history.roles import Claimer, Overwriter
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids, expect_unreadable
-from rlconform.certify.session import PlaneSession
-from rlconform.certify.together import Background, together
+from rlconform.certify.process.session import PlaneSession
+from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids
-from rlconform.certify.together import Background
+from rlconform.certify.scenes.partition import Partition, expect_ids
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.expect import expect_equal
+from rlconform.certify.evidence.expect import expect_equal
 from rlconform.certify.marks import requirement
-from rlconform.certify.parity import (
+from rlconform.certify.scenes.parity import (
     PACKINGS,
     expect_batch,
     field_names,
     read_shard,
     split_both_ways,
 )
-from rlconform.certify.partition import Partition
-from rlconform.certify.rollouts import Rollout, rollout_batch
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
 from rlconform.contract.fields import INPUT_LENGTHS, PACKING_KEYS
 
 #: Rows of one optimizer step; the rollout has two.

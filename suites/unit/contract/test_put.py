@@ -9,15 +9,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.payload import random_rows
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.payload import random_rows
 from rlconform.wire import rows_of, stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tensordict import TensorDict, tensorclass
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_column,
@@ -21,14 +21,14 @@ from rlconform.certify.expect import (
     overwrite_first,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import (
+from rlconform.certify.scenes.partition import (
     Partition,
     batch_of,
     expect_ids,
     expect_unreadable,
     tags_by_id,
 )
-from rlconform.certify.payload import payload_column
+from rlconform.certify.scenes.payload import payload_column
 from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

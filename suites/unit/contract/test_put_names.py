@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids
+from rlconform.certify.scenes.partition import Partition, expect_ids
 
 SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
-from rlconform.certify.expect import ContractViolation, expect_equal, expect_objects
+from rlconform.certify.evidence.expect import ContractViolation, expect_equal, expect_objects
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_unreadable, object_array
+from rlconform.certify.scenes.partition import Partition, expect_unreadable, object_array
 from rlconform.contract import KVBatchMeta, Target
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

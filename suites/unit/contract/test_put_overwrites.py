@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_column,
@@ -15,10 +15,10 @@ from rlconform.certify.expect import (
     rows_in,
     show_row,
 )
+from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.payload import payload_row, payload_rows
-from rlconform.certify.together import Background
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.payload import payload_row, payload_rows
 from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.expect import expect, expect_equal, expect_rejection
+from rlconform.certify.evidence.expect import expect, expect_equal, expect_rejection
+from rlconform.certify.evidence.together import together
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids, tags_by_id
-from rlconform.certify.together import together
+from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
 from rlconform.contract import DataPlaneClient
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

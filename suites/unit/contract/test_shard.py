@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from rlconform.certify.expect import expect, expect_column, expect_equal, rows_in
+from rlconform.certify.evidence.expect import expect, expect_column, expect_equal, rows_in
 from rlconform.certify.marks import requirement
-from rlconform.certify.parity import DP_WORLD, PACKINGS, claim_rows, split_claim
-from rlconform.certify.partition import Partition, batch_of
-from rlconform.certify.payload import payload_rows
+from rlconform.certify.scenes.parity import DP_WORLD, PACKINGS, claim_rows, split_claim
+from rlconform.certify.scenes.partition import Partition, batch_of
+from rlconform.certify.scenes.payload import payload_rows
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.plane import write_columns

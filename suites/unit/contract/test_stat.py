@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.certify.expect import ContractViolation, expect
+from rlconform.certify.evidence.expect import ContractViolation, expect
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
+from rlconform.certify.scenes.partition import Partition
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.expect import expect, expect_equal, same_object
+from rlconform.certify.evidence.expect import expect, expect_equal, same_object
+from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, tags_by_id
-from rlconform.certify.payload import payload_column
-from rlconform.certify.together import Background
+from rlconform.certify.scenes.partition import Partition, tags_by_id
+from rlconform.certify.scenes.payload import payload_column
 from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

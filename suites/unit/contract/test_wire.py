@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.payload import random_rows
-from rlconform.certify.rollouts import PAD_TOKEN_ID, Rollout, rollout_batch
-from rlconform.certify.steps import (
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.payload import random_rows
+from rlconform.certify.scenes.rollouts import PAD_TOKEN_ID, Rollout, rollout_batch
+from rlconform.certify.scenes.steps import (
     Step,
     expect_logs_rebuilt,
     expect_rows_by_id,

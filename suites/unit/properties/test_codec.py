@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from rlconform.certify.examples import for_all
-from rlconform.certify.expect import ContractViolation, row_difference
+from rlconform.certify.evidence.expect import ContractViolation, row_difference
+from rlconform.certify.generated.examples import for_all
+from rlconform.certify.generated.strategies_padded import Padded, padded_batches
 from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.steps import through
-from rlconform.certify.strategies_padded import Padded, padded_batches
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.steps import through
 from rlconform.plane.columns import kv_first_write, read_columns
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from rlconform.certify.examples import for_all
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition
-from rlconform.certify.strategies import Batch, Write, batches, overwrites
-from rlconform.certify.strategies_columns import (
+from rlconform.certify.generated.examples import for_all
+from rlconform.certify.generated.strategies import Batch, Write, batches, overwrites
+from rlconform.certify.generated.strategies_columns import (
     COMPLEX_DTYPES,
     FP8_DTYPES,
     WIDE_UNSIGNED_DTYPES,
@@ -24,6 +22,8 @@ from rlconform.certify.strategies_columns import (
     row_shapes,
     unusual_columns,
 )
+from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.partition import Partition
 
 IDS = ["r0", "r1", "r2"]
 

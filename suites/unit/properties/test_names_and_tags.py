@@ -6,11 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlconform.certify.examples import for_all
-from rlconform.certify.expect import ContractViolation, expect, expect_objects, same_object
-from rlconform.certify.marks import requirement
-from rlconform.certify.partition import Partition, expect_ids, expect_unreadable, tags_by_id
-from rlconform.certify.strategies import (
+from rlconform.certify.evidence.expect import ContractViolation, expect, expect_objects, same_object
+from rlconform.certify.generated.examples import for_all
+from rlconform.certify.generated.strategies import (
     Part,
     objects,
     partial_writes,
@@ -18,6 +16,8 @@ from rlconform.certify.strategies import (
     selections,
     tags,
 )
+from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
 from rlconform.contract import Tags, Target
 
 IDS = ["r0", "r1", "r2"]

@@ -1,6 +1,6 @@
 """Histories of calls, drawn at random and held against the model: one play for each id.
 
-What each play does and judges stands in ``rlconform.certify.machine_plays``.
+What each play does and judges stands in ``rlconform.certify.generated.machine_plays``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.examples import explorer_of, reported
-from rlconform.certify.machine import play_histories
-from rlconform.certify.machine_plays import PLAYS
+from rlconform.certify.generated.examples import explorer_of, reported
+from rlconform.certify.generated.machine import play_histories
+from rlconform.certify.generated.machine_plays import PLAYS
 from rlconform.certify.marks import requirement
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from torch import Tensor
 
-from rlconform.certify.strategies_columns import row_shapes, tensors
+from rlconform.certify.generated.strategies_columns import row_shapes, tensors
 from rlconform.contract.fields import INPUT_LENGTHS
 
 #: Dtypes of a per-token column, each with values that it can be padded with.

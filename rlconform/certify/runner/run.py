@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from rlconform.certify.child import Child, Nursery
-from rlconform.certify.job import Listener, Run, RunOptions
+from rlconform.certify.evidence.replay import Call, render_script
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
-from rlconform.certify.replay import Call, render_script
+from rlconform.certify.runner.child import Child, Nursery
+from rlconform.certify.runner.job import Listener, Run, RunOptions
 from rlconform.contract import DataPlaneError, Timeouts
 
 #: Seconds for what the plane has no part in: starting Python, collecting the checks.

@@ -16,10 +16,16 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.expect import ContractViolation, expect, expect_column, expect_equal, rows_in
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import shorten
-from rlconform.certify.rollouts import Rollout
+from rlconform.certify.evidence.expect import (
+    ContractViolation,
+    expect,
+    expect_column,
+    expect_equal,
+    rows_in,
+)
+from rlconform.certify.evidence.recorder import shorten
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.rollouts import Rollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, INPUT_IDS, PER_TOKEN_FIELDS
 from rlconform.grpo.legacy import RankBatch, shard_batch_for_dp

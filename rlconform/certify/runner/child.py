@@ -119,7 +119,7 @@ class Nursery:
         self._events = queue.Queue()
         with (self._workspace.path / "nursery.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rlconform.certify.nursery", str(writing)],
+                [sys.executable, "-m", "rlconform.certify.process.nursery", str(writing)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

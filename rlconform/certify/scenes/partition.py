@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.expect import ContractViolation, expect, expect_column, expect_equal
-from rlconform.certify.payload import payload_column, payload_rows
-from rlconform.certify.recorder import shorten
+from rlconform.certify.evidence.expect import ContractViolation, expect, expect_column, expect_equal
+from rlconform.certify.evidence.recorder import shorten
+from rlconform.certify.scenes.payload import payload_column, payload_rows
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
 
 #: What a check registers unless it says otherwise.

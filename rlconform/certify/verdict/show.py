@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from rlconform.certify.job import Run
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
-from rlconform.certify.timing import time_split
-from rlconform.certify.verdict import Conclusion, Verdict
+from rlconform.certify.runner.job import Run
+from rlconform.certify.verdict.judge import Conclusion, Verdict
+from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import Requirement
 
 STYLE: dict[Outcome, str] = {

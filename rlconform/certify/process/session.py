@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.actors import ActorPool
-from rlconform.certify.expect import ContractViolation
-from rlconform.certify.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.evidence.stopwatch import Stopwatch
+from rlconform.certify.evidence.together import Background
+from rlconform.certify.process.actors import ActorPool
 from rlconform.certify.resolve import open_client
-from rlconform.certify.stopwatch import Stopwatch
-from rlconform.certify.together import Background
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
 
 #: Packages that a level's checks import, and the extra that brings them.

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.actors import ProcessDied
+from rlconform.certify.evidence.recorder import Recording
+from rlconform.certify.evidence.replay import render_script
 from rlconform.certify.history.events import Event, to_jsonl
 from rlconform.certify.history.explain import HistoryViolation
 from rlconform.certify.history.scripts import race_script
 from rlconform.certify.outcome import CheckResult, Outcome
-from rlconform.certify.recorder import Recording
-from rlconform.certify.replay import render_script
-from rlconform.certify.session import PlaneSession
+from rlconform.certify.process.actors import ProcessDied
+from rlconform.certify.process.session import PlaneSession
 from rlconform.contract import LEVELS, Level, Target
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.actors import Seat
-from rlconform.certify.checked import HISTORY, RECORDING, CleanUpFailed, ends_plane
+from rlconform.certify.evidence.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.history.crowd import Player, Stage
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.performer import Performer
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import Recording, RecordingClient, shorten
-from rlconform.certify.session import PlaneSession
-from rlconform.certify.training import Trainings, trainings_on
+from rlconform.certify.process.actors import Seat
+from rlconform.certify.process.checked import HISTORY, RECORDING, CleanUpFailed, ends_plane
+from rlconform.certify.process.session import PlaneSession
+from rlconform.certify.process.training import Trainings, trainings_on
+from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import DataPlaneClient, Target
 
 

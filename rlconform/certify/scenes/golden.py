@@ -1,7 +1,7 @@
 """Golden files: what the codec and the rollouts have once come to, as text that people read.
 
-    python -m rlconform.certify.golden           compare the files with what comes now
-    python -m rlconform.certify.golden --write   make them again
+    python -m rlconform.certify.scenes.golden           compare the files with what comes now
+    python -m rlconform.certify.scenes.golden --write   make them again
 
 A jagged file is complete in itself, so that a codec in another language can be held to it: packing
 ``padded`` by ``lengths`` gives ``offsets`` and ``values``, padding those with ``pad_value`` gives
@@ -22,7 +22,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.certify.rollouts import Rollout, rollout_batch
+from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
 from rlconform.resources import resource_dir
 from rlconform.wire import pack_jagged_fields, strip_message_logs
 from rlconform.wire.leaves import is_jagged, jagged_parts
@@ -88,7 +88,7 @@ def golden_files() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, or write; 1 where a file is not what comes now."""
-    parser = argparse.ArgumentParser(prog="python -m rlconform.certify.golden")
+    parser = argparse.ArgumentParser(prog="python -m rlconform.certify.scenes.golden")
     parser.add_argument("--write", action="store_true", help="make the files again")
     parser.add_argument("--into", type=Path, default=resource_dir("fixtures") / "golden")
     options = parser.parse_args(arguments)

@@ -14,10 +14,10 @@ import builtins
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlconform.certify.expect import ContractViolation
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import shorten
+from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.history.performer import Part, Performer, Played
-from rlconform.certify.recorder import shorten
-from rlconform.certify.stopwatch import Stopwatch
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Timeouts
 
 

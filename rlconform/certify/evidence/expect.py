@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.recorder import shorten
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.wire import object_rows, rows_of
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rlconform.certify.recorder import Recording, Step
+from rlconform.certify.evidence.recorder import Recording, Step
 from rlconform.contract import Timeouts
 
 

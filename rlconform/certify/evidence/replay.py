@@ -43,7 +43,7 @@ from types import SimpleNamespace
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from rlconform.certify.replay import attempt
+from rlconform.certify.evidence.replay import attempt
 from rlconform.certify.resolve import open_target
 
 nan, inf = float("nan"), float("inf")

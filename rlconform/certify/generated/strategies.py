@@ -14,7 +14,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from rlconform.certify.strategies_columns import (
+from rlconform.certify.generated.strategies_columns import (
     DTYPES,
     Column,
     ColumnsOf,

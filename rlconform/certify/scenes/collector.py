@@ -20,8 +20,10 @@ from typing import TypeVar
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.expect import ContractViolation
-from rlconform.certify.parity import (
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import Recording
+from rlconform.certify.evidence.together import together
+from rlconform.certify.scenes.parity import (
     TASK,
     Unreadable,
     claim_rows,
@@ -31,10 +33,8 @@ from rlconform.certify.parity import (
     read_shard,
     split_claim,
 )
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import Recording
-from rlconform.certify.rollouts import Rollout, rollout_batch
-from rlconform.certify.together import together
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import INPUT_IDS
 from rlconform.grpo.filters import RolloutFilterError, Split, StalenessFilter

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlconform.certify.expect import ContractViolation
+from rlconform.certify.evidence.expect import ContractViolation
 
 
 class Background:

@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rlconform.certify.expect import ContractViolation, expect, expect_equal
-from rlconform.certify.recorder import shorten
+from rlconform.certify.evidence.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.evidence.recorder import shorten
+from rlconform.certify.process.session import PlaneSession
 from rlconform.certify.resolve import open_target
-from rlconform.certify.session import PlaneSession
 
 if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e needs it
     from rlconform.grpo.config import MasterConfig

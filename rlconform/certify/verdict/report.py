@@ -16,10 +16,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import rlconform
-from rlconform.certify.job import Run, RunOptions
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck, RequirementResult
-from rlconform.certify.timing import time_split
-from rlconform.certify.verdict import Conclusion
+from rlconform.certify.runner.job import Run, RunOptions
+from rlconform.certify.verdict.judge import Conclusion
+from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import CURRENT_SET, Requirement
 from rlconform.contract.requirements import requirement_set_digest
 

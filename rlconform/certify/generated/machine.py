@@ -25,10 +25,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rlconform.certify.examples import SETTINGS, Explorer
-from rlconform.certify.machine_history import FIELDS, IDS, History, Tally
-from rlconform.certify.machine_plays import PLAYS, Call, Play
-from rlconform.certify.partition import TASKS
+from rlconform.certify.generated.examples import SETTINGS, Explorer
+from rlconform.certify.generated.machine_history import FIELDS, IDS, History, Tally
+from rlconform.certify.generated.machine_plays import PLAYS, Call, Play
+from rlconform.certify.scenes.partition import TASKS
 
 HISTORIES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 

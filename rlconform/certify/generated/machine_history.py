@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 
-from rlconform.certify.examples import Explorer, Failure
-from rlconform.certify.expect import ContractViolation, expect, expect_column
-from rlconform.certify.machine_plays import Kind, Play
-from rlconform.certify.model import Model
-from rlconform.certify.partition import TASKS, Partition
-from rlconform.certify.payload import payload_row
+from rlconform.certify.evidence.expect import ContractViolation, expect, expect_column
+from rlconform.certify.generated.examples import Explorer, Failure
+from rlconform.certify.generated.machine_plays import Kind, Play
+from rlconform.certify.generated.model import Model
+from rlconform.certify.scenes.partition import TASKS, Partition
+from rlconform.certify.scenes.payload import payload_row
 from rlconform.contract import BatchMeta
 from rlconform.wire import stack_or_nest
 

@@ -25,10 +25,10 @@ from hypothesis import seed as seeded
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from rlconform.certify.checked import RECORDING, CleanUpFailed, FewerExamples, check_id
-from rlconform.certify.examples_process import elsewhere, fresh_entropy
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.evidence.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.generated.examples_process import elsewhere, fresh_entropy
+from rlconform.certify.process.checked import RECORDING, CleanUpFailed, FewerExamples, check_id
+from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import Timeouts
 
 #: Examples of a property. Few of them are alike, as Hypothesis leaves out what it has seen.

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.replay import Call
-from rlconform.certify.source import call_source
-from rlconform.certify.stopwatch import Stopwatch
+from rlconform.certify.evidence.replay import Call
+from rlconform.certify.evidence.source import call_source
+from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
 #: Calls described per check; a check of concurrency makes thousands.

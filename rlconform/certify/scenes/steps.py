@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.certify.expect import (
+from rlconform.certify.evidence.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -26,9 +26,9 @@ from rlconform.certify.expect import (
     rows_in,
     same_object,
 )
-from rlconform.certify.partition import Partition
-from rlconform.certify.recorder import shorten
-from rlconform.certify.rollouts import Rollout
+from rlconform.certify.evidence.recorder import shorten
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.rollouts import Rollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags, Target
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, PER_TOKEN_FIELDS
 from rlconform.plane.columns import kv_first_write, read_columns, write_columns

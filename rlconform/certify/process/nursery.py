@@ -23,10 +23,10 @@ from typing import Any
 import pytest
 
 from rlconform.certify import plugin
-from rlconform.certify.pipe import Events
+from rlconform.certify.process.pipe import Events
 
 #: What the checks import that takes long, hypothesis above all.
-NEEDED_BY_CHECKS = ("rlconform.certify.collector", "rlconform.certify.machine")
+NEEDED_BY_CHECKS = ("rlconform.certify.scenes.collector", "rlconform.certify.generated.machine")
 
 
 def serve(events_fd: int) -> None:

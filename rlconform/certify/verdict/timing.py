@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlconform.certify.job import Run
+from rlconform.certify.runner.job import Run
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What checks play on a plane: partitions, rows that say whose they are, steps, rollouts."""

@@ -1,0 +1,1 @@
+"""From results to the verdict, the waivers and the report."""
