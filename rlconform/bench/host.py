@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 import torch
 
 from rlconform.bench.result import Host
+from rlconform.versions import installed_versions
 
 #: Packages whose versions decide what a figure is worth.
 PACKAGES = ("torch", "tensordict", "numpy", "ray")
@@ -24,19 +24,9 @@ def describe_host() -> Host:
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         system=_system(),
-        versions={"python": platform.python_version()} | _versions(),
+        versions={"python": platform.python_version()} | installed_versions(PACKAGES),
         load_at_start=round(os.getloadavg()[0], 2),
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def _cpu() -> str:

@@ -17,15 +17,15 @@ An event of another name is ignored, so that a runner may tell more than is show
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rlconform.terminal import LiveBar
 
 
-class LiveProgress:
+class LiveProgress(LiveBar):
     """A bar of turns; where there is no terminal, a line for each measurement.
 
     with LiveProgress(console) as progress:
@@ -33,45 +33,23 @@ class LiveProgress:
     """
 
     def __init__(self, console: Console) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=True),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self.bar.add_task("starting the planes", total=None)
-
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.stop()
+        super().__init__(console, "starting the planes")
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Show what ``event`` means to somebody who waits."""
         match event["event"]:
             case "plan":
-                self.bar.update(self._task, total=event["turns"])
+                self.show(total=event["turns"])
             case "target" if event["status"] == "failed":
                 self._say("bold red", "failed", event["target"], event["reason"])
             case "target":
                 self._say("green", event["status"], event["target"], event.get("reason", ""))
-            case "contest" if not self.bar.console.is_terminal:
+            case "contest" if not self.console.is_terminal:
                 self._say("blue", "measure", event["what"])
             case "turn":
-                described = f"[bold]{escape(event['target'])}[/] {escape(event['what'])}"
-                self.bar.update(self._task, description=described)
+                self.show(f"[bold]{escape(event['target'])}[/] {escape(event['what'])}")
             case "turn_done":
-                self.bar.advance(self._task)
+                self.advance()
             case "refused":
                 self._say("yellow", "refused", event["target"], event["what"], event["reason"])
             case "note":
@@ -80,4 +58,4 @@ class LiveProgress:
     def _say(self, style: str, word: str, subject: str, *more: str) -> None:
         """One line that stays above the bar: ``word subject: more: more``."""
         told = ": ".join(escape(text) for text in (subject, *more) if text)
-        self.bar.console.print(f"[{style}]{word:<8}[/] {told}", highlight=False)
+        self.console.print(f"[{style}]{word:<8}[/] {told}", highlight=False)

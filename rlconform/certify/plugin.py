@@ -21,7 +21,7 @@ import pytest
 
 from rlconform.certify.evidence.expect import Blemish
 from rlconform.certify.evidence.recorder import Recording, shorten
-from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.process.checked import (
     RECORDING,
     CleanUpFailed,
@@ -31,6 +31,7 @@ from rlconform.certify.process.checked import (
     ends_plane,
     level_of,
     result_of,
+    turn_of,
 )
 from rlconform.certify.process.pipe import Events
 from rlconform.certify.process.session import PlaneSession, failure_of
@@ -74,6 +75,7 @@ class Checks:
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
         self._starting_told = 0.0
+        self._shown: set[int] = set()  # turns in which a check was broken
 
     # -- the plane ---------------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class Checks:
             (kept if wanted else dropped).append(item)
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = sorted(kept, key=ends_plane)
+        items[:] = sorted(kept, key=lambda item: (ends_plane(item), turn_of(item)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Tell the runner the plan, with what ``-k`` left out of it."""
@@ -191,9 +193,11 @@ class Checks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Start from this turn's seed."""
-        turn = getattr(item, "callspec", None) and item.callspec.params.get("turn")  # type: ignore[attr-defined]
-        item.config.option.seed = self._seed + (turn or 0)
+        """Start from this turn's seed; a turn is over once a check of it was broken."""
+        turn = turn_of(item)
+        item.config.option.seed = self._seed + turn
+        if turn in self._shown:
+            pytest.skip("this turn has shown it")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -214,6 +218,8 @@ class Checks:
                 "warnings": self._warnings.pop(item.nodeid, []),
             }
             self.events.send("end", **body)
+            if result.outcome in BROKEN and item.config.getoption("--turns") > 1:
+                self._shown.add(turn_of(item))
             self._look_after(item, result)
         return done
 

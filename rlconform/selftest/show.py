@@ -4,55 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from rlconform.selftest.judging import GOOD, Judgement
 from rlconform.selftest.matrix import Matrix
+from rlconform.terminal import LiveBar
 
 
-class TrialProgress:
+class TrialProgress(LiveBar):
     """A bar of trials and a line for each that went wrong; without a terminal, for each."""
 
     def __init__(self, console: Console, total: int) -> None:
-        self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("on trial", total=total)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        super().__init__(console, "on trial", total)
 
     def hear(self, judgement: Judgement) -> None:
         """Show a trial that ended."""
-        self._progress.advance(self._task)
-        self._progress.update(self._task, description=escape(judgement.name[:34]))
+        self.advance()
+        self.show(escape(judgement.name[:34]))
         good = judgement.kind in GOOD
-        if not good or not self._console.is_terminal:
+        if not good or not self.console.is_terminal:
             style = "green" if good else "bold red"
             told = f": {escape(judgement.told)}" if judgement.told else ""
-            self._console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{told}")
+            self.console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{told}")
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> Table:

@@ -109,7 +109,7 @@ def _trial(options: RunOptions, nursery: Nursery) -> Trial:
 
 
 def try_races(spec: str, mutant: Mutant, nursery: Nursery, seeds: int) -> Races:
-    """Run the checks that must catch a race, once for each seed, on a plane that stays open."""
+    """Run the checks that must catch a race until one does, for each seed, on one open plane."""
     options = RunOptions(spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds)
     run = _run(options, nursery)
     killed: dict[str, bool] = {}

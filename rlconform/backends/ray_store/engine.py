@@ -24,8 +24,9 @@ from rlconform.backends.columns.read import read
 from rlconform.backends.columns.rewrite import live_parcels
 from rlconform.backends.columns.spans import Picked
 from rlconform.backends.index import SLACK_BYTES
+from rlconform.backends.process import process_id
 from rlconform.backends.ray_store.controller import Location, Put
-from rlconform.backends.ray_store.session import Session, process_id
+from rlconform.backends.ray_store.session import Session
 from rlconform.contract import DataPlaneError, Tags
 
 

@@ -10,13 +10,11 @@ meet.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
 import ray
 from ray.exceptions import (
@@ -40,7 +38,6 @@ NAMESPACE = "rlconform.ray_store"
 #: Seconds that the controller may take to answer what it needn't wait for, and to start.
 _CALL_S, _START_S = 30.0, 60.0
 _STOP_S = 5.0
-_PROCESS = uuid4().hex
 
 
 class Session:
@@ -265,11 +262,6 @@ def attach(name: str) -> Session:
     if controller is None:
         raise PlaneUnavailable(f"no plane {name!r} runs in this Ray cluster")
     return Session(name, controller, None)
-
-
-def process_id() -> str:
-    """This process by a name that no other one ever had."""
-    return f"{_PROCESS}-{os.getpid()}"
 
 
 def _find(name: str) -> Any:

@@ -10,15 +10,14 @@ reports success though the controller never heard of the data.
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 from transfer_queue import BatchMeta
 
+from rlconform.backends.process import process_id
 from rlconform.backends.transfer_queue.batches import NO_FIELD, batch_meta, batch_of, frames_of
 from rlconform.backends.transfer_queue.calls import PACKAGE_ERRORS, Calls
 from rlconform.backends.transfer_queue.frames import Rows, decode_column, encode_column
@@ -43,8 +42,6 @@ _LEASE_S = 10.0
 #: Fresh looks that a read takes at rows which nobody is writing to.
 _LOOKS = 5
 _LONGEST_PAUSE_S = 0.02
-
-_PROCESS = uuid4().hex
 
 
 class Store:
@@ -91,7 +88,7 @@ class Store:
                 token=token,
                 sizes=sizes,
                 tags=tags,
-                owner=_process_id(),
+                owner=process_id(),
             )
             written = True
         finally:
@@ -103,10 +100,10 @@ class Store:
         """Merge tags into rows; a row that has nothing else is known to the ledger alone."""
         arguments: dict[str, Any] = {"sample_ids": sample_ids, "tags": tags}
         try:
-            self._calls.call(partition_id, "stamp", owner=_process_id(), **arguments)
+            self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
         except UnknownPartition:
             self._calls.create_partition(partition_id)
-            self._calls.call(partition_id, "stamp", owner=_process_id(), **arguments)
+            self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
 
     def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> dict[str, Any]:
         """Columns of the rows, a repeated id repeatedly.
@@ -160,7 +157,7 @@ class Store:
         """Drop rows; ``None`` for all that this process made. No error for what isn't there."""
         try:
             freed = self._calls.call(
-                partition_id, "drop", sample_ids=sample_ids, owner=_process_id()
+                partition_id, "drop", sample_ids=sample_ids, owner=process_id()
             )
         except UnknownPartition:
             return
@@ -273,11 +270,6 @@ class Store:
         meta = batch_meta(partition_id, indexes, {name: [0] * len(indexes) for name in names})
         self._calls.run(self._session.client.async_clear_samples(meta), _DATA_S)
         self._session.check_alive()  # a clear in a dead storage unit reports success
-
-
-def _process_id() -> str:
-    """This process by a name that no other one ever had."""
-    return f"{_PROCESS}-{os.getpid()}"
 
 
 def _transfer_s(sizes: Iterable[Sequence[int]]) -> float:

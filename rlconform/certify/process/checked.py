@@ -66,6 +66,12 @@ def ends_plane(item: pytest.Item) -> bool:
     return mark is not None and mark.kwargs["ends_plane"]
 
 
+def turn_of(item: pytest.Item) -> int:
+    """Which turn of its check this is, from 0; see the option ``--turns``."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("turn", 0) if callspec else 0
+
+
 def result_of(
     item: pytest.Item,
     mark: pytest.Mark,

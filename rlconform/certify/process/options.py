@@ -13,7 +13,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
     group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
     group.addoption("--seed", type=int, default=0, help="what generated examples start from")
-    group.addoption("--turns", type=int, default=1, help="run each check so often, seed by seed")
+    group.addoption(
+        "--turns",
+        type=int,
+        default=1,
+        help="run the checks so often, seed by seed; a check that is broken ends its turn",
+    )
     group.addoption("--effort", type=float, default=1.0, help="share of the generated examples")
     group.addoption(
         "--no-races",

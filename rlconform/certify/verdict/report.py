@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,6 +21,7 @@ from rlconform.certify.verdict.judge import Conclusion
 from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import CURRENT_SET, Requirement
 from rlconform.contract.requirements import requirement_set_digest
+from rlconform.versions import installed_versions
 
 SCHEMA = 1
 
@@ -78,7 +78,7 @@ def _header(options: RunOptions, run: Run) -> dict[str, Any]:
         "kit": rlconform.__version__,
         "requirement_set": CURRENT_SET,
         "requirement_set_sha256": requirement_set_digest(),
-        "versions": {"python": platform.python_version()} | _versions(),
+        "versions": {"python": platform.python_version()} | installed_versions(PACKAGES),
         "host": {
             "system": platform.platform(),
             "machine": platform.machine(),
@@ -87,16 +87,6 @@ def _header(options: RunOptions, run: Run) -> dict[str, Any]:
         "seconds": {name: round(took, 3) for name, took in asdict(time_split(run)).items()},
         "test_processes": run.children,
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def _check(run: Run, check: PlannedCheck) -> dict[str, Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
@@ -18,6 +16,7 @@ from rlconform.certify.runner.job import Run
 from rlconform.certify.verdict.judge import Conclusion, Verdict
 from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import Requirement
+from rlconform.terminal import LiveBar
 
 STYLE: dict[Outcome, str] = {
     Outcome.PASS: "green",
@@ -32,51 +31,30 @@ STYLE: dict[Outcome, str] = {
 }
 
 
-class LiveProgress:
+class LiveProgress(LiveBar):
     """A bar of checks; where there is no terminal, a line for each check that is broken."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
-        self._console, self._verbose = console, verbose
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=True),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("starting the plane", total=None)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        super().__init__(console, "starting the plane")
+        self._verbose = verbose
 
     def hear(self, run: Run, event: Mapping[str, Any]) -> None:
         """Show what an event of the run means to somebody who waits."""
         match event["event"]:
             case "target" if run.children == 1:
-                self._console.print(
+                self.console.print(
                     f"Certifying [bold]{escape(run.target['name'])}[/] "
                     f"{escape(run.target['version'])} at level [bold]{run.target['level']}[/]"
                     f"{_level_origin(run)}"
                 )
             case "plan" if run.children == 1:
-                self._progress.update(self._task, total=len(run.due), description="checking")
-                self._console.print(f"{len(run.due)} checks planned")
+                self.show("checking", total=len(run.due))
+                self.console.print(f"{len(run.due)} checks planned")
             case "begin":
                 requirement = event["id"].rpartition("::")[2]
-                self._progress.update(self._task, description=escape(requirement[:44]))
+                self.show(escape(requirement[:44]))
             case "end":
-                self._progress.update(self._task, completed=len(run.results))
+                self.show(done=len(run.results))
                 self._tell(run, event)
 
     def _tell(self, run: Run, event: Mapping[str, Any]) -> None:
@@ -87,7 +65,7 @@ class LiveProgress:
         probe = result.capability and run.target["capabilities"].get(result.capability) is not True
         if probe and not self._verbose:
             return  # of a capability that the target doesn't declare; the table tells what came
-        self._progress.console.print(
+        self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
             highlight=False,

@@ -1,6 +1,6 @@
 """What a policy worker does, in one process: its shard, the driver's plan, its one write-back.
 
-Several ranks stand in ``suites/functional/test_worker_ranks.py``; here a group has one.
+Several ranks stand in ``suites/functional/kit/test_worker_ranks.py``; here a group has one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""What the commands' live progress has in common: a bar, seen where there is a terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class LiveBar:
+    """A bar while something long is under way; it leaves nothing behind.
+
+    Attributes:
+        console: Where it is shown; lines printed there stay above the bar.
+        bar: The bar itself.
+    """
+
+    def __init__(self, console: Console, doing: str, total: int | None = None) -> None:
+        self.console = console
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=True),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self.bar.add_task(doing, total=total)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+
+    def show(
+        self, doing: str | None = None, total: int | None = None, done: int | None = None
+    ) -> None:
+        """Say what is under way (markup), of how many steps in all, and how many are done."""
+        self.bar.update(self._task, description=doing, total=total, completed=done)
+
+    def advance(self) -> None:
+        """One step more is done."""
+        self.bar.advance(self._task)

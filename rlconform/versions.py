@@ -1,0 +1,17 @@
+"""Versions of installed packages, for whoever has to tell what a result was got with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+
+def installed_versions(packages: Sequence[str]) -> dict[str, str]:
+    """The version of each package, or "not installed"."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
