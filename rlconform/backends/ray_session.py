@@ -5,7 +5,8 @@
     # a Ray that was there before is left as it was; one that was started here is gone
 
 A local Ray is private: its own folder and namespace, no dashboard, no cluster found through the
-environment, so that several can run side by side on one machine.
+environment, so that several can run side by side on one machine. Where ``SHARED_RAY`` names one, it
+was started for several runs, one after another, and is joined.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
+from typing import Any
 from uuid import uuid4
 
 import psutil
@@ -27,6 +29,8 @@ import ray
 
 #: Logical CPUs: three actors of a plane, and as many of a check. They needn't exist.
 LOGICAL_CPUS = 16
+#: Environment variable with the address of a Ray that serves several runs.
+SHARED_RAY = "RLCONFORM_RAY"
 #: Characters of a folder below which Ray's sockets still have short enough paths.
 _LONGEST_HOME = 24
 _OBJECT_STORE_BYTES = 128 * 2**20
@@ -47,9 +51,11 @@ class RaySession:
 
     Attributes:
         folder: Where the Ray that it started keeps its files; ``None`` for one that was there.
+        joined: Whether this process was not connected to the Ray that was there.
     """
 
     folder: str | None = None
+    joined: bool = False
     _environment: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -58,14 +64,15 @@ class RaySession:
         return self.folder is not None
 
     def close(self) -> None:
-        """Shut down the Ray that this session started and remove its files. Idempotent."""
-        if self.folder is None:
+        """Shut down the Ray that it started and remove its files, or leave it. Idempotent."""
+        if not (self.started or self.joined):
             return
-        folder, self.folder = self.folder, None
+        folder, self.folder, self.joined = self.folder, None, False
         atexit.unregister(self.close)
         ray.shutdown()
         _set_environment(self._environment)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def __enter__(self) -> RaySession:
         return self
@@ -88,20 +95,20 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
     """
     if ray.is_initialized():
         return RaySession()
+    if shared := os.environ.get(SHARED_RAY):
+        return _join(shared)
     # Sockets lie in this folder and a socket's path ends at 107 bytes: keep it short.
     home = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
-    session = RaySession(folder, _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None}))
+    environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
+    session = RaySession(folder, _environment=environment)
     atexit.register(session.close)
     start = partial(
-        ray.init,
-        address="local",
-        namespace=f"rlconform-{uuid4().hex[:8]}",
+        _init,
+        "local",
         num_cpus=num_cpus,
         object_store_memory=object_store_bytes or _OBJECT_STORE_BYTES,
         include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
         _temp_dir=folder,
     )
     others = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -113,6 +120,25 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
         _end_children(others)
         start()
     return session
+
+
+def _join(address: str) -> RaySession:
+    """Connect this process to the Ray at ``address``; what it starts there ends with it."""
+    environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
+    session = RaySession(joined=True, _environment=environment)
+    atexit.register(session.close)
+    _init(address)
+    return session
+
+
+def _init(address: str, **options: Any) -> None:
+    ray.init(
+        address=address,
+        namespace=f"rlconform-{uuid4().hex[:8]}",
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        **options,
+    )
 
 
 def _end_children(others: Collection[int]) -> None:

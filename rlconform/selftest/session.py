@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rlconform.certify.runner.child import Nursery
 from rlconform.mutants import Mutant
+from rlconform.selftest.cluster import Cluster
 from rlconform.selftest.judging import (
     Judgement,
     Kind,
@@ -71,12 +72,17 @@ def put_on_trial(
     Raises:
         KeyboardInterrupt: As it came; every process is ended.
     """
-    nurseries: list[Nursery] = []
+    held: list[Nursery | Cluster] = []
     local = threading.local()
+    several = any(case.mutant and case.mutant.level != "unit" for case in chosen)
 
     def attend() -> None:
-        local.nursery = Nursery()
-        nurseries.append(local.nursery)
+        environment: Mapping[str, str] = {}
+        if several:
+            held.append(cluster := Cluster())
+            environment = cluster.environment()
+        local.nursery = Nursery(environment)
+        held.append(local.nursery)
 
     judged: dict[str, Judgement] = {}
     pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=attend)
@@ -91,8 +97,8 @@ def put_on_trial(
             hear(judgement)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for nursery in nurseries:
-            nursery.close()
+        for one in reversed(held):
+            one.close()
         pool.shutdown(wait=True)
     return [judged[case.name] for case in chosen]
 

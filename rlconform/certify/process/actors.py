@@ -5,13 +5,19 @@
     stage ── Seat.begin(role) ────────────▶ actor ── a thread that plays the role ──▶ plane
           ◀── finish: what it did ───────
 
-An actor resolves the target by itself, exactly as a training worker would.
+An actor resolves the target by itself, exactly as a training worker would. It ends with the check's
+process, unless ``KEPT_ACTORS`` names a namespace in which actors wait for the next one: they have
+imported what a client needs, which is most of what starting one takes.
 """
 
 from __future__ import annotations
 
 import builtins
+import os
+import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rlconform.certify.evidence.expect import ContractViolation
@@ -19,6 +25,9 @@ from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.history.performer import Part, Performer, Played
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Timeouts
+
+#: Environment variable with the namespace of actors that are there for several runs.
+KEPT_ACTORS = "RLCONFORM_ACTORS"
 
 
 class ProcessDied(ContractViolation):
@@ -32,9 +41,8 @@ Answer = tuple[bool, Any]
 class Worker:
     """Runs in a Ray actor: one attached client and the calls made on it."""
 
-    _client: DataPlaneClient
-
     def __init__(self) -> None:
+        self._client: DataPlaneClient | None = None
         self._performers: dict[str, Performer] = {}  # by who they play
 
     def attach(self, spec: str, config: Mapping[str, Any]) -> Answer:
@@ -47,8 +55,17 @@ class Worker:
             return False, told(error)
         return True, None
 
+    def leave(self) -> None:
+        """Close the client, if it can be closed, and forget it."""
+        client, self._client = self._client, None
+        self._performers = {}
+        if client is not None:
+            with suppress(Exception):  # its plane may be gone, or never have been one
+                client.close()
+
     def begin(self, part: Part) -> None:
         """Start playing a role in a thread; this one stays free, also if a call of it hangs."""
+        assert self._client is not None
         self._performers[part.who] = Performer(self._client)
         self._performers[part.who].begin(part)
 
@@ -181,7 +198,9 @@ class ActorPool:
     ) -> None:
         self._spec, self._config, self._timeouts = spec, config, timeouts
         self._stopwatch = stopwatch or Stopwatch()
+        self._kept = os.environ.get(KEPT_ACTORS, "")
         self._pool: list[RemoteClient] = []
+        self._taken: set[str] = set()  # names of kept actors that this pool has had
         self._started = 0
 
     def take(self, count: int) -> list[RemoteClient]:
@@ -205,12 +224,13 @@ class ActorPool:
             NodeAffinitySchedulingStrategy,
         )
 
-        worker: Any = ray.remote(Worker)
         # On the check's own host: histories are ordered by its one clock.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actors = [
-            worker.options(num_cpus=0, scheduling_strategy=here).remote() for _ in range(count)
-        ]
+        new = partial(ray.remote(Worker).options, num_cpus=0, scheduling_strategy=here)
+        if self._kept:
+            actors = self._take_kept(new, count)
+        else:
+            actors = [new().remote() for _ in range(count)]
         attaching = [actor.attach.remote(self._spec, dict(self._config)) for actor in actors]
         clients = []
         for actor, attached in zip(actors, attaching, strict=True):
@@ -226,8 +246,35 @@ class ActorPool:
             clients.append(client)
         return clients
 
+    def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
+        """``count`` actors of those that wait, and new ones that will; one that hangs is ended."""
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+        named = ray.util.list_named_actors(all_namespaces=True)
+        names = {actor["name"] for actor in named if actor["namespace"] == self._kept}
+        actors: list[Any] = []
+        for name in sorted(names - self._taken)[:count]:
+            self._taken.add(name)
+            actor: Any = ray.get_actor(name, self._kept)
+            try:
+                fetch(actor.leave.remote(), self._timeouts.operation, "a kept actor")
+            except ContractViolation:
+                ray.kill(actor)
+            else:
+                actors.append(actor)
+        while len(actors) < count:
+            name = uuid.uuid4().hex
+            self._taken.add(name)
+            kept = {"name": name, "namespace": self._kept, "lifetime": "detached"}
+            actors.append(new(**kept).remote())
+        return actors
+
     def close(self) -> None:
-        """End every actor of the pool."""
+        """End every actor of the pool, or let it wait for the next run."""
         for client in self._pool:
-            client.end()
+            if self._kept and not client.died:
+                with suppress(ContractViolation):  # the next run ends what doesn't answer
+                    client.ask("leave", (), 0.0, "closing its client")
+            else:
+                client.end()
         self._pool = []

@@ -14,8 +14,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -29,7 +30,8 @@ RUN_MARK = "RLCONFORM_RUN"
 class Workspace:
     """A run's private folder and the mark of its processes; gone when the run ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._extra = extra
         # Short, because Ray puts Unix sockets below it and their paths are limited to 107 bytes.
         self.path = Path(tempfile.mkdtemp(prefix="rlc-"))
         self.mark = uuid.uuid4().hex
@@ -47,6 +49,7 @@ class Workspace:
             "PYTHONPATH": os.pathsep.join(path),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TMPDIR": str(self.path),
+            **self._extra,
         }
 
     def end_leftovers(self, spare: int | None = None, grace_s: float = 0.0) -> list[str]:
@@ -74,10 +77,14 @@ class Workspace:
 
 
 class Nursery:
-    """Starts test processes one after another and hears their events."""
+    """Starts test processes one after another and hears their events.
 
-    def __init__(self) -> None:
-        self._workspace = Workspace()
+    Args:
+        extra: Variables of their environment, beside this process's.
+    """
+
+    def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._workspace = Workspace(extra)
         self._closed = False
         self._started = 0
         self._process: subprocess.Popen[bytes] | None = None
