@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +11,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from yaml import YAMLError  # type: ignore[import-untyped]
 
 import rlconform
 from rlconform.bench import command as bench_command
@@ -24,7 +21,12 @@ from rlconform.certify.runner.job import RunOptions
 from rlconform.certify.runner.run import PlaneDidNotStart, Runner
 from rlconform.certify.verdict.judge import ExitCode, conclude, judge
 from rlconform.certify.verdict.report import build_report, write_report
-from rlconform.certify.verdict.show import LiveProgress, print_summary, requirement_table
+from rlconform.certify.verdict.show import (
+    LiveProgress,
+    print_folder,
+    print_summary,
+    requirement_table,
+)
 from rlconform.certify.verdict.waivers import apply_waivers, load_waivers
 from rlconform.contract import LEVELS, ConfigError, Level, did_you_mean, load_requirements
 from rlconform.contract.failures import load_failures
@@ -33,12 +35,14 @@ from rlconform.grpo.metrics import command as metrics_command
 from rlconform.output import check_writable
 from rlconform.resources import resource_dir
 from rlconform.selftest import command as selftest_command
+from rlconform.terminal import new_console, refuse
+from rlconform.yaml_file import read_mapping
 
 app = typer.Typer(
     help="Conformance of RL data planes.", no_args_is_help=True, rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )  # fmt: skip
-console = Console(width=None if sys.stdout.isatty() else 120)
+console = new_console()
 
 
 def _version(wanted: bool) -> None:
@@ -62,13 +66,15 @@ def root(
     "rlconform certify --level functional\n\n"
     "rlconform certify transfer_queue/simple --out reports/tq\n\n"
     "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
-    "Exit codes: 0 certified, 1 not certified, 2 the target or the kit failed, 3 nothing ran."
+    "Exit codes: 0 certified, 1 not certified (or conditional, without --allow-deviations), "
+    "2 the target or the kit failed, 3 nothing ran."
 )
 def certify(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="Built-in name, entry point, or module:attribute; default: the reference plane, "
+            help="memory, ray_store, transfer_queue/simple, transfer_queue/mooncake_cpu, an entry "
+            "point, or module:attribute; default: the reference plane, "
             "memory, or ray_store for a level that needs several processes.",
             show_default=False,
         ),
@@ -128,9 +134,13 @@ def certify(
         problems=problems,
         allow_deviations=allow_deviations,
     )
-    write_report(out, build_report(options, run, requirements, results, conclusion), run)
     console.print(requirement_table(requirements, results))
-    print_summary(console, run, results, conclusion, out)
+    print_summary(console, run, results, conclusion)
+    try:
+        write_report(out, build_report(options, run, requirements, results, conclusion), run)
+    except OSError as error:
+        _fail(f"--out {out}", ConfigError(f"no report was written: {error}"), verbose)
+    print_folder(console, run, out)
     raise typer.Exit(conclusion.exit_code)
 
 
@@ -190,13 +200,10 @@ def _read_config(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path}: not a YAML configuration: {error}") from error
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"{path}: a mapping is due, e.g. a data_plane: block")
+        loaded = OmegaConf.to_container(read_mapping(path), resolve=True)
+    except OmegaConfBaseException as error:  # an interpolation that leads nowhere
+        raise ConfigError(f"{path}: {error}") from error
+    assert isinstance(loaded, dict)  # made of a mapping
     return {str(key): value for key, value in loaded.items()}
 
 
@@ -211,15 +218,13 @@ def _level(name: str | None) -> Level | None:
 
 def _fail(subject: str, error: Exception, verbose: bool) -> NoReturn:
     """One clear message and exit code 2; the details only with ``-v``."""
-    sys.stdout.flush()
-    told = Console(stderr=True)
-    told.print(f"[bold red]rlconform:[/] {escape(subject)}: {escape(str(error))}", soft_wrap=True)
+    message = str(error) if subject in str(error) else f"{subject}: {error}"
     detail = getattr(error, "detail", "")
     if detail and verbose:
-        told.print(escape(detail), soft_wrap=True)
+        message += f"\n{detail}"
     elif detail and not getattr(error, "plain", False):
-        told.print("Run again with -v to see the traceback.")
-    raise typer.Exit(ExitCode.KIT_FAILED)
+        message += "\nRun again with -v to see the traceback."
+    refuse(message, ExitCode.KIT_FAILED)
 
 
 def main() -> None:

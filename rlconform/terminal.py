@@ -1,12 +1,27 @@
-"""What the commands' live progress has in common: a bar, seen where there is a terminal."""
+"""What the commands have in common on a terminal: a console, a refusal, a bar of progress."""
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
+import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+def new_console() -> Console:
+    """Standard output; what goes to a file or a pipe has lines of 120 characters."""
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
+def refuse(message: str, code: int) -> NoReturn:
+    """Say in one line on standard error what is wrong, and end the command with this exit code."""
+    sys.stdout.flush()
+    Console(stderr=True).print(f"[bold red]rlconform:[/] {escape(message)}", soft_wrap=True)
+    raise typer.Exit(code)
 
 
 class LiveBar:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import (
     BaseModel,
@@ -28,9 +28,9 @@ from pydantic import (
     PositiveInt,
     ValidationError,
 )
-from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
 from rlconform.contract import ConfigError, did_you_mean
+from rlconform.yaml_file import read_mapping
 
 
 class DataPlaneConfig(BaseModel):
@@ -106,18 +106,7 @@ def load_data_plane(path: str | Path) -> DataPlaneConfig:
     Raises:
         ConfigError: The file can't be read, isn't YAML, or holds a block that can't be used.
     """
-    try:
-        loaded = OmegaConf.load(path)
-    except MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or 'not a mapping'}") from error
-    if not isinstance(loaded, DictConfig):
-        raise ConfigError(f"{path}: not a mapping of keys to values")
-    return parse_data_plane(loaded, str(path))
+    return parse_data_plane(read_mapping(Path(path)), str(path))
 
 
 def parse_data_plane(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from rlconform.contract import ConfigError
 from rlconform.output import check_writable
+from rlconform.terminal import new_console, refuse
 
 if TYPE_CHECKING:  # measuring imports torch, which takes seconds
     from rlconform.bench.result import Document
@@ -55,15 +54,17 @@ def bench(
     ] = None,
 ) -> None:
     """Measure planes side by side, turn by turn, against a plain copy of the same bytes."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = new_console()
     try:
         if (show is None) == (not targets):
             raise ConfigError("name targets to measure, or a document to --show")
+        if show and (shape or quick):
+            raise ConfigError("--show prints what was measured: leave out --shape and --quick")
         folder = show.parent if show else out
         check_writable(folder)
         document = _read(show) if show else _measure(console, targets or [], shape or [], quick)
     except ConfigError as error:
-        _fail(str(error))
+        refuse(f"bench: {error}", ExitCode.KIT_FAILED)
     _present(console, document, folder, write=show is None)
     raise typer.Exit(_exit_code(document))
 
@@ -88,8 +89,13 @@ def _read(path: Path) -> Document:
         return Document.model_validate_json(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, ValidationError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: no document of a bench run: {error}") from error
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        told = f"{where}: {wrong['msg']}" if where else wrong["msg"]
+        raise ConfigError(f"{path}: no document of a bench run: {told}") from error
 
 
 def _present(console: Console, document: Document, folder: Path, write: bool) -> None:
@@ -108,9 +114,3 @@ def _exit_code(document: Document) -> int:
         return ExitCode.NOTHING_MEASURED
     lost = any(target.status == "failed" for target in document.targets)
     return ExitCode.PARTIAL if lost or not document.complete else ExitCode.MEASURED
-
-
-def _fail(message: str) -> NoReturn:
-    told = Console(stderr=True)
-    told.print(f"[bold red]rlconform:[/] bench: {escape(message)}", soft_wrap=True)
-    raise typer.Exit(ExitCode.KIT_FAILED)

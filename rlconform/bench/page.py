@@ -1,6 +1,6 @@
 """One HTML file that shows a bench document: ratios, figures, plots; it asks no network.
 
-Needs jinja2 and matplotlib, the extra ``bench``; nothing else in ``rlconform.bench`` does.
+Needs matplotlib, the extra ``bench``; nothing else in ``rlconform.bench`` does.
 """
 
 from __future__ import annotations

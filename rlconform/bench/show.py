@@ -14,7 +14,7 @@ from rlconform.bench.pivot import Cell, Table
 from rlconform.bench.result import Document, TargetResult
 
 #: What draws the page: the extra ``bench``.
-PAGE_NEEDS = ("jinja2", "matplotlib")
+PAGE_NEEDS = ("matplotlib",)
 
 _WIDEST_LABEL = 34
 _ANY_WIDTH = 10_000

@@ -25,6 +25,9 @@ class Outcome(StrEnum):
 #: Outcomes by which a plane breaks a requirement.
 BROKEN = frozenset({Outcome.FAIL, Outcome.CRASH, Outcome.TIMEOUT})
 
+#: Why a check is left out that ``-k`` leaves out.
+NOT_SELECTED = "not selected"
+
 #: From best to worst; a requirement takes the worst of its checks.
 SEVERITY: tuple[Outcome, ...] = (
     Outcome.PASS,
@@ -78,6 +81,8 @@ class CheckResult:
         plane_seconds: Share of ``seconds`` in which at least one call of the plane ran, s.
         start_seconds: Share of ``seconds`` spent on starting and ending planes and processes, s.
         reproducer: Source of a script that repeats the calls, or "".
+        at_once: Whether some of these calls ran at the same time, in threads: the script makes them
+            one after the other, and may show nothing.
         history: What several processes did, one event as JSON a line, or "".
     """
 
@@ -93,6 +98,7 @@ class CheckResult:
     plane_seconds: float = 0.0
     start_seconds: float = 0.0
     reproducer: str = ""
+    at_once: bool = False
     history: str = ""
 
 

@@ -1,7 +1,8 @@
 """The pytest plugin: it opens the plane under test and tells of each check.
 
     rlconform certify ──▶ test process: pytest with this plugin and --events-fd N
-                     ◀── one JSON line per event: target, opened, plan, begin, end, bye
+                     ◀── one JSON line per event: target, opened, plan; for each check begin,
+                         its calls, end; bye. Runner._take says what becomes of each
 
 Under plain ``pytest`` there is no event pipe: the same checks are ordinary tests.
 """
@@ -21,7 +22,7 @@ import pytest
 
 from rlconform.certify.evidence.expect import Blemish
 from rlconform.certify.evidence.recorder import Recording, shorten
-from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck
+from rlconform.certify.outcome import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.process.checked import (
     RECORDING,
     CleanUpFailed,
@@ -101,7 +102,6 @@ class Checks:
         """Under the runner: open the plane first, to tell a plane that doesn't start."""
         if not self.events.watched:
             return
-        started = time.monotonic()
         try:
             target = self.session.target
             self.events.send("target", **describe(target), level=self.session.level)
@@ -116,7 +116,7 @@ class Checks:
             )
             pytest.exit("the plane does not start", returncode=SICK_PLANE)
         self._newly_starting()  # the runner counts it, with the start of this process
-        self.events.send("opened", seconds=time.monotonic() - started)
+        self.events.send("opened")
         if self._looks_after_health:
             self.session.note_health()
         self.events.send("looked_after")
@@ -165,7 +165,7 @@ class Checks:
         plan = [
             check
             if check.left_out or check.id in selected
-            else replace(check, left_out="not selected")
+            else replace(check, left_out=NOT_SELECTED)
             for check in self._plan
         ]
         self.events.send("plan", checks=[asdict(check) for check in plan])
@@ -248,15 +248,14 @@ class Checks:
         if ends_plane(item):
             restarts = session.target.declares("restart") or not self.events.watched
             if not restarts or failure_of(session.renew, session.target.timeouts.start):
-                self._leave("spent", "")
+                self._leave("spent", "the plane was closed; a fresh one was started")
         elif result.outcome is Outcome.PASS or not self.events.watched:
             return
         elif why := session.lost_health():
-            self._leave("sick", why)
+            self._leave("sick", f"the plane stopped working ({why}); a fresh one was started")
 
-    def _leave(self, event: str, why: str) -> None:
+    def _leave(self, event: str, text: str) -> None:
         """Hand over to a fresh process; the runner starts it when this one is gone."""
-        text = f"the plane stopped working ({why}); a fresh one was started"
         self.events.send(event, text=text)
         failure_of(self.session.close, self.session.target.timeouts.operation)
         os._exit(SICK_PLANE)  # a sick plane's threads may never let the interpreter end

@@ -13,6 +13,7 @@ The object is named on the command line (``module:TARGET``) or by an entry point
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -73,7 +74,7 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         for name, seconds in vars(self).items():
-            if not seconds > 0:
+            if not 0 < seconds < math.inf:
                 raise ValueError(f"Timeouts.{name} must be positive seconds, got {seconds!r}")
         if self.quiet < SHORTEST_QUIET_S:
             raise ValueError(f"Timeouts.quiet: nothing is seen in less than {SHORTEST_QUIET_S} s")

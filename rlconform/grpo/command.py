@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import closing
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rlconform.contract import ConfigError, DataPlaneError
+from rlconform.terminal import new_console, refuse
 
 if TYPE_CHECKING:  # a configuration's checks import torch, which takes seconds
     from rlconform.grpo.config import MasterConfig
@@ -24,7 +25,6 @@ if TYPE_CHECKING:  # a configuration's checks import torch, which takes seconds
 class ExitCode:
     """Exit codes of ``rlconform train``."""
 
-    FINISHED = 0
     FAILED = 1  # the run began and did not come to its end
     KIT_FAILED = 2  # a configuration that can't be used
     INTERRUPTED = 130
@@ -36,7 +36,7 @@ EPILOG = (
     "rlconform train tiny_moe_copy grpo.max_num_steps=20 policy.packing.mode=sequence_packing\n\n"
     "rlconform train tiny_llama_copy data_plane=transfer_queue_simple\n\n"
     "rlconform train my_run.yaml data_plane.enabled=false logger.log_dir=logs/legacy\n\n"
-    "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used."
+    "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 130 interrupted."
 )
 
 #: What a step's line shows, by its heading.
@@ -64,21 +64,21 @@ def train(
     ] = None,
 ) -> None:
     """Train a policy with GRPO, its batches through a data plane or in memory."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = new_console()
     if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
-        _fail(
-            f'{" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
+        refuse(
+            f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
             ExitCode.KIT_FAILED,
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
     try:
         _train(console, config, overrides or [])
     except ConfigError as error:
-        _fail(str(error), ExitCode.KIT_FAILED)
+        refuse(f"train: {error}", ExitCode.KIT_FAILED)
     except (DataPlaneError, RuntimeError, ValueError) as error:
-        _fail(f"{type(error).__name__}: {error}", ExitCode.FAILED)
+        refuse(f"train: {type(error).__name__}: {error}", ExitCode.FAILED)
     except KeyboardInterrupt:
-        _fail("interrupted", ExitCode.INTERRUPTED)
+        refuse("train: interrupted", ExitCode.INTERRUPTED)
 
 
 def _train(console: Console, source: str, overrides: list[str]) -> None:
@@ -120,12 +120,6 @@ def _line(report: Report) -> str:
         if name in report.metrics
     ]
     return escape(f"{report.step:>6}  {'  '.join(shown)}")
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    told = Console(stderr=True)
-    told.print(f"[bold red]rlconform:[/] train: {escape(message)}", soft_wrap=True)
-    raise typer.Exit(code)
 
 
 __all__ = ["EPILOG", "ExitCode", "train"]

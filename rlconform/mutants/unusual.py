@@ -12,7 +12,13 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Target
+from rlconform.contract import (
+    CLIENT_METHODS,
+    DataPlaneClient,
+    KVBatchMeta,
+    Target,
+    UnknownField,
+)
 from rlconform.mutants.values import partitions_of
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
@@ -49,12 +55,37 @@ class GathersBackwards(MemoryClient):
 
     Where all have one shape they come dense, also if they were put jagged; ragged ones come nested
     in torch's default layout, which is strided. A partition that is registered again starts anew.
+    A claim by a field that nobody declared or put is refused.
     """
 
-    def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
+        super().__init__(cfg, bootstrap)
+        self._heard: dict[str, set[str]] = {}  # fields that a partition has heard of
+
+    def register_partition(
+        self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
+    ) -> None:
         """Register, and drop the rows that the partition held."""
-        super().register_partition(partition_id, *args, **kwargs)
+        super().register_partition(partition_id, fields, *args, **kwargs)
         self.clear_samples(list(partitions_of(self)[partition_id]._rows), partition_id)
+        self._heard[partition_id] = set(fields)
+
+    def put_samples(
+        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        """Put."""
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        self._heard.setdefault(partition_id, set()).update(receipt.fields or [])
+        return receipt
+
+    def claim_meta(
+        self, partition_id: str, task_name: str, required_fields: list[str], *args: Any, **kw: Any
+    ) -> KVBatchMeta:
+        """Claim rows."""
+        heard = self._heard.get(partition_id, set())
+        if isinstance(required_fields, list) and (strange := set(required_fields) - heard):
+            raise UnknownField(f"nobody declared or put {', '.join(sorted(strange))}")
+        return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]

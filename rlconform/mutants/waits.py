@@ -25,7 +25,7 @@ PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
     "CLAIM-01",
     "PUT-12",
     "STAT-01",
-    says="rows ready, 8 asked for",
+    says="rows ready, of 8 asked for",
 )
 class ServesWholeBatches(MemoryEngine):
     """A claim that doesn't block gets a whole batch or nothing: a step's tail stays (NR-04)."""

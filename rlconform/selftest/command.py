@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
+import signal
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import rlconform
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
+from rlconform.mutants import Mutant
 from rlconform.mutants.catalogue import catalogue
 from rlconform.output import check_writable
 from rlconform.selftest.judging import GOOD
-from rlconform.selftest.matrix import matrix_of, render_html, render_markdown
+from rlconform.selftest.matrix import Matrix, matrix_of, render_html, render_markdown
 from rlconform.selftest.session import Settings, cases, put_on_trial
 from rlconform.selftest.show import TrialProgress, judgement_table, print_summary
+from rlconform.terminal import new_console, refuse
 
 EPILOG = (
     "Examples:\n\n"
@@ -30,7 +31,7 @@ EPILOG = (
     "rlconform self-test --gate\n\n"
     "rlconform self-test --mutant drops_unknown_ids\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
-    "Exit codes: 0 every mutant is caught as declared, 1 not so, 2 nothing to try."
+    "Exit codes: 0 every mutant is caught as declared, 1 not so, or interrupted, 2 nothing to try."
 )
 
 
@@ -63,15 +64,11 @@ def self_test(
     out: Annotated[Path, typer.Option(help="Folder for the matrix.")] = Path("rlconform-self-test"),
 ) -> None:
     """Hold the suite against planes with planted defects: each must be caught, by its ids alone."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = new_console()
     known = catalogue()
     if unknown := [name for name in mutant or () if name not in known]:
-        Console(stderr=True).print(
-            f"[bold red]rlconform:[/] no mutant {unknown[0]!r}{did_you_mean(unknown[0], known)} "
-            f"There are {len(known)}: {', '.join(known)}",
-            soft_wrap=True,
-        )
-        raise typer.Exit(2)
+        meant = did_you_mean(unknown[0], known) or f"; there are {', '.join(known)}"
+        refuse(f"no mutant {unknown[0]!r}{meant}", 2)
     chosen = {
         name: held
         for name, held in known.items()
@@ -82,34 +79,42 @@ def self_test(
     began = time.monotonic()
     due = cases(chosen, references=not mutant and races is not True)
     if not due:
-        Console(stderr=True).print(
-            "[bold red]rlconform:[/] these options together leave nothing to try; "
-            "races are not at the gate, and --races and --no-races leave the others out"
+        refuse(
+            "these options together leave nothing to try; races are not at the gate, and --races "
+            "and --no-races leave the others out",
+            2,
         )
-        raise typer.Exit(2)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
     try:
         check_writable(out)
+        with TrialProgress(console, len(due)) as progress:
+            judgements = put_on_trial(due, Settings(jobs, seeds, effort, gate), progress.hear)
     except ConfigError as error:
-        Console(stderr=True).print(f"[bold red]rlconform:[/] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(2) from None
-    with TrialProgress(console, len(due)) as progress:
-        judgements = put_on_trial(due, Settings(jobs, seeds, effort, gate), progress.hear)
-    shown = chosen if mutant or gate else known
-    mutants = {name: held for name, (_, held) in shown.items()}
-    matrix = matrix_of(load_requirements(), mutants, judgements)
+        refuse(str(error), 2)
+    except KeyboardInterrupt:
+        refuse("self-test: interrupted; nothing was written", 1)
     console.print(judgement_table(judgements))
+    mutants = {name: held for name, (_, held) in known.items()}
+    matrix = matrix_of(load_requirements(), mutants, judgements)
     print_summary(console, judgements, None if mutant else matrix)
-    console.print(f"{len(judgements)} trials in {time.monotonic() - began:.0f} s")
+    several = "s" * (len(judgements) != 1)
+    console.print(f"{len(judgements)} trial{several} in {time.monotonic() - began:.0f} s")
+    _write(out, matrix, mutants)
+    console.print(f"matrix: {out / 'self-test.html'}")
+    raise typer.Exit(0 if all(one.kind in GOOD for one in judgements) else 1)
+
+
+def _write(out: Path, matrix: Matrix, mutants: Mapping[str, Mutant]) -> None:
+    """Write the matrix below ``out``: as a page, as a table for the docs, and what came as data."""
+    judged = list(matrix.judged.values())
     header = {
         "created": datetime.now(UTC).isoformat(timespec="minutes"),
         "kit": rlconform.__version__,
         "host": platform.platform(),
-        "summary": f"{len(judgements)} planes were tried.",
+        "summary": f"Planes that were tried: {len(judged)}.",
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "self-test.html").write_text(render_html(matrix, mutants, header), "utf-8")
     (out / "self-test.md").write_text(render_markdown(matrix), "utf-8")
-    found = {"header": header, "trials": [asdict(one) for one in judgements]}
+    found = {"header": header, "trials": [asdict(one) for one in judged]}
     (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    console.print(f"matrix: {out / 'self-test.html'}")
-    raise typer.Exit(0 if all(one.kind in GOOD for one in judgements) else 1)

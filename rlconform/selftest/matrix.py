@@ -77,7 +77,7 @@ class Line:
 
 
 def lines_of(matrix: Matrix, mutants: Mapping[str, Mutant]) -> list[Line]:
-    """The mutants in the order of the requirements that catch them first."""
+    """Mutants that were tried, in the order of the requirements that catch them first."""
     order = {row.requirement.id: place for place, row in enumerate(matrix.rows)}
     places = {
         name: min(order.get(caught, len(order)) for caught in mutant.fails)
@@ -86,25 +86,26 @@ def lines_of(matrix: Matrix, mutants: Mapping[str, Mutant]) -> list[Line]:
     return [
         _line(name, mutants[name], matrix)
         for name in sorted(mutants, key=lambda name: (places[name], name))
+        if name in matrix.judged
     ]
 
 
 def _line(name: str, mutant: Mutant, matrix: Matrix) -> Line:
-    judged = matrix.judged.get(name)
-    wrong = judged is not None and judged.kind not in GOOD
-    told = "" if judged is None else f"{judged.kind} {judged.told}".strip()
+    judged = matrix.judged[name]
+    wrong = judged.kind not in GOOD
+    told = f"{judged.kind} {judged.told}".strip()
     cells = [_cell(row.requirement, mutant, judged) for row in matrix.rows]
     return Line(name, mutant.story, ", ".join(mutant.fails), told if wrong else "", wrong, cells)
 
 
-def _cell(row: Requirement, mutant: Mutant, judged: Judgement | None) -> Cell:
+def _cell(row: Requirement, mutant: Mutant, judged: Judgement) -> Cell:
     declared, may = row.id in mutant.fails, row.id in mutant.may_fail
-    broke = declared if judged is None else row.id in judged.broken
+    broke = row.id in judged.broken
     if declared != broke and not may:
-        says = "was not caught" if declared else f"caught too: {judged.broken[row.id]}"  # type: ignore[union-attr]
+        says = "was not caught" if declared else f"caught too: {judged.broken[row.id]}"
         return Cell("wrong", f"{row.id} {says}")
     if declared:
-        evidence = judged.broken[row.id] if judged is not None else ""
+        evidence = judged.broken[row.id]
         kind = "sole" if is_alone(mutant) else "caught"
         return Cell(kind, f"{row.id} {evidence}".strip())
     if may:
@@ -113,7 +114,7 @@ def _cell(row: Requirement, mutant: Mutant, judged: Judgement | None) -> Cell:
 
 
 def render_html(matrix: Matrix, mutants: Mapping[str, Mutant], header: Mapping[str, str]) -> str:
-    """The matrix as one page that needs no network."""
+    """What was tried, as one page that needs no network."""
     template = files("rlconform.selftest").joinpath("page.html.j2").read_text("utf-8")
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
     return page.render(

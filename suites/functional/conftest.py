@@ -52,9 +52,10 @@ def planes() -> Path:
 def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
     """``certify(*arguments)``: run it beside the example planes; nothing may be left running."""
 
-    def run(*arguments: str, timeout_s: float = 900) -> Certification:
+    def run(
+        *arguments: str, timeout_s: float = 900, out: Path = tmp_path / "report"
+    ) -> Certification:
         mark = uuid.uuid4().hex
-        out = tmp_path / "report"
         done = subprocess.run(
             [sys.executable, "-m", "rlconform", "certify", *arguments, "--out", str(out)],
             cwd=planes,

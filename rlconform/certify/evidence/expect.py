@@ -17,6 +17,9 @@ from tensordict import TensorDictBase
 from rlconform.certify.evidence.recorder import shorten
 from rlconform.wire import object_rows, rows_of
 
+#: Characters of what came, of a whole step's ids, say.
+_LONG = 1000
+
 
 class ContractViolation(AssertionError):
     """The plane did not do what the contract asks."""
@@ -40,7 +43,7 @@ def expect(condition: bool, expected: str, came: object) -> None:
 def expect_equal(came: Any, expected: Any, what: str) -> None:
     """``came == expected``, of the same type; ``what`` names the thing compared."""
     same = type(came) is type(expected) and came == expected
-    expect(same, f"{what} {shorten(repr(expected))}", repr(came))
+    expect(same, f"{what} {shorten(repr(expected))}", shorten(repr(came), _LONG))
 
 
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
@@ -108,7 +111,11 @@ def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | N
     if got.dtype != want.dtype:
         return f"of {want.dtype}", str(got.dtype)
     if got.shape != want.shape:
-        return f"of shape {tuple(want.shape)}", str(tuple(got.shape))
+        expected, came = f"of shape {tuple(want.shape)}", str(tuple(got.shape))
+        whose, others = show_row(want), show_row(got)
+        if whose != others and whose.startswith("row:") and others.startswith("row:"):
+            return f"{expected} = {whose}", f"{came}, {others}"
+        return expected, came
     if not torch.equal(as_bytes(got), as_bytes(want)):
         expected, came = show_row(want), show_row(got)
         if expected == came:  # they differ behind what is shown, or in bits that print alike

@@ -77,10 +77,15 @@ class Excerpt(Recording):
         self.calls = list(recording.calls)
         self.inside = recording.inside
         self._lines = recording.lines()
+        self._whole = recording
 
     def lines(self) -> list[str]:
         """The calls in order with what came of each."""
         return list(self._lines)
+
+    def finish(self, timeout_s: float) -> None:
+        """The check is over, and so is the recording that this is taken from."""
+        self._whole.finish(timeout_s)
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ class Stage:
         history.
 
         Raises:
-            ContractViolation: The roles were not over within the target's check timeout, though
-                their calls came back.
+            ContractViolation: The roles were not over within half of the target's check timeout,
+                though their calls came back.
             RuntimeError: A role is broken: our fault.
         """
         players = self._players(len(roles))

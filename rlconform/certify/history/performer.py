@@ -4,7 +4,8 @@
     finish()    ──▶ waits for its end, or for a call that is overdue
     stop()      ──▶ the role comes to its end by itself
 
-A Ray actor has one; its calls arrive on the actor's own thread, which stays free for them.
+A Ray actor has one for each role; its calls arrive on the actor's own thread, which stays free for
+them.
 """
 
 from __future__ import annotations

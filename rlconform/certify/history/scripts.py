@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlconform.certify.evidence.replay import in_docstring
+
 _HEADER = '''"""{name}: {evidence}
 
 Run it: what it prints is the defect, seen through plain client calls in threads.
@@ -302,7 +304,7 @@ def race_script(
     options = f", {dict(config)!r}" if config else ""
     header = _HEADER.format(
         name=requirement_id,
-        evidence=evidence.replace("\\", "\\\\").replace('"""', "'''"),
+        evidence=in_docstring(evidence),
         spec=spec,
         config=options,
         attach=options or ", {}",

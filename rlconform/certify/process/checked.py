@@ -105,4 +105,7 @@ def result_of(
         script = race_script(mark.args[0], error.race, evidence, session.spec, session.config)
         return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
     script = render_script(mark.args[0], evidence, recording.calls, session.spec, session.config)
-    return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
+    at_once = any(call.beside for call in recording.calls)
+    return CheckResult(
+        **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once
+    )

@@ -26,6 +26,9 @@ from rlconform.resources import resource_dir
 #: Every process of a run carries this variable, so that none outlives the run unseen.
 RUN_MARK = "RLCONFORM_RUN"
 
+#: Exit status of pytest, see ``pytest.ExitCode``.
+_USAGE_ERROR = 4
+
 
 class Workspace:
     """A run's private folder and the mark of its processes; gone when the run ends."""
@@ -40,7 +43,7 @@ class Workspace:
     def environment(self) -> dict[str, str]:
         """The test process's environment, which every process of the plane inherits.
 
-        Modules beside the current folder are found there as they are from the command line.
+        Modules in the current folder are found there as they are from the command line.
         """
         kept = {k: v for k, v in os.environ.items() if k not in {"PYTEST_ADDOPTS", "RAY_ADDRESS"}}
         path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -214,6 +217,12 @@ class Child:
             log.seek(since)
             text = log.read().decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def refused(self) -> str:
+        """What pytest says of options that it can't use, such as a mistyped ``-k``; else ""."""
+        if self._code != _USAGE_ERROR:
+            return ""
+        return self.tail().strip().rpartition("\n")[2].removeprefix("ERROR: ")
 
     def how_it_ended(self) -> str:
         """Exit status or signal, in words."""

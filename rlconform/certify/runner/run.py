@@ -74,7 +74,7 @@ class Runner:
         """Run every check. Interrupted, it ends what it started and gives what it has.
 
         Raises:
-            PlaneDidNotStart: The first child could not open the plane.
+            PlaneDidNotStart: The first child could not open the plane, or can't use the options.
         """
         started = time.monotonic()
         try:
@@ -138,6 +138,8 @@ class Runner:
             if left and ended:
                 self.run.notes.append(f"still running after close: {', '.join(sorted(left))}")
             self.run.process_seconds += time.monotonic() - ending
+        if said := child.refused():
+            raise PlaneDidNotStart(said, "", plain=True)
 
     def _child_options(self) -> list[str]:
         options = self._options
@@ -288,6 +290,7 @@ class Runner:
             reproducer=render_script(
                 check.requirement, evidence, self._calls, options.spec, options.config
             ),
+            at_once=any(call.beside for call in self._calls),
         )
         self.run.results[result.id] = result
         self._listener(self.run, {"event": "end", "id": check.id, "outcome": outcome})

@@ -191,7 +191,12 @@ class Partition:
         """No trace of ``ids``: not readable, not claimable by a task that never claimed."""
         for sample_id in ids:
             expect_unreadable(partial(self.get, [sample_id], field), sample_id, field)
-        claimed = set(self.claim_all("prev_lp", [field])) & set(ids)
+        try:
+            claimed = set(self.claim_all("prev_lp", [field])) & set(ids)
+        except ContractViolation:
+            raise
+        except Exception:  # noqa: BLE001 - of a field that nobody heard of a plane may refuse a claim
+            return
         expect(not claimed, f"none of {list(ids)} to be claimable", f"claimed {sorted(claimed)}")
 
 

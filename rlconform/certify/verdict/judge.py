@@ -176,9 +176,9 @@ def conclude(
     named = {r.id: f"{r.id} {r.outcome}: {requirements[r.id].title}" for r in musts}
     reasons = [
         *(named[r.id] for r in musts if r.outcome in BROKEN),
-        *(named[r.id] for r in musts if r.outcome is Outcome.NOT_TESTED),
-        *([] if complete else ["the run is partial"]),
         *problems,
+        *([] if complete else ["the run is partial"]),
+        *(named[r.id] for r in musts if r.outcome is Outcome.NOT_TESTED),
     ]
     if suite_errors:
         return Conclusion(Verdict.NOT_CERTIFIED, ExitCode.KIT_FAILED, suite_errors + reasons)

@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import rlconform
-from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck, RequirementResult
+from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck, RequirementResult
 from rlconform.certify.runner.job import Run, RunOptions
 from rlconform.certify.verdict.judge import Conclusion
 from rlconform.certify.verdict.timing import time_split
@@ -27,6 +27,9 @@ SCHEMA = 1
 
 #: Folder of the histories beside the report, one file for each check that has one.
 HISTORIES = "histories"
+REPRODUCERS = "reproducers"
+#: What the report says of each requirement beside its result.
+_TOLD = ("level", "title", "sentence", "why")
 
 #: Packages whose versions decide what a verdict is worth.
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
@@ -47,8 +50,7 @@ def build_report(
             "reasons": conclusion.reasons,
         },
         "requirements": [
-            asdict(result)
-            | {"level": requirements[result.id].level, "title": requirements[result.id].title}
+            asdict(result) | {key: getattr(requirements[result.id], key) for key in _TOLD}
             for result in results
         ],
         "checks": [_check(run, check) for check in run.plan],
@@ -115,13 +117,21 @@ def write_report(directory: Path, report: Mapping[str, Any], run: Run) -> None:
     ElementTree.ElementTree(_junit(run)).write(
         directory / "junit.xml", encoding="utf-8", xml_declaration=True
     )
-    scripts: dict[str, str] = {}
-    for result in run.results.values():
-        if result.reproducer:
-            scripts.setdefault(f"{result.requirement}.py", result.reproducer)
-    _write_all(directory / "reproducers", "*.py", scripts)
+    _write_all(directory / REPRODUCERS, "*.py", _scripts(run))
     histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
     _write_all(directory / HISTORIES, "*.jsonl", histories)
+
+
+def _scripts(run: Run) -> dict[str, str]:
+    """The script of each broken requirement, by file name: the shortest that shows it by itself.
+
+    A race's script plays the race; the calls of a check's threads, one by one, are the last resort.
+    """
+    ranked = sorted(
+        (result for result in run.results.values() if result.reproducer),
+        key=lambda result: (result.at_once, bool(result.history), len(result.reproducer)),
+    )
+    return {f"{result.requirement}.py": result.reproducer for result in reversed(ranked)}
 
 
 def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
@@ -144,13 +154,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def _junit(run: Run) -> ElementTree.Element:
-    broken = {Outcome.FAIL, Outcome.CRASH, Outcome.TIMEOUT}
     results = run.results.values()
     suite = ElementTree.Element(
         "testsuite",
         name=_xml_text(f"rlconform {run.target.get('name', '')}"),
         tests=str(len(run.plan)),
-        failures=str(sum(result.outcome in broken for result in results)),
+        failures=str(sum(result.outcome in BROKEN for result in results)),
         errors=str(sum(result.outcome is Outcome.SUITE_ERROR for result in results)),
         skipped=str(
             len(run.plan) - sum(result.outcome is not Outcome.NOT_TESTED for result in results)

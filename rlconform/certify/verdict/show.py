@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
+from rlconform.certify.outcome import BROKEN, NOT_SELECTED, Outcome, RequirementResult
 from rlconform.certify.runner.job import Run
 from rlconform.certify.verdict.judge import Conclusion, Verdict
+from rlconform.certify.verdict.report import REPRODUCERS
 from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import Requirement
 from rlconform.terminal import LiveBar
@@ -44,8 +45,8 @@ class LiveProgress(LiveBar):
             case "target" if run.children == 1:
                 self.console.print(
                     f"Certifying [bold]{escape(run.target['name'])}[/] "
-                    f"{escape(run.target['version'])} at level [bold]{run.target['level']}[/]"
-                    f"{_level_origin(run)}"
+                    f"{escape(run.target['version'])}{' ' * bool(run.target['version'])}"
+                    f"at level [bold]{run.target['level']}[/]{_level_origin(run)}"
                 )
             case "plan" if run.children == 1:
                 self.show("checking", total=len(run.due))
@@ -88,13 +89,19 @@ def requirement_table(
     table.add_column("Level", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
     table.add_column("What it asks, and what came", overflow="fold")
+    unwanted = [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
     for result in results:
+        if result in unwanted:
+            continue
         row = requirements[result.id]
         text = escape(row.title)
         if result.outcome is not Outcome.PASS:
             text += f"\n[dim]{escape(result.reason)}[/]"
         outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
         table.add_row(result.id, row.level, outcome, text)
+    if unwanted:
+        table.caption = f"{len(unwanted)} requirements more, whose checks were not selected"
+        table.caption_justify = "left"
     return table
 
 
@@ -103,9 +110,8 @@ def print_summary(
     run: Run,
     results: list[RequirementResult],
     conclusion: Conclusion,
-    out: Path,
 ) -> None:
-    """The verdict, counts by outcome, where the time went, and where to read on."""
+    """The verdict, counts by outcome, and where the time went."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     split = time_split(run)
@@ -113,10 +119,11 @@ def print_summary(
     for note in run.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")
     console.print(f"{len(results)} requirements: {tally}", highlight=False)
+    several = "es" * (run.children != 1)
     console.print(
         f"{len(run.results)} checks in {split.total:.0f} s: {split.processes:.0f} s to start and "
         f"end processes, {split.plane_calls:.0f} s inside the plane's calls, {split.kit:.0f} s "
-        f"({split.kit_share:.0%}) the kit's own; {run.children} test process(es)",
+        f"({split.kit_share:.0%}) the kit's own; {run.children} test process{several}",
         highlight=False,
     )
     style = {
@@ -129,6 +136,12 @@ def print_summary(
         console.print(f"  {escape(reason)}")
     if len(conclusion.reasons) > 20:
         console.print(f"  and {len(conclusion.reasons) - 20} more")
+    if failed := next((r for r in results if r.outcome in BROKEN | {Outcome.WARN}), None):
+        console.print(f"rlconform explain {failed.id} says what it asks, and why it matters")
+
+
+def print_folder(console: Console, run: Run, out: Path) -> None:
+    """Where the report lies, and the scripts that show each failure."""
     console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
-    if any(r.outcome in BROKEN | {Outcome.WARN} for r in results):
-        console.print(f"reproducers: {escape(str(out / 'reproducers'))}", soft_wrap=True)
+    if any(result.reproducer for result in run.results.values()):
+        console.print(f"reproducers: {escape(str(out / REPRODUCERS))}", soft_wrap=True)

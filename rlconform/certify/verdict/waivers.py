@@ -84,7 +84,9 @@ def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
     return [text for text in failures if not re.search(waiver.match, text)]
 
 
-def _parse(path: Path, row: dict[str, Any]) -> Waiver:
+def _parse(path: Path, row: Any) -> Waiver:
+    if not isinstance(row, dict):
+        raise ConfigError(f"{path}: waiver {row!r} is no table: write [[waiver]]")
     names = {field.name for field in fields(Waiver)}
     if row.keys() != names:
         wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}

@@ -19,6 +19,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from rlconform.contract import ConfigError, did_you_mean
 from rlconform.grpo.config.master import MasterConfig
 from rlconform.resources import resource_dir
+from rlconform.yaml_file import read_mapping
 
 #: Key of a file that names the file, beside it, whose values it changes.
 DEFAULTS = "defaults"
@@ -113,14 +114,7 @@ def _read(path: Path, readers: tuple[Path, ...]) -> DictConfig:
     """The file's values over those of the file that it names under ``defaults``."""
     if path in readers:
         raise ConfigError(f"{path}: its {DEFAULTS} lead back to itself")
-    try:
-        own = OmegaConf.load(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or 'can not be read'}") from error
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(own, DictConfig):
-        raise ConfigError(f"{path}: not a mapping of keys to values")
+    own = read_mapping(path)
     base = own.pop(DEFAULTS, None)
     if base is None:
         return own

@@ -19,6 +19,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "never_opens": (["hostile:never_opens"], ["did not open within"]),
     "unknown_level": (["memory", "--level", "unti"], ["unti", "unit, functional, e2e"]),
     "config_missing": (["memory", "--config", "nowhere.yaml"], ["nowhere.yaml"]),
+    "unusable_selection": (["memory", "-k", "and and"], ["-k", "and and"]),
     "waivers_missing": (["memory", "--waivers", "nowhere.toml"], ["nowhere.toml"]),
 }
 
@@ -46,6 +47,16 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(
     assert done.out.read_text("utf-8") == "mine"
 
 
+def test_a_report_that_cannot_be_written_after_all_is_told_beside_the_verdict(
+    certify: Callable[..., Any],
+) -> None:
+    done = certify("memory", "-k", "test_get.py", out=Path("/proc/rlconform"), timeout_s=120)
+    assert done.code == 2
+    assert "no report was written" in done.stderr
+    assert "GET-01" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
 def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:
     done = certify("hostile:raises_on_open", "-v", timeout_s=120)
     assert done.code == 2
@@ -61,13 +72,15 @@ def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:
         ("data_plane: {enabled: false, impl: memory}", "enabled"),
         ("data_plane: [", "plane.yaml"),
         ("just text", "plane.yaml"),
+        ("3", "not a mapping"),
+        ("\xff\xfe\x00", "not valid YAML"),
     ],
 )
 def test_config_with_a_mistake(
     certify: Callable[..., Any], tmp_path: Path, text: str, told: str
 ) -> None:
     config = tmp_path / "plane.yaml"
-    config.write_text(text, "utf-8")
+    config.write_text(text, "latin-1")
     done = certify(
         "rlconform.backends:build_data_plane_client", "--config", str(config), timeout_s=120
     )

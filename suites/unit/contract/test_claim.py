@@ -6,8 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
+import torch
 
 from rlconform.certify.evidence.expect import (
     ContractViolation,
@@ -20,6 +22,7 @@ from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import TASKS, Partition, expect_ids
 from rlconform.certify.scenes.payload import payload_rows
+from rlconform.wire import stack_or_nest
 
 #: A deadline kept in whole milliseconds may lie this much before the one that was asked for.
 CLOCK_TOLERANCE_S = 0.01
@@ -148,13 +151,29 @@ def test_tasks_have_their_own_cursors(part: Partition) -> None:
     expect_ids(part.claim("prev_lp"), IDS, "rows of the other task")
 
 
+@requirement("CLAIM-03")
+@pytest.mark.parametrize("separator", [":", "/", "_", "|", "."])
+def test_a_task_joined_with_its_partition_shares_no_cursor(
+    new_partition: Callable[..., Partition], separator: str
+) -> None:
+    short = new_partition(tasks=[f"q{separator}train"])
+    try:
+        long = new_partition(exact=f"{short.id}{separator}q", tasks=["train"])
+    except (ValueError, TypeError):
+        return  # a plane that refuses such a partition has nothing to confuse
+    for part in (short, long):
+        part.put_payload(IDS)
+    expect_ids(short.claim(f"q{separator}train"), IDS, "rows of the task with the long name")
+    expect_ids(long.claim("train"), IDS, "rows of the task whose partition has the long name")
+
+
 @requirement("CLAIM-04")
 @pytest.mark.parametrize("ready", [0, 5])
 def test_a_claim_that_does_not_block_takes_what_is_there(part: Partition, ready: int) -> None:
     if ready:
         part.put_payload(IDS[:ready])
     claim = Background(lambda: part.claim(batch_size=8), "a claim that must not block")
-    expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, 8 asked for")
+    expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, of 8 asked for:")
 
 
 @requirement("CLAIM-04")
@@ -263,6 +282,28 @@ def test_the_last_field_makes_a_row_claimable_once(part: Partition, order: str) 
     part.put_payload(IDS[:1], last)
     expect_ids(part.claim("train", ["x", "y"], 1), IDS[:1], "rows after it")
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
+
+
+#: Values by which a field is produced, though there is little or nothing to them.
+NOTHING_MUCH: dict[str, Any] = {
+    "rows_of_no_tokens": stack_or_nest([torch.arange(n) for n in (2, 0, 1)]),
+    "only_rows_of_no_tokens": torch.nested.nested_tensor(
+        [torch.arange(0)] * 3, layout=torch.jagged
+    ),
+    "rows_without_elements": torch.zeros(3, 0),
+    "zeros": torch.zeros(3, dtype=torch.int64),
+    "false": torch.zeros(3, dtype=torch.bool),
+}
+
+
+@requirement("CLAIM-07")
+@pytest.mark.parametrize("column", NOTHING_MUCH.values(), ids=NOTHING_MUCH)
+def test_a_field_is_there_whatever_its_value(part: Partition, column: torch.Tensor) -> None:
+    ids = IDS[:3]
+    part.put_payload(ids, "x")
+    part.put(ids, y=column)
+    expect_ids(part.claim("train", ["x", "y"]), ids, "rows with both fields (an aborted rollout's)")
+    expect(part.consumed("train"), "every row consumed", "a row that no claim names counted")
 
 
 @requirement("CLAIM-08")
@@ -395,6 +436,19 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> No
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
     part.put_payload([IDS[1], IDS[4]])
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
+
+
+@requirement("CLAIM-15")
+def test_a_group_is_whole_when_all_its_rows_are_ready(
+    new_partition: Callable[..., Partition],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload(IDS[:2], "x")
+    part.put_payload(IDS[:1], "y")
+    came = part.claim("train", ["x", "y"], 2).sample_ids
+    expect_equal(came, [], "rows of a group of which one lacks a field")
+    part.put_payload(IDS[1:2], "y")
+    expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
 
 
 @requirement("CLAIM-15")

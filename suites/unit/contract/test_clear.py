@@ -25,6 +25,8 @@ from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
 from rlconform.certify.scenes.payload import payload_row, payload_rows
+from rlconform.contract import Target
+from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
@@ -95,6 +97,14 @@ def test_none_drops_all_that_this_process_put(part: Partition) -> None:
 
 
 @requirement("CLEAR-03")
+def test_none_drops_what_another_thread_of_this_process_put(part: Partition) -> None:
+    put = Background(lambda: part.put_payload(IDS), "a put by another thread")
+    put.result(part.timeouts.operation)
+    part.clear(None)
+    part.expect_absent(IDS)
+
+
+@requirement("CLEAR-03")
 @pytest.mark.parametrize("known", [True, False], ids=["empty", "unknown"])
 def test_none_on_an_empty_partition_is_no_error(
     new_partition: Callable[..., Partition], known: bool
@@ -126,6 +136,19 @@ def test_a_cleared_id_may_grow_in_its_next_life(part: Partition) -> None:
         part.put(IDS, x=torch.stack(rows))
         part.expect_rows(IDS, x=rows)
         part.clear(IDS)
+
+
+@requirement("CLEAR-04")
+@pytest.mark.parametrize("by", ["ids", "none", "register"])
+def test_a_field_is_of_any_dtype_in_its_next_life(part: Partition, by: str) -> None:
+    part.put(IDS, x=torch.ones(4, 2))
+    part.clear(None if by == "none" else IDS)
+    if by == "register":
+        part.register()
+    others, integers = [f"next_{i}" for i in IDS], torch.arange(4)
+    part.put(others, x=integers)
+    part.expect_rows(others, x=list(integers))
+    expect_ids(part.claim("train"), others, "rows of the next step, of another dtype")
 
 
 @requirement("CLEAR-05")
@@ -178,10 +201,11 @@ def held_bytes(pid: int) -> int:
 
 
 @requirement("CLEAR-06", patience=90)
-def test_memory_comes_back(part: Partition) -> None:
+def test_memory_comes_back(part: Partition, target: Target) -> None:
     size = 16 << 20
-    everywhere = torch.ones(16, size // 32, dtype=torch.uint8)
+    everywhere = torch.ones(16, size // 64, dtype=torch.uint8)
     somewhere = torch.ones(8, size // 16, dtype=torch.uint8)
+    tokens = stack_or_nest([torch.ones(size // 64 + n % 2, dtype=torch.uint8) for n in range(16)])
     cycles = itertools.count()
 
     def run(count: int) -> int:
@@ -191,7 +215,12 @@ def test_memory_comes_back(part: Partition) -> None:
             ids = [f"s{step}_g{i}" for i in range(16)]  # new ones, lest a leak be overwritten
             part.put(ids, x=everywhere)
             part.put(ids[::2], y=somewhere)
-            expect_ids(part.claim("train", batch_size=16), ids, "rows of the cycle")
+            part.put(ids, z=tokens)
+            if target.declares("objects"):
+                part.put(ids, log=["o" * (size // 64)] * 16)
+            meta = part.claim("train", batch_size=16)
+            expect_ids(meta, ids, "rows of the cycle")
+            part.get_data(meta, ["x", "z"])
             part.clear(ids)
         deadline = time.monotonic() + part.timeouts.settle
         while (grown := plane_bytes() - before) >= 2 * size and time.monotonic() < deadline:

@@ -34,11 +34,16 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 def carries(part: Partition, rows: list[torch.Tensor], column: torch.Tensor | None = None) -> None:
-    """Put the rows as one column and read the same rows back."""
+    """Put the rows as one column, then one by one, and read the same rows back each time."""
     ids = [f"r{i}" for i in range(len(rows))]
     part.put(ids, x=stack_or_nest(rows) if column is None else column)
     part.expect_rows(ids, x=rows)
     part.expect_rows_by_meta(ids, x=rows)
+    apart = [f"apart{i}" for i in range(len(rows))]
+    for sample_id, row in zip(apart, rows, strict=True):
+        part.put([sample_id], x=torch.stack([row]) if column is None else jagged([row]))
+    part.expect_rows(apart, x=rows)
+    part.expect_rows([apart[0], *ids[1:]], x=rows)
 
 
 @requirement("PUT-01")
@@ -72,6 +77,9 @@ def test_one_dimension_stays_apart_from_a_column_of_ones(part: Partition, size: 
     part.put(ids, x=flat, y=column)
     part.expect_rows(ids, x=list(flat), y=list(column))
     part.expect_rows_by_meta(ids, x=list(flat), y=list(column))
+    part.put(["later"], x=flat[:1], y=column[:1])
+    both = [*ids, "later"]
+    part.expect_rows(both, x=[*flat, flat[0]], y=[*column, column[0]])
 
 
 @requirement("PUT-04")

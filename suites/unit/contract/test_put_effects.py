@@ -58,6 +58,16 @@ def test_changing_what_get_returned_changes_nothing_stored(part: Partition) -> N
 
 
 @requirement("PUT-09")
+def test_changing_what_get_data_returned_changes_nothing_stored(part: Partition) -> None:
+    rows = list(torch.arange(12.0).reshape(3, 4))
+    part.put(IDS, x=torch.stack(rows))
+    meta = part.claim("train")
+    mine = [rows[IDS.index(i)] for i in meta.sample_ids]
+    overwrite_first(part.get_data(meta), "x")
+    expect_column(part.get_data(meta), "x", mine)
+
+
+@requirement("PUT-09")
 def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(part: Partition) -> None:
     rows = [torch.arange(n) for n in (2, 1, 3)]
     part.put(IDS, x=torch.nested.nested_tensor(rows, layout=torch.jagged))

@@ -16,6 +16,7 @@ ODD_IDS = [
     "a b",
     "a%2Fb", "../a", "*", "None", "0", "00", "{}", "x", "train", "a\nb", "a\tb", '"', "'", "\\",
     "k" * 1024, "k" * 1023 + "l",
+    "plumless", "buckeroo",  # of one CRC-32
 ]  # fmt: skip
 
 

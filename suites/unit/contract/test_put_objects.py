@@ -26,6 +26,9 @@ COLUMNS: dict[str, list[Any]] = {
     "mixed": ["text", {"a": [1]}, None],
     "odd_one_between": [{"a": 1}, "text", {"b": 2}],
     "unlike_keys": [[{"role": "a"}, {"role": "b", "tool": 1}], [{"role": "c", "n": None}], []],
+    "numbers_as_keys": [{1: "a"}, {151643: -0.25, -1: {0: []}}, [{7: None}]],
+    "large_numbers": [2**63 - 1, {"seed": -(2**63)}, [2**53 + 1]],
+    "long_texts": ["a" * 70_000, {"content": "ü" * 70_000}, ["", "b" * 70_000]],
     "message_logs": [[{"role": "user", "content": str(i), "turns": [i, None]}] for i in range(3)],
 }
 

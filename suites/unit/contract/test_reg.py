@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from rlconform.certify.evidence.expect import expect, expect_equal, expect_rejection
 from rlconform.certify.evidence.together import together
@@ -22,6 +23,15 @@ def test_each_declared_field_takes_rows(new_partition: Callable[..., Partition])
     for field in fields:
         part.put_payload(IDS, field)
     part.expect_payload(IDS, *fields)
+
+
+@requirement("REG-01")
+def test_fields_may_have_common_names(new_partition: Callable[..., Partition]) -> None:
+    fields = ["values", "keys", "items", "shape", "names", "data", "id", "index"]
+    part = new_partition(fields=fields)
+    part.put_payload(IDS, *fields)
+    part.expect_payload(IDS, *fields)
+    expect_ids(part.claim("train", fields), IDS, "rows with a critic's values and other names")
 
 
 @requirement("REG-02")
@@ -69,6 +79,29 @@ def test_partitions_share_no_cursors_and_no_tags(new_partition: Callable[..., Pa
     expect_equal(
         came, {i: {"mode": "val"} for i in IDS}, "tags there, after a clear in the other one"
     )
+
+
+@requirement("REG-04")
+def test_a_partition_is_not_all_that_begin_with_its_name(
+    new_partition: Callable[..., Partition],
+) -> None:
+    short = new_partition()
+    long = new_partition(exact=f"{short.id}_async")
+    for part in (short, long):
+        part.put_payload(IDS, tags=[{"weight_version": 1}] * 3)
+    short.clear(None)
+    long.expect_payload(IDS)
+    expect_ids(long.claim("train"), IDS, "rows of a partition whose name begins with the other's")
+
+
+@requirement("REG-04")
+def test_partitions_share_no_schema(new_partition: Callable[..., Partition]) -> None:
+    train, val = new_partition(), new_partition()
+    floats, integers = torch.ones(3, 2), torch.arange(3)
+    train.put(IDS, x=floats)
+    val.put(IDS, x=integers)
+    train.expect_rows(IDS, x=list(floats))
+    val.expect_rows(IDS, x=list(integers))
 
 
 @requirement("REG-05")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from rlconform.certify.evidence.expect import expect, expect_equal, same_object
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, tags_by_id
@@ -33,6 +36,45 @@ def test_each_row_comes_with_its_own_tags(part: Partition) -> None:
             f"{sample_id} to carry {tags[sample_id]}",
             came[sample_id],
         )
+
+
+#: Tags of three rows of one put, each as it must come back.
+UNLIKE_TAGS: dict[str, list[dict[str, Any]]] = {
+    "numbers_of_both_kinds": [{"reward": 1}, {"reward": 0.5}, {"reward": True}],
+    "std_of_one": [{"std": math.nan}, {"std": math.inf}, {"std": 0.0}],
+    "long_text": [{"prompt": "p" * 10_000}, {"prompt": ""}, {"prompt": "ü" * 10_000}],
+    "large_numbers": [{"seed": 2**63 - 1}, {"seed": -(2**63)}, {"seed": 2**53 + 1}],
+    "numbers_and_text": [{"answer": 7}, {"answer": "7"}, {"answer": None}],
+}
+
+
+@requirement("TAG-01")
+@pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
+@pytest.mark.parametrize("tags", UNLIKE_TAGS.values(), ids=UNLIKE_TAGS)
+def test_tags_of_one_key_keep_their_own_types(
+    part: Partition, tags: list[dict[str, Any]], puts: int
+) -> None:
+    size = len(IDS) // puts
+    for start in range(0, len(IDS), size):
+        part.put_payload(IDS[start : start + size], tags=tags[start : start + size])
+    came = tags_by_id(part.claim("train"))
+    for sample_id, row in zip(IDS, tags, strict=True):
+        expect(
+            same_object(came.get(sample_id), row),
+            shorten(f"{sample_id} to carry {row}"),
+            shorten(repr(came.get(sample_id))),
+        )
+
+
+@requirement("TAG-01")
+def test_rows_that_came_with_equal_tags_have_their_own(part: Partition) -> None:
+    one = {"weight_version": 1}
+    part.put_payload(IDS, tags=[one] * len(IDS))
+    part.put(IDS[:1], [{"std": 0.5}])
+    expected = {i: dict(one) for i in IDS} | {IDS[0]: one | {"std": 0.5}}
+    expect_equal(
+        tags_by_id(part.claim("train")), expected, "tags after a stamp on one row of three"
+    )
 
 
 @requirement("TAG-01")
@@ -108,7 +150,7 @@ def test_clear_drops_the_tags(part: Partition) -> None:
 @requirement("TAG-06")
 @pytest.mark.parametrize("known", [0, 2, 3])
 def test_lengths_are_reported_only_when_every_row_has_one(part: Partition, known: int) -> None:
-    lengths = {i: 10 + n for n, i in enumerate(IDS)}
+    lengths = {i: 10 * n for n, i in enumerate(IDS)}  # the first was aborted, and has no token
     tags = [{"input_lengths": lengths[i]} if n < known else {"other": 1} for n, i in enumerate(IDS)]
     part.put_payload(IDS, tags=tags)
     meta = part.claim("train")

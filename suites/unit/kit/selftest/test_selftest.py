@@ -157,13 +157,21 @@ def test_the_matrix_knows_who_catches_alone(rows: dict[str, Requirement]) -> Non
 
 def test_cells_show_what_came_against_what_was_declared(rows: dict[str, Requirement]) -> None:
     came = {"GET-04": "a", "PUT-02": "b"}
-    judged = [Judgement("leaves_rows_out", Kind.OTHERS_TOO, came, 1.0, "PUT-02: b")]
+    judged = [
+        Judgement("leaves_rows_out", Kind.OTHERS_TOO, came, 1.0, "PUT-02: b"),
+        Judgement("widens", Kind.CAUGHT, {"PUT-02": "b"}, 1.0),
+    ]
     first, second = lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)
     assert first.name == "leaves_rows_out"
     assert [cell.kind for cell in first.cells] == ["caught", "may", "wrong", "wrong"]
     assert first.wrong
     assert [cell.kind for cell in second.cells] == ["", "", "", "sole"]
     assert not second.wrong
+
+
+def test_what_was_not_tried_has_no_line(rows: dict[str, Requirement]) -> None:
+    judged = [Judgement("widens", Kind.CAUGHT, {"PUT-02": "b"}, 1.0)]
+    assert [line.name for line in lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)] == ["widens"]
 
 
 def test_the_page_escapes_what_planes_say(rows: dict[str, Requirement]) -> None:

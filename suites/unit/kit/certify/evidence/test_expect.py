@@ -30,7 +30,7 @@ from rlconform.certify.evidence.expect import (
     show_row,
 )
 from rlconform.certify.evidence.together import Background
-from rlconform.certify.scenes.payload import payload_row
+from rlconform.certify.scenes.payload import payload_row, payload_rows
 from rlconform.contract import UnknownSample
 
 
@@ -176,6 +176,12 @@ def test_a_column_of_other_rows_is_a_violation(
     rows: list[torch.Tensor], said: str, layout: Callable[[list[torch.Tensor]], torch.Tensor]
 ) -> None:
     assert said in str(violation(lambda: expect_column(batch(x=layout(ROWS)), "x", rows)))
+
+
+def test_a_row_that_says_whose_it_is_does_so_whatever_its_width() -> None:
+    rows = payload_rows("p", ["r9", "r10"], "x")
+    said = str(violation(lambda: expect_column(batch(x=jagged(rows[::-1])), "x", rows)))
+    assert "of shape (12,) = row:p|r9|x|v0; came (13,), row:p|r10|x|v0" in said
 
 
 def test_scalars_are_not_rows_of_one() -> None:

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,13 @@ from rlconform.certify.evidence.expect import (
     same_object,
 )
 from rlconform.certify.evidence.recorder import Recording, RecordingClient
-from rlconform.certify.evidence.replay import MAX_LINES, Call, render_script
+from rlconform.certify.evidence.replay import (
+    MAX_LINES,
+    MAX_ROWS,
+    Call,
+    attempt,
+    render_script,
+)
 from rlconform.certify.evidence.source import literal
 from rlconform.certify.resolve import open_target
 from rlconform.certify.scenes.partition import object_array
@@ -233,7 +240,9 @@ def test_the_script_prints_what_came(ran: subprocess.CompletedProcess[str]) -> N
     assert "check_consumption_status -> False" in printed
     assert "sample_ids=['a', 'b', 'c']" in printed
     assert "get_data -> batch of (3,)" in printed
-    assert "tensor([1.5000,    nan, -0.0000])" in printed
+    assert "    x: [1.5], [nan], [-0.0]" in printed
+    assert "    y: [0, 1], [], [0, 1, 2]" in printed
+    assert "    m: \"it's\", None, {'k': [1]}" in printed
     assert "get_samples raised UnknownSample" in printed
     assert "get_samples raised TypeError" in printed
 
@@ -262,6 +271,40 @@ def test_no_evidence_breaks_the_script(evidence: str) -> None:
     script = render_script("GET-04", evidence, [], "memory")
     text = script.encode("utf-8", "backslashreplace").decode()
     assert ast.get_docstring(ast.parse(text))
+
+
+def test_calls_of_threads_are_told_to_be_such() -> None:
+    alone = Call("client", "", "r0 = attempt(client.close)")
+    beside = replace(alone, beside=("client.get_samples()",))
+    assert "ran in threads" in render_script("GET-04", "why", [alone, beside], "memory")
+    assert "ran in threads" not in render_script("GET-04", "why", [alone], "memory")
+
+
+def test_the_script_names_a_call_before_it_ends_the_process(tmp_path: Path) -> None:
+    script = tmp_path / "dies.py"
+    script.write_text(
+        "import os\n"
+        "from rlconform.certify.evidence.replay import attempt\n"
+        "def claim_meta(): os._exit(3)\n"
+        "attempt(claim_meta)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (3, "claim_meta ")
+
+
+def test_a_long_column_shows_its_first_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    attempt(lambda: TensorDict({"x": torch.arange(MAX_ROWS + 5)}, batch_size=[MAX_ROWS + 5]))
+    printed = capsys.readouterr().out
+    assert "[7], and 5 more" in printed
+    assert "[8]" not in printed
+
+
+def test_the_script_says_why_it_matters(script: Path) -> None:
+    said = ast.get_docstring(ast.parse(script.read_text())) or ""
+    assert "Why it matters: " in said
+    assert " ".join(load_requirements()["GET-04"].why.split()) in " ".join(said.split())
 
 
 def test_a_call_of_another_process_attaches_in_the_script() -> None:

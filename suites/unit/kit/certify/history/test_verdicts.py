@@ -458,6 +458,12 @@ GOOD = [
     ),
     Case("a read may raise", refused, "", [get(0, 1, MISSING)]),
     Case(
+        "a partition with rows need not be registered again",
+        refused,
+        "",
+        [put(0, 1), Event(who="o", op="register", start=2, end=3, error="ValueError: rows")],
+    ),
+    Case(
         "one of two puts of a row raises",
         refused_alone,
         "",

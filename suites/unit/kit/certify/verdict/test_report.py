@@ -255,6 +255,32 @@ def test_one_reproducer_per_requirement_is_kept(tmp_path: Path) -> None:
     assert scripts == {"GET-02.py": "print('a')\n"}
 
 
+def test_the_reproducer_kept_is_the_shortest_that_shows_it_by_itself(tmp_path: Path) -> None:
+    made = [
+        {"reproducer": "t", "at_once": True},
+        {"reproducer": "race", "history": "{}"},
+        {"reproducer": "long calls"},
+        {"reproducer": "calls"},
+    ]
+    run = sample_run()
+    for number, more in enumerate(made):
+        run.results[str(number)] = replace(
+            run.results[FAILED.id], id=str(number), requirement="CLAIM-02", **more
+        )
+    for best in ("calls", "long calls", "race", "t"):
+        written(run, tmp_path)
+        assert (tmp_path / "reproducers" / "CLAIM-02.py").read_text() == best
+        run.results = {k: r for k, r in run.results.items() if r.reproducer != best}
+
+
+def test_the_report_says_what_each_requirement_asks_and_why(tmp_path: Path) -> None:
+    report = written(sample_run(), tmp_path)
+    known = load_requirements()
+    assert report["requirements"]
+    for row in report["requirements"]:
+        assert (row["sentence"], row["why"]) == (known[row["id"]].sentence, known[row["id"]].why)
+
+
 def test_a_history_lies_beside_the_report(tmp_path: Path) -> None:
     lines = '{"who": "a"}\n{"who": "b"}\n'
     report = written(with_result(sample_run(), FAILED, history=lines), tmp_path)

@@ -84,6 +84,11 @@ def test_a_wrong_waiver_is_refused_by_name(tmp_path: Path, old: str, new: str, n
     assert str(path) in str(refused.value)
 
 
+def test_a_waiver_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="waiver 1 is no table"):
+        load_waivers(write(tmp_path, "waiver = [1, 2]\n"))
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "waivers.toml"
     path.write_bytes(b'[[waiver]]\nid = "\xff"\n')

@@ -1,0 +1,31 @@
+"""YAML files as mappings: one reader, so that a bad file is told of in the same words anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+
+from rlconform.contract.errors import ConfigError
+
+
+def read_mapping(path: Path) -> DictConfig:
+    """The file's keys and values, interpolations not yet resolved.
+
+    Raises:
+        ConfigError: The file can't be read, isn't YAML, or holds something else than a mapping.
+    """
+    try:
+        loaded = OmegaConf.load(path)
+    except MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
+    except (YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except OSError as error:  # OmegaConf has one of its own, without a number, for a lone value
+        raise ConfigError(f"{path}: {error.strerror or 'not a mapping of keys'}") from error
+    if not isinstance(loaded, DictConfig):
+        raise ConfigError(f"{path}: not a mapping of keys to values")
+    return loaded
