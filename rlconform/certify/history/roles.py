@@ -171,6 +171,20 @@ class Overwriter:
 
 
 @dataclass(frozen=True)
+class Appender:
+    """Puts one field of each of these rows, row by row."""
+
+    ids: tuple[str, ...]
+    fields: tuple[str, ...]
+    leads: bool = field(default=True, init=False)
+
+    def play(self, act: Act) -> None:
+        """Put once for each row."""
+        for sample_id in self.ids:
+            act.put(act.prepared([sample_id], self.fields))
+
+
+@dataclass(frozen=True)
 class Reader:
     """Reads ``at_once`` of the rows at random, all of the fields."""
 

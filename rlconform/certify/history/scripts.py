@@ -265,6 +265,46 @@ def work(number, dtype):
             say(f"thread {number} put {rows[0]}, read {came[0]}")
 """
 
+_WRITE = """
+IDS = [f"r{n}" for n in range(400)]
+client.register_partition(
+    partition_id="p", fields=["x", "y", "z"], num_samples=400, consumer_tasks=["train", "late"]
+)
+put(client, IDS, 0, [{"weight_version": 1}] * len(IDS), fields=("x",))
+handed = []
+
+
+def write(by, field):
+    for sample_id in IDS:
+        put(by, [sample_id], 0, fields=(field,))
+
+
+def stamp():
+    for sample_id in IDS:
+        put(client, [sample_id], 0, [{"std": 0.5}], fields=())
+
+
+def consume():
+    while len(set(handed)) < len(IDS) and going():
+        handed.extend(claim(client).sample_ids)
+"""
+_WRITE_AFTER = """while ids := claim(client).sample_ids:
+    handed.extend(ids)
+twice = sorted({i for i in handed if handed.count(i) > 1})
+print("claimed twice:", twice) if twice else None
+for sample_id in IDS:
+    try:
+        get(client, [sample_id], ["x", "y", "z"])
+    except LookupError as error:
+        say(f"x, y and z of {sample_id} were put, but can't be read: {error}")
+meta = client.claim_meta(
+    partition_id="p", task_name="late", required_fields=["x"], batch_size=400, blocking=False
+)
+for sample_id, tags in zip(meta.sample_ids, meta.tags):
+    if tags != {"weight_version": 1, "std": 0.5}:
+        say(f"{sample_id} was stamped std=0.5, and has {tags}")
+"""
+
 #: Body, roles and what is looked at in the end, by the race's name.
 RACES: dict[str, tuple[str, str, str]] = {
     "claims": (_CLAIMS, "produce, lambda: consume(client), lambda: consume(other)", _CLAIMS_AFTER),
@@ -281,6 +321,11 @@ RACES: dict[str, tuple[str, str, str]] = {
         _FIELDS,
         'lambda: produce(client, "a"), lambda: produce(other, "b"), consume',
         "",
+    ),
+    "write back": (
+        _WRITE,
+        'lambda: write(client, "y"), lambda: write(other, "z"), stamp, consume',
+        _WRITE_AFTER,
     ),
     "status": (_STATUS, "produce, ask", ""),
     "threads": (
