@@ -1,0 +1,57 @@
+"""The self-test's command: trials that share a Ray and actors, and nothing left when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: Defects that take several processes to show.
+AFAR = ("counts_its_closes", "counts_its_own_calls", "fills_empty_rows_on_the_way")
+
+
+@contextmanager
+def self_test(out: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
+    """``rlconform self-test --gate`` of these defects, one after another."""
+    command = [sys.executable, "-m", "rlconform", "self-test", "--gate", "--jobs", "1"]
+    named = [word for name in AFAR for word in ("--mutant", name)]
+    with subprocess.Popen(
+        [*command, *named, "--out", str(out)],
+        env=os.environ | {"RLCONFORM_TEST": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        yield running
+
+
+def test_trials_share_a_ray_that_ends_with_them(
+    tmp_path: Path, running_with: Callable[[str, str], list[str]]
+) -> None:
+    mark = uuid.uuid4().hex
+    with self_test(tmp_path, mark) as running:
+        printed, told = running.communicate(timeout=300)
+    assert running.returncode == 0, printed + told
+    assert "3 caught" in printed
+    assert running_with("RLCONFORM_TEST", mark) == []
+
+
+def test_a_cancelled_self_test_leaves_nothing_running(
+    tmp_path: Path, running_with: Callable[[str, str], list[str]]
+) -> None:
+    mark = uuid.uuid4().hex
+    with self_test(tmp_path, mark) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("caught")  # the others are still to come
+        running.send_signal(signal.SIGTERM)
+        _, told = running.communicate(timeout=120)
+    assert running.returncode == 1
+    assert "interrupted" in told
+    assert "Traceback" not in told
+    assert running_with("RLCONFORM_TEST", mark) == []
+    assert list(tmp_path.iterdir()) == []
