@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from rlconform.backends.index import Index
+from rlconform.backends.index import Index, Names
 from rlconform.backends.index.partition import Partition
 from rlconform.backends.index.row import NO_NAMES, Row
 from rlconform.backends.memory import TARGET as RIGHT
@@ -60,4 +61,13 @@ def mark(partition: Partition, rows: Iterable[Row], task: str) -> None:
     partition._claimed[task] += len(new)
 
 
-__all__ = ["NO_NAMES", "breaks", "breaks_engine", "give_back", "mark", "rows_in"]
+def take_back(partition: Partition, row: Row, names: Names) -> None:
+    """Count these fields of a row as never produced."""
+    if names:
+        row.fields -= names
+        partition._fields.drop(Counter([names]))
+        partition._queues.discard([row])
+        partition._queues.feed([(row, row.fields)])
+
+
+__all__ = ["NO_NAMES", "breaks", "breaks_engine", "give_back", "mark", "rows_in", "take_back"]

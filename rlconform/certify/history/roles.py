@@ -19,6 +19,8 @@ from rlconform.certify.history.act import MOST_REFUSALS, Act
 MOST_ROUNDS = 1500
 #: Calls after which one that goes on until stopped waits for that, on a plane that is too fast.
 MOST_LOOKS = 6000
+#: Fields after which one that brings a new one each time ends.
+MOST_FIELDS = 100
 #: Rows of one read, where many are read.
 READ_AT_ONCE = 16
 
@@ -51,8 +53,8 @@ class Maker:
 class Producer:
     """Puts new rows, each once.
 
-    With ``fresh_fields`` every put brings a field that nobody knew; with ``reads_back`` it reads
-    what it put.
+    With ``fresh_fields`` every put brings a field that nobody knew; with ``appends`` another put of
+    these fields follows it at once; with ``reads_back`` it reads what it put.
     """
 
     seconds: float
@@ -60,6 +62,7 @@ class Producer:
     fields: tuple[str, ...] = ("x",)
     tagged: bool = False
     fresh_fields: bool = False
+    appends: tuple[str, ...] = ()
     reads_back: bool = False
     leads: bool = field(default=True, init=False)
 
@@ -69,7 +72,10 @@ class Producer:
             ids = [f"{act.who}_{turn}_{row}" for row in range(self.rows)]
             fields = (*self.fields, *((f"{act.who}_f{turn}",) if self.fresh_fields else ()))
             tags = [{"weight_version": act.number, "turn": turn}] * self.rows
+            appended = act.prepared(ids, self.appends) if self.appends else None
             act.put(act.prepared(ids, fields, tags if self.tagged else None))
+            if appended:
+                act.put(appended)
             if self.reads_back:
                 act.get(ids, fields)
 
@@ -172,16 +178,20 @@ class Overwriter:
 
 @dataclass(frozen=True)
 class Appender:
-    """Puts one field of each of these rows, row by row."""
+    """Puts one new field after another on the same rows, and reads all of them in the end."""
 
+    seconds: float
     ids: tuple[str, ...]
-    fields: tuple[str, ...]
     leads: bool = field(default=True, init=False)
 
     def play(self, act: Act) -> None:
-        """Put once for each row."""
-        for sample_id in self.ids:
-            act.put(act.prepared([sample_id], self.fields))
+        """Put until the time is over."""
+        fields: list[str] = []
+        for turn in act.turns(self.seconds, MOST_FIELDS):
+            fields.append(f"{act.who}_f{turn}")
+            act.put(act.prepared(self.ids, fields[-1:]))
+        for name in fields:
+            act.get(self.ids, [name])
 
 
 @dataclass(frozen=True)

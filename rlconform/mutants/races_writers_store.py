@@ -1,0 +1,47 @@
+"""Controllers of ``ray_store`` whose write-backs take a while, and write back what they read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rlconform.backends.columns.parcel import Parcel
+from rlconform.backends.ray_store.controller import Controller, Put, Refusal
+from rlconform.mutants.races_store import GAP_S
+from rlconform.mutants.races_writers import WriteBack, claims_of, fields_of, records, stamps_of
+
+
+class _WritesBack(Controller):
+    """Reads the rows' records, waits, adds to them, and writes them back."""
+
+    write_back: WriteBack
+
+    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+        if not parcel or put.tags is not None:
+            return await super().commit(put, parcel, reference)
+        known = records(self._index, put.partition_id, put.sample_ids)
+        await asyncio.sleep(GAP_S if known else 0)
+        due = await super().commit(put, parcel, reference)
+        if not isinstance(due, Refusal):
+            for record in known:
+                partition = self._index.partition(put.partition_id)
+                self.write_back(partition, record, frozenset(parcel))
+        return due
+
+
+class FieldsWrittenBack(_WritesBack):
+    """Writes back which fields the rows had."""
+
+    write_back = staticmethod(fields_of)
+
+
+class ClaimsWrittenBack(_WritesBack):
+    """Writes back which tasks had claimed the rows."""
+
+    write_back = staticmethod(claims_of)
+
+
+class StampsWrittenBack(_WritesBack):
+    """Writes back which tags the rows had."""
+
+    write_back = staticmethod(stamps_of)
