@@ -27,7 +27,7 @@ _STARTING = threading.Lock()
 
 
 class RacyClient(RayStoreClient):
-    """A client of a plane whose controller is a class of ``races_store`` or ``races_slots``."""
+    """A client of a plane whose controller is a class of one of the modules of controllers."""
 
     def __init__(self, controller: str, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
         with _started_as(controller):
@@ -38,13 +38,14 @@ class RacyClient(RayStoreClient):
 def _started_as(controller: str) -> Iterator[None]:
     """Planes are started with this controller, in this block."""
     from rlconform.backends.ray_store import session  # noqa: PLC0415 - it imports Ray
-    from rlconform.mutants import races_slots, races_store  # noqa: PLC0415
+    from rlconform.mutants import races_slots, races_store, races_writers_store  # noqa: PLC0415
 
+    rooms = (races_slots, races_store, races_writers_store)
     with _STARTING:
         name = "Controller"
         right = getattr(session, name)
-        room = races_slots if hasattr(races_slots, controller) else races_store
-        setattr(session, name, getattr(room, controller))
+        (racy,) = (vars(room)[controller] for room in rooms if controller in vars(room))
+        setattr(session, name, racy)
         try:
             yield
         finally:

@@ -13,18 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 from tensordict import TensorDictBase
 
 from rlconform.backends.index import Index, Names, Partition, Row
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.backends.ray_store import TARGET as STORE
-from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import Tags
 from rlconform.mutants import broken
 from rlconform.mutants.engines import breaks_engine, give_back, rows_in, take_back
-from rlconform.mutants.races import _STARTING
+from rlconform.mutants.races import RacyClient
 
 #: A row with its fields, the tasks that claimed it, and its tags.
 Record = tuple[Row, Names, Names, Tags]
@@ -103,23 +101,11 @@ class WriteBacksUndoStamps(_WritesBack):
     write_back = staticmethod(stamps_of)
 
 
-class _Store(RayStoreClient):
-    """A client of a plane whose controller is a class of ``races_writers_store``."""
-
-    def __init__(self, controller: str, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-        from rlconform.backends.ray_store import session  # noqa: PLC0415 - it imports Ray
-        from rlconform.mutants import races_writers_store  # noqa: PLC0415
-
-        started = getattr(races_writers_store, controller)
-        with _STARTING, patch.object(session, "Controller", started):
-            super().__init__(cfg, bootstrap)
-
-
 _breaks_store = partial(broken, STORE, chance=True)
 
 
 @_breaks_store("PUT-11", says="is not produced")
-class LosesAFieldOfTwoProcesses(_Store):
+class LosesAFieldOfTwoProcesses(RacyClient):
     """A controller that awaits its store in a put forgets one of two fields that come at once."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
@@ -127,7 +113,7 @@ class LosesAFieldOfTwoProcesses(_Store):
 
 
 @_breaks_store("CLAIM-08", says="duplicated")
-class WriteBacksUndoClaimsFromAfar(_Store):
+class WriteBacksUndoClaimsFromAfar(RacyClient):
     """A controller that awaits its store in a write-back forgets who claimed the row meanwhile."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
@@ -135,7 +121,7 @@ class WriteBacksUndoClaimsFromAfar(_Store):
 
 
 @_breaks_store("TAG-02", says="lost-update")
-class WriteBacksUndoStampsFromAfar(_Store):
+class WriteBacksUndoStampsFromAfar(RacyClient):
     """A controller that awaits its store in a write-back forgets what was stamped meanwhile."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
