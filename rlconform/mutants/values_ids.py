@@ -62,7 +62,7 @@ class Renaming(MemoryClient):
         self._owner = kept
 
 
-@breaks("PUT-20", says="row 25 of 'x'")
+@breaks("PUT-20", says="row 27 of 'x'")
 class ComposesLetters(Renaming):
     """Brings ids into Unicode's composed form, in which an a with dots has two spellings less."""
 
