@@ -81,5 +81,5 @@ KEEPS_THE_CALL_AT_HAND = _mutant(
     "keeps_the_call_at_hand",
     KeepsTheCallAtHand,
     "Requests and answers of two threads met on one connection (TQ-09).",
-    "stale-read",
+    "= row:p-",
 )
