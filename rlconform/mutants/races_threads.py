@@ -74,7 +74,7 @@ SHARES_A_BUFFER = _mutant(
     "shares_a_buffer",
     SharesABuffer,
     "One encoder's buffers served all threads: sizes came out that no dtype divides (TQ-20).",
-    "wrong-row",
+    "= row:p-",
 )
 
 KEEPS_THE_CALL_AT_HAND = _mutant(

@@ -70,12 +70,17 @@ class Act:
         """Whether the role is to come to its end."""
         return self._stop.is_set()
 
-    def until_stopped(self, most: int) -> Iterator[int]:
-        """Numbers of turns until the leading roles are over; no more of them than ``most``."""
+    def until_stopped(self, most: int, apart_s: float = 0.0) -> Iterator[int]:
+        """Numbers of turns until the leading roles are over; no more of them than ``most``.
+
+        They lie ``apart_s`` seconds apart, so that those of a call that costs nothing last as well.
+        """
         for turn in range(most):
             if self.stopping:
                 return
             yield turn
+            if apart_s:
+                self._stop.wait(apart_s)
         self.wait_for_stop()
 
     def wait_for_stop(self) -> None:

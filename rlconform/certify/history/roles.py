@@ -21,6 +21,8 @@ MOST_ROUNDS = 1500
 MOST_LOOKS = 6000
 #: Fields after which one that brings a new one each time ends.
 MOST_FIELDS = 100
+#: Seconds between two questions for the status, which a plane may answer from memory.
+APART_S = 0.0005
 #: Rows of one read, where many are read.
 READ_AT_ONCE = 16
 
@@ -54,7 +56,8 @@ class Producer:
     """Puts new rows, each once.
 
     With ``fresh_fields`` every put brings a field that nobody knew; with ``appends`` another put of
-    these fields follows it at once; with ``reads_back`` it reads what it put.
+    these fields follows it at once; ``reads_back`` times it reads what it put, and changes nothing
+    meanwhile.
     """
 
     seconds: float
@@ -63,7 +66,7 @@ class Producer:
     tagged: bool = False
     fresh_fields: bool = False
     appends: tuple[str, ...] = ()
-    reads_back: bool = False
+    reads_back: int = 0
     leads: bool = field(default=True, init=False)
 
     def play(self, act: Act) -> None:
@@ -76,7 +79,7 @@ class Producer:
             act.put(act.prepared(ids, fields, tags if self.tagged else None))
             if appended:
                 act.put(appended)
-            if self.reads_back:
+            for _ in range(self.reads_back):
                 act.get(ids, fields)
 
 
@@ -250,7 +253,7 @@ class Asker:
 
     def play(self, act: Act) -> None:
         """Ask until stopped."""
-        for _ in act.until_stopped(MOST_LOOKS):
+        for _ in act.until_stopped(MOST_LOOKS, APART_S):
             self._ask(act)
         self._ask(act)
 

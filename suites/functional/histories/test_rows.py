@@ -44,7 +44,7 @@ def test_clears_take_no_other_rows_with_them(stage: Stage) -> None:
 
 @requirement("GET-10")
 def test_processes_see_a_put_as_soon_as_it_returns(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=1, reads_back=True)
+    producer = Producer(SECONDS, rows=1, reads_back=1)
     history = stage.play(*[producer] * 4)
     judge(history, "first sight", stale_reads, wrong_rows, refused, hung)
 
@@ -74,7 +74,7 @@ def test_processes_see_an_overwrite_as_a_whole(stage: Stage) -> None:
 
 @requirement("REG-06")
 def test_processes_bring_new_fields_while_others_claim(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=1, fresh_fields=True, reads_back=True)
+    producer = Producer(SECONDS, rows=1, fresh_fields=True, reads_back=1)
     history = stage.play(producer, producer, producer, Claimer())
     judge(history, "new fields", refused, hung, stale_reads, wrong_rows)
 

@@ -25,8 +25,8 @@ def test_columns_that_two_processes_append_at_once_all_stay(stage: Stage) -> Non
 
 @requirement("CLAIM-08")
 def test_rows_that_are_written_to_while_they_are_claimed_come_once(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=2, appends=("y",))
-    history = stage.play(producer, producer, Claimer(), Claimer())
+    producer = Producer(SECONDS, rows=6, appends=("y",))  # its rows are claimed while y is put
+    history = stage.play(producer, Claimer(batch=1), Claimer(batch=1))
     judge(history, "write back", duplicated, lost, refused, hung)
 
 

@@ -243,7 +243,7 @@ def test_memory_comes_back(part: Partition, target: Target) -> None:
 
 @requirement("CLEAR-07", race=True)
 def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) -> None:
-    rounds = 80
+    rounds = 300
 
     def living(n: int) -> list[str]:
         """Three ids that no round before or after has: what a plane gives again is another's."""
