@@ -11,13 +11,17 @@ from rlconform.certify.history.explain import judge
 from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.history.roles import Claimer, Overwriter
 from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.partition import Partition
 
 SECONDS = 1.0
 DTYPES = (torch.uint8, torch.int64, torch.bfloat16, torch.float64)
 
 
 @requirement("LIFE-05")
-def test_threads_of_an_attached_process_share_its_client(attached_threads: Stage) -> None:
+def test_threads_of_an_attached_process_share_its_client(
+    attached_threads: Stage, part: Partition
+) -> None:
+    part.register(fields=[str(dtype).removeprefix("torch.") for dtype in DTYPES])
     roles = []
     for dtype in DTYPES:
         field = str(dtype).removeprefix("torch.")

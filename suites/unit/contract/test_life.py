@@ -53,7 +53,8 @@ DTYPES = (torch.uint8, torch.int16, torch.int64, torch.bfloat16, torch.float64)
 
 
 @requirement("LIFE-05", race=True)
-def test_threads_put_and_read_different_dtypes_at_once(threads: Stage) -> None:
+def test_threads_put_and_read_different_dtypes_at_once(threads: Stage, part: Partition) -> None:
+    part.register(fields=[str(dtype).removeprefix("torch.") for dtype in DTYPES])
     roles = []
     for dtype in DTYPES:
         field = str(dtype).removeprefix("torch.")
