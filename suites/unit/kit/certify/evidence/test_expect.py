@@ -179,9 +179,10 @@ def test_a_column_of_other_rows_is_a_violation(
 
 
 def test_a_row_that_says_whose_it_is_does_so_whatever_its_width() -> None:
-    rows = payload_rows("p", ["r9", "r10"], "x")
-    said = str(violation(lambda: expect_column(batch(x=jagged(rows[::-1])), "x", rows)))
-    assert "of shape (12,) = row:p|r9|x|v0; came (13,), row:p|r10|x|v0" in said
+    rows = payload_rows("p", ["r9", "r10", "r11"], "x")
+    swapped = jagged([rows[1], rows[0], rows[2]])
+    said = str(violation(lambda: expect_column(batch(x=swapped), "x", rows)))
+    assert "of shape (13,) = row:p|r9|x|v0; came (14,), row:p|r10|x|v0" in said
 
 
 def test_scalars_are_not_rows_of_one() -> None:
