@@ -61,7 +61,6 @@ def test_a_slow_start_is_not_the_checks_time(certify: Callable[..., Any]) -> Non
     done = certify("hostile:slow_to_open", "-k", "have_their_own_cursors or each_row_comes")
     checks = [check for check in done.checks().values() if "seconds" in check]
     assert [check["outcome"] for check in checks] == ["PASS", "PASS"]
-    assert done.outcomes()["CLAIM-03"] == "PASS"
     seconds = done.report["header"]["seconds"]
     assert seconds["processes"] > 2 * 1.5  # opened twice
 
@@ -99,7 +98,7 @@ def test_failures_come_with_evidence_and_a_reproducer(
         [sys.executable, str(script)], cwd=planes, capture_output=True, text=True, check=True,
         env={"PYTHONPATH": str(planes), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
-    assert "get_samples -> batch of (1,)" in ran.stdout
+    assert "get_samples -> batch of (0,)" in ran.stdout  # of a row that was never put
 
 
 @pytest.mark.parametrize(("isolation", "single"), [("process", False), ("plane", True)])
