@@ -27,10 +27,10 @@ from uuid import uuid4
 import psutil
 import ray
 
+from rlconform.sharing import SHARED_RAY
+
 #: Logical CPUs: three actors of a plane, and as many of a check. They needn't exist.
 LOGICAL_CPUS = 16
-#: Environment variable with the address of a Ray that serves several runs.
-SHARED_RAY = "RLCONFORM_RAY"
 #: Characters of a folder below which Ray's sockets still have short enough paths.
 _LONGEST_HOME = 24
 _OBJECT_STORE_BYTES = 128 * 2**20

@@ -14,10 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-import ray
-
-from rlconform.backends.ray_session import SHARED_RAY, ensure_ray
-from rlconform.certify.process.actors import KEPT_ACTORS
+from rlconform.sharing import KEPT_ACTORS, SHARED_RAY
 
 NAMESPACE = "rlconform.self_test"
 
@@ -57,6 +54,10 @@ class Cluster:
 
 def serve() -> None:
     """Run a Ray until standard input ends, as it does when whoever wanted it ends."""
+    import ray  # noqa: PLC0415 - in the process of its own only
+
+    from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415
+
     with ensure_ray():
         sys.stdout.write(f"{ray.get_runtime_context().gcs_address}\n")
         sys.stdout.flush()

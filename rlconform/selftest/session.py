@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from rlconform.certify.runner.child import Nursery
+from rlconform.contract import ConfigError
 from rlconform.mutants import Mutant
 from rlconform.selftest.cluster import Cluster
 from rlconform.selftest.judging import (
@@ -70,11 +72,14 @@ def put_on_trial(
     """Try every case and judge what came; ``hear`` is told of each as it ends.
 
     Raises:
+        ConfigError: Ray is needed and not installed.
         KeyboardInterrupt: As it came; every process is ended.
     """
     held: list[Nursery | Cluster] = []
     local = threading.local()
     several = any(case.mutant and case.mutant.level != "unit" for case in chosen)
+    if several and find_spec("ray") is None:
+        raise ConfigError('some of these need the Python package ray: pip install "rlconform[ray]"')
 
     def attend() -> None:
         environment: Mapping[str, str] = {}

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any
 
 from rlconform.contract import load_requirements
-from rlconform.wire import object_rows, rows_of
 
 #: Longer histories tell a person nothing; checks of concurrency have thousands of calls.
 MAX_LINES = 40
@@ -81,7 +80,8 @@ def attempt(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _shown(leaf: Any, count: int) -> str:
     """A column's first rows, as the evidence shows them."""
-    from rlconform.certify.evidence.expect import show_row  # noqa: PLC0415 - it imports Call
+    from rlconform.certify.evidence.expect import show_row  # noqa: PLC0415 - it imports torch
+    from rlconform.wire import object_rows, rows_of  # noqa: PLC0415
 
     try:
         rows = [show_row(row) for row in islice(rows_of(leaf), MAX_ROWS)]

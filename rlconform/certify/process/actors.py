@@ -25,9 +25,7 @@ from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.history.performer import Part, Performer, Played
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Timeouts
-
-#: Environment variable with the namespace of actors that are there for several runs.
-KEPT_ACTORS = "RLCONFORM_ACTORS"
+from rlconform.sharing import KEPT_ACTORS
 
 
 class ProcessDied(ContractViolation):
