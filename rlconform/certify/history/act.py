@@ -80,8 +80,12 @@ class Act:
                 return
             yield turn
             if apart_s:
-                self._stop.wait(apart_s)
+                self.pause(apart_s)
         self.wait_for_stop()
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, or until the leading roles are over."""
+        self._stop.wait(seconds)
 
     def wait_for_stop(self) -> None:
         """Wait until the leading roles are over."""

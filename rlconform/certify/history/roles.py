@@ -87,7 +87,9 @@ class Producer:
 class Claimer:
     """Claims for its tasks in turn, reads what it claimed, and ends when nothing is left.
 
-    A ``late`` one begins when the leading roles are over.
+    A ``late`` one begins when the leading roles are over. One with ``idle_s`` waits so long after a
+    claim that came empty: in a thread beside others, one that asks without a pause can hold a lock
+    of their client so often that they starve.
     """
 
     tasks: tuple[str, ...] = ("train",)
@@ -95,6 +97,7 @@ class Claimer:
     batch: int = 5
     reads: tuple[str, ...] = ()
     late: bool = False
+    idle_s: float = 0.0
     leads: bool = field(default=False, init=False)
 
     def play(self, act: Act) -> None:
@@ -106,6 +109,8 @@ class Claimer:
             stopping = act.stopping  # asked before the claims: an empty one after it is the last
             came = [i for task in self.tasks for i in self._claim(act, task)]
             over = (stopping and not came) or act.refusals > MOST_REFUSALS
+            if self.idle_s and not came:
+                act.pause(self.idle_s)
 
     def _claim(self, act: Act, task: str) -> list[object]:
         ids = act.claim(task, self.fields, self.batch)

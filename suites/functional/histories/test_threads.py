@@ -27,5 +27,5 @@ def test_threads_of_an_attached_process_share_its_client(
         field = str(dtype).removeprefix("torch.")
         ids = tuple(f"{field}_{k}" for k in range(3))
         roles.append(Overwriter(SECONDS, ids, (field,), ragged=True, dtypes={field: dtype}))
-    history = attached_threads.play(*roles, Claimer(fields=("int64",)))
+    history = attached_threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
     judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)

@@ -60,7 +60,7 @@ def test_threads_put_and_read_different_dtypes_at_once(threads: Stage, part: Par
         field = str(dtype).removeprefix("torch.")
         ids = tuple(f"{field}_{k}" for k in range(3))
         roles.append(Overwriter(0.5, ids, (field,), ragged=True, dtypes={field: dtype}))
-    history = threads.play(*roles, Claimer(fields=("int64",)))
+    history = threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
     judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
 
 
