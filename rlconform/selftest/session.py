@@ -19,7 +19,7 @@ from rlconform.selftest.judging import (
     judge_mutant,
     judge_reference,
 )
-from rlconform.selftest.trial import try_declared, try_once, try_races, try_right
+from rlconform.selftest.trial import race_checks, try_declared, try_once, try_races, try_right
 
 #: Right planes; the last three do what the contract allows and hardly any plane does.
 REFERENCES: Mapping[str, str] = {
@@ -58,12 +58,16 @@ class Case:
 
 
 def cases(mutants: Mapping[str, tuple[str, Mutant]], references: bool) -> list[Case]:
-    """What to try, the longest first."""
+    """What to try, the longest first, so that in the end no job waits for another."""
     right = [Case(name, spec) for name, spec in REFERENCES.items()] if references else []
-    broken = [Case(name, spec, mutant) for name, (spec, mutant) in mutants.items()]
-    return sorted(right, key=lambda case: case.name != "late") + sorted(
-        broken, key=lambda case: not (case.mutant and case.mutant.chance)
-    )
+    right.sort(key=lambda case: case.name != "late")
+    longest = sorted(mutants, key=lambda name: _length(mutants[name][1]), reverse=True)
+    return right + [Case(name, *mutants[name]) for name in longest]
+
+
+def _length(mutant: Mutant) -> tuple[bool, bool, int]:
+    """How long a trial is beside others: turns take longest, of processes, before many checks."""
+    return (mutant.chance, mutant.level != "unit", len(race_checks(mutant)))
 
 
 def put_on_trial(

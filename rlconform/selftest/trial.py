@@ -93,6 +93,12 @@ def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:
     return _trial(RunOptions(spec, checks=short, requirements=mutant.fails, races=False), nursery)
 
 
+def race_checks(mutant: Mutant) -> list[str]:
+    """The checks that a race meets in each of its turns."""
+    wanted, where = set(mutant.fails), RACES[mutant.level]
+    return [n for n, ids in _marks().items() if n.startswith(where) and wanted & ids]
+
+
 @cache
 def _marks() -> Mapping[str, frozenset[str]]:
     """Which check checks what: so only the files that hold one need to be collected."""

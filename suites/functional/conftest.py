@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,14 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
 def running_with() -> Callable[[str, str], list[str]]:
     """``running_with(variable, value)``: names of the processes with that in their environment."""
     return processes_with
+
+
+@pytest.fixture
+def heeding_interrupts() -> Iterator[None]:
+    """Children heed SIGINT also where a shell that began us in the background had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def processes_with(variable: str, value: str) -> list[str]:

@@ -185,6 +185,7 @@ def test_what_cannot_be_measured_is_told(arguments: list[str], told: str, tmp_pa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("heeding_interrupts")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_writes_what_it_has(
     sent: signal.Signals, tmp_path: Path, running_with: RunningWith

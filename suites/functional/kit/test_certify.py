@@ -122,6 +122,7 @@ def test_modules_on_pythonpath_are_found(
     assert certify("far_away:plane", "-k", "STAT or test_stat").outcomes()["STAT-01"] == "PASS"
 
 
+@pytest.mark.usefixtures("heeding_interrupts")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_that_it_is_partial(
     planes: Path,
