@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -243,20 +243,15 @@ def test_memory_comes_back(part: Partition, target: Target) -> None:
 
 @requirement("CLEAR-07", race=True)
 def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) -> None:
-    rounds = 300
-    end = time.monotonic() + part.timeouts.check / 6  # enough of a plane that answers slowly
-
     def living(n: int) -> list[str]:
         """Three ids that no round before or after has: what a plane gives again is another's."""
         return [f"r{3 * (n % 3) + k}" for k in range(3)]
 
     def churn() -> None:
-        for n in range(rounds):
+        for n in _rounds(300, part):
             part.put_payload(living(n))
             if n:
                 part.clear(living(n - 1))
-            if time.monotonic() > end:
-                break
         part.clear(living(n))
 
     churner = Background(churn, "the churner")
@@ -276,9 +271,8 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
 
 @requirement("CLEAR-07", race=True)
 def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -> None:
-    rounds = 40
     kept: list[str] = []
-    for n in range(rounds):
+    for n in _rounds(40, part):
         doomed, keeper = f"doomed{n}", f"kept{n}"
         part.put_payload([doomed], "x")
         writer = Background(
@@ -291,6 +285,15 @@ def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -
         part.clear([doomed])
     for sample_id in kept:
         _expect_kept(part, sample_id)
+
+
+def _rounds(most: int, part: Partition) -> Iterator[int]:
+    """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""
+    end = time.monotonic() + part.timeouts.check / 6
+    for n in range(most):
+        yield n
+        if time.monotonic() > end:
+            return
 
 
 def _finish(writer: Background, timeout_s: float) -> None:
