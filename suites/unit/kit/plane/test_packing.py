@@ -296,6 +296,13 @@ def test_the_fullest_bin_of_several_rows_is_cut_again_and_again() -> None:
     ]  # fmt: skip
 
 
+def test_half_of_a_bin_is_cut_before_another_that_is_less_full() -> None:
+    lengths = [4, 4, 4, 4, 1, 2]  # bins of 16 and 3 tokens
+    assert pack_sequences(lengths, 16, "concatenative", bin_multiple=4) == [
+        [0], [1], [2, 3], [4, 5],
+    ]  # fmt: skip
+
+
 # -- errors ----------------------------------------------------------------------------------------
 
 
