@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from rlconform.backends.columns import gather as gathering
 from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.pack import batch_of, pack
 from rlconform.backends.columns.parcel import Column, Parcel
+from rlconform.backends.columns.read import read as read_fields
 from rlconform.backends.columns.rewrite import live_parcels
 from rlconform.backends.columns.spans import Picked
 from rlconform.wire import object_column, rows_of
@@ -222,6 +224,34 @@ def test_only_the_pieces_that_have_the_field_are_read() -> None:
         Picked(pack(x, 3) | pack(y, 3), X, rows[::-1], rows),
     ]
     assert read(pieces, 3)[1].tolist() == [2, 1, 0]
+
+
+def test_fields_of_unlike_pieces_share_nothing() -> None:
+    """As of rows that got one field in one put, and another field in a later put."""
+    x, y = (TensorDict({name: torch.arange(3)}, [3]) for name in "xy")
+    forth, back = np.arange(3), np.arange(3)[::-1]
+    pieces = [
+        Picked(pack(x, 3), frozenset("x"), forth, forth),
+        Picked(pack(y, 3), frozenset("y"), back, forth),
+    ]
+    got = read_fields(pieces, ["x", "y"], 3)
+    assert (got["x"].tolist(), got["y"].tolist()) == ([0, 1, 2], [2, 1, 0])
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_runs_are_copied_in_any_order(
+    monkeypatch: pytest.MonkeyPatch, order: Sequence[int]
+) -> None:
+    monkeypatch.setattr(gathering, "_LONG_RUN", 0)
+    leaf = torch.arange(8).view(4, 2)
+    _, got = read(picked([parcel_of(leaf)], [(0, index) for index in order]), 4)
+    assert torch.equal(got, leaf[list(order)])
+
+
+def test_unlike_shapes_are_named() -> None:
+    left, right = parcel_of(torch.zeros(1, 2, 3)), parcel_of(torch.zeros(1, 2, 4))
+    with pytest.raises(ValueError, match=r"first dimension: \[\(2, 3\), \(2, 4\)\]"):
+        read(picked([left, right], [(0, 0), (1, 0)]), 2)
 
 
 # Large batches
