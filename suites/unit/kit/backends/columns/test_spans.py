@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 
 from rlconform.backends.columns.pack import pack
 from rlconform.backends.columns.parcel import bytes_of
+from rlconform.backends.columns.read import read
 from rlconform.backends.columns.rewrite import live_parcels
-from rlconform.backends.columns.spans import Shared
+from rlconform.backends.columns.spans import Picked, Shared
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
 def test_columns_of_a_middling_size_are_cut_from_one_chunk() -> None:
     shared = Shared()
-    cut = [shared.memory(4 * MIB - 1) for _ in range(4)]
+    cut = [shared.memory(4 * MIB - spare) for spare in (1, 63, 1, 0)]
     assert len({id(one.base) for one in cut}) == 1
     places = [one.__array_interface__["data"][0] - cut[0].base.ctypes.data for one in cut]
     assert places == [0, 4 * MIB, 8 * MIB, 12 * MIB]  # on cache lines, and none on another
@@ -39,3 +41,10 @@ def test_what_is_kept_keeps_no_chunk_alive() -> None:
     ((_, kept),) = live_parcels(pack(fields, 2), {frozenset("xy"): [1]}).items()
     assert [column.values.base for column in kept.values()] == [None, None]
     assert bytes_of(kept) == 2 * leaf[1].nbytes
+
+
+def test_fields_that_are_read_together_share_a_chunk() -> None:
+    fields = TensorDict({name: torch.ones(1, 64 * KIB, dtype=torch.uint8) for name in "xy"}, [1])
+    only = np.zeros(1, np.int64)
+    got = read([Picked(pack(fields, 1), frozenset("xy"), only, only)], ["x", "y"], 1)
+    assert got["y"].data_ptr() - got["x"].data_ptr() == 64 * KIB
