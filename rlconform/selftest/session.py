@@ -19,7 +19,14 @@ from rlconform.selftest.judging import (
     judge_mutant,
     judge_reference,
 )
-from rlconform.selftest.trial import race_checks, try_declared, try_once, try_races, try_right
+from rlconform.selftest.trial import (
+    RACES,
+    checks_of,
+    try_declared,
+    try_once,
+    try_races,
+    try_right,
+)
 
 #: Right planes; the last three do what the contract allows and hardly any plane does.
 REFERENCES: Mapping[str, str] = {
@@ -67,7 +74,8 @@ def cases(mutants: Mapping[str, tuple[str, Mutant]], references: bool) -> list[C
 
 def _length(mutant: Mutant) -> tuple[bool, bool, int]:
     """How long a trial is beside others: turns take longest, of processes, before many checks."""
-    return (mutant.chance, mutant.level != "unit", len(race_checks(mutant)))
+    checks = len(checks_of(mutant, RACES)) if mutant.chance else 0
+    return (mutant.chance, mutant.level != "unit", checks)
 
 
 def put_on_trial(

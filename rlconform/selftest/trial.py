@@ -85,18 +85,14 @@ def try_once(spec: str, nursery: Nursery, level: Level, effort: float) -> Trial:
 
 def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:
     """Run the short checks of the requirements that must catch a defect, and no other's."""
-    wanted = set(mutant.fails)
-    files = {
-        name.partition("::")[0] for name, ids in _marks().items() if not wanted.isdisjoint(ids)
-    }
-    short = sorted(file for file in files if file.startswith(SHORT[mutant.level]))
+    short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
     return _trial(RunOptions(spec, checks=short, requirements=mutant.fails, races=False), nursery)
 
 
-def race_checks(mutant: Mutant) -> list[str]:
-    """The checks that a race meets in each of its turns."""
-    wanted, where = set(mutant.fails), RACES[mutant.level]
-    return [n for n, ids in _marks().items() if n.startswith(where) and wanted & ids]
+def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
+    """The checks in these folders of the requirements that must catch a defect."""
+    wanted, where = set(mutant.fails), folders[mutant.level]
+    return [name for name, ids in _marks().items() if name.startswith(where) and wanted & ids]
 
 
 @cache
