@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlconform.certify.history.calls import hung, refused, refused_alone
 from rlconform.certify.history.claims import cross_task, duplicated, lost, null_ids, phantoms
-from rlconform.certify.history.crowd import Stage
+from rlconform.certify.history.crowd import Stage, in_parts
 from rlconform.certify.history.explain import judge
 from rlconform.certify.history.roles import Churner, Claimer, Producer, Registrar
 from rlconform.certify.history.tags import tags_late
@@ -19,32 +19,36 @@ SHARED = tuple(f"r{n}" for n in range(24))
 
 @requirement("CLAIM-02")
 def test_processes_claim_every_row_once_for_each_task(stage: Stage) -> None:
-    history = stage.play(Producer(SECONDS), *[Claimer(TASKS)] * 3)
-    judge(history, "claims", duplicated, lost, cross_task, phantoms, null_ids, refused, hung)
+    for seconds in in_parts(SECONDS):
+        history = stage.play(Producer(seconds), *[Claimer(TASKS)] * 3)
+        judge(history, "claims", duplicated, lost, cross_task, phantoms, null_ids, refused, hung)
 
 
 @requirement("CLAIM-10")
 def test_claims_that_race_clears_name_rows_that_are_there(stage: Stage) -> None:
-    churner = Churner(CHURN_SECONDS, SHARED, clears=8)
-    history = stage.play(churner, churner, Claimer(), Claimer())
-    judge(history, "churn", null_ids, phantoms, refused_alone, hung)
+    for seconds in in_parts(CHURN_SECONDS):
+        churner = Churner(seconds, SHARED, clears=8)
+        history = stage.play(churner, churner, Claimer(), Claimer())
+        judge(history, "churn", null_ids, phantoms, refused_alone, hung)
 
 
 @requirement("TAG-04")
 def test_rows_are_claimed_with_the_tags_that_came_with_them(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=1, tagged=True)  # slower than who claims: no row lies long
-    history = stage.play(producer, *[Claimer()] * 3)
-    judge(history, "claims", tags_late, refused, hung)
+    for seconds in in_parts(SECONDS):
+        producer = Producer(seconds, rows=1, tagged=True)  # slower than claims: no row lies long
+        history = stage.play(producer, *[Claimer()] * 3)
+        judge(history, "claims", tags_late, refused, hung)
 
 
 @requirement("LIFE-08")
 def test_registering_shows_nothing_to_processes_that_claim(stage: Stage) -> None:
     fields = ("x", "y")
-    history = stage.play(
-        Registrar(SECONDS, fields, TASKS),
-        Producer(SECONDS, rows=1, fields=fields),
-        Claimer(("train",), ("x",)),
-        Claimer(("prev_lp",), ("y",)),
-    )
-    # What becomes of living rows as their partition is registered again, is the plane's choice.
-    judge(history, "register", phantoms, null_ids, refused, hung)
+    for seconds in in_parts(SECONDS):
+        history = stage.play(
+            Registrar(seconds, fields, TASKS),
+            Producer(seconds, rows=1, fields=fields),
+            Claimer(("train",), ("x",)),
+            Claimer(("prev_lp",), ("y",)),
+        )
+        # What becomes of living rows as their partition is registered again, is the plane's choice.
+        judge(history, "register", phantoms, null_ids, refused, hung)

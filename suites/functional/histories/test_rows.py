@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlconform.certify.history.calls import hung, refused, refused_alone
 from rlconform.certify.history.claims import duplicated, lost, phantoms
-from rlconform.certify.history.crowd import Stage
+from rlconform.certify.history.crowd import Stage, in_parts
 from rlconform.certify.history.explain import judge
 from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.history.roles import (
@@ -30,60 +30,68 @@ FIELDS = ("x", "y", "z", "extra")
 
 @requirement("CLEAR-07")
 def test_readers_get_their_own_rows_under_churn(stage: Stage) -> None:
-    churner = Churner(CHURN_SECONDS, SHARED)
-    history = stage.play(churner, churner, Clearer(SHARED), Reader(SHARED))
-    judge(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
+    for seconds in in_parts(CHURN_SECONDS):
+        churner = Churner(seconds, SHARED)
+        history = stage.play(churner, churner, Clearer(SHARED), Reader(SHARED))
+        judge(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
 
 
 @requirement("CLEAR-07")
 def test_clears_take_no_other_rows_with_them(stage: Stage) -> None:
-    churner = Churner(SECONDS, SHARED, clears=8)
-    history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer())
-    judge(history, "churn", lost, duplicated, phantoms, refused_alone, hung)
+    for seconds in in_parts(SECONDS):
+        churner = Churner(seconds, SHARED, clears=8)
+        history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer())
+        judge(history, "churn", lost, duplicated, phantoms, refused_alone, hung)
 
 
 @requirement("GET-10")
 def test_processes_see_a_put_as_soon_as_it_returns(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=1, reads_back=1)
-    history = stage.play(*[producer] * 4)
-    judge(history, "first sight", stale_reads, wrong_rows, refused, hung)
+    for seconds in in_parts(SECONDS):
+        producer = Producer(seconds, rows=1, reads_back=1)
+        history = stage.play(*[producer] * 4)
+        judge(history, "first sight", stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("PUT-13")
 def test_rows_can_be_read_while_they_are_overwritten(stage: Stage) -> None:
     ids = SHARED[:3]
-    writer = Overwriter(SECONDS, ids, ("x", "y"), ragged=True)
-    history = stage.play(writer, *[Reader(ids, ("x", "y"), at_once=2)] * 2)
-    judge(history, "overwrite", wrong_rows, unwritten, stale_reads, refused, hung)
+    for seconds in in_parts(SECONDS):
+        writer = Overwriter(seconds, ids, ("x", "y"), ragged=True)
+        history = stage.play(writer, *[Reader(ids, ("x", "y"), at_once=2)] * 2)
+        judge(history, "overwrite", wrong_rows, unwritten, stale_reads, refused, hung)
 
 
 @requirement("PUT-22")
 def test_processes_see_new_rows_as_a_whole(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=1, fields=FIELDS)  # slower than who claims: no row lies long
-    history = stage.play(producer, *[Claimer(batch=1, reads=FIELDS)] * 3)
-    judge(history, "first sight", torn, stale_reads, wrong_rows, refused, hung)
+    for seconds in in_parts(SECONDS):
+        producer = Producer(seconds, rows=1, fields=FIELDS)  # slower than claims: no row lies long
+        history = stage.play(producer, *[Claimer(batch=1, reads=FIELDS)] * 3)
+        judge(history, "first sight", torn, stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("PUT-22")
 def test_processes_see_an_overwrite_as_a_whole(stage: Stage) -> None:
     ids = SHARED[:2]
     reader = Reader(ids, FIELDS)
-    history = stage.play(Overwriter(SECONDS, ids, FIELDS), reader, reader)
-    judge(history, "overwrite", torn, stale_reads, wrong_rows, refused, hung)
+    for seconds in in_parts(SECONDS):
+        history = stage.play(Overwriter(seconds, ids, FIELDS), reader, reader)
+        judge(history, "overwrite", torn, stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("REG-06")
 def test_processes_bring_new_fields_while_others_claim(stage: Stage) -> None:
-    producer = Producer(SECONDS, rows=1, fresh_fields=True, reads_back=1)
-    history = stage.play(producer, producer, producer, Claimer())
-    judge(history, "new fields", refused, hung, stale_reads, wrong_rows)
+    for seconds in in_parts(SECONDS):
+        producer = Producer(seconds, rows=1, fresh_fields=True, reads_back=1)
+        history = stage.play(producer, producer, producer, Claimer())
+        judge(history, "new fields", refused, hung, stale_reads, wrong_rows)
 
 
 @requirement("TAG-07")
 def test_stamps_of_two_processes_all_stay(stage: Stage) -> None:
-    ids = SHARED[:3]
-    stage.play(Maker(ids))
-    history = stage.play(
-        Stamper(SECONDS, ids, "std"), Stamper(SECONDS, ids, "reward"), Claimer(late=True)
-    )
-    judge(history, "stamp", lost_updates, refused, hung)
+    for part, seconds in enumerate(in_parts(SECONDS)):
+        ids = SHARED[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
+        stage.play(Maker(ids))
+        history = stage.play(
+            Stamper(seconds, ids, "std"), Stamper(seconds, ids, "reward"), Claimer(late=True)
+        )
+        judge(history, "stamp", lost_updates, refused, hung)

@@ -6,7 +6,7 @@ import torch
 
 from rlconform.certify.history.calls import hung, refused
 from rlconform.certify.history.claims import phantoms
-from rlconform.certify.history.crowd import Stage
+from rlconform.certify.history.crowd import Stage, in_parts
 from rlconform.certify.history.explain import judge
 from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.history.roles import Claimer, Overwriter
@@ -22,10 +22,11 @@ def test_threads_of_an_attached_process_share_its_client(
     attached_threads: Stage, part: Partition
 ) -> None:
     part.register(fields=[str(dtype).removeprefix("torch.") for dtype in DTYPES])
-    roles = []
-    for dtype in DTYPES:
-        field = str(dtype).removeprefix("torch.")
-        ids = tuple(f"{field}_{k}" for k in range(3))
-        roles.append(Overwriter(SECONDS, ids, (field,), ragged=True, dtypes={field: dtype}))
-    history = attached_threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
-    judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
+    for seconds in in_parts(SECONDS):
+        roles = []
+        for dtype in DTYPES:
+            field = str(dtype).removeprefix("torch.")
+            ids = tuple(f"{field}_{k}" for k in range(3))
+            roles.append(Overwriter(seconds, ids, (field,), ragged=True, dtypes={field: dtype}))
+        history = attached_threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
+        judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
