@@ -85,33 +85,40 @@ def self_test(
             2,
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
+    progress = TrialProgress(console, len(due))
     try:
         check_writable(out)
-        with TrialProgress(console, len(due)) as progress:
+        with progress:
             judgements = put_on_trial(due, Settings(jobs, seeds, effort, gate), progress.hear)
     except ConfigError as error:
         refuse(str(error), 2)
     except KeyboardInterrupt:
-        refuse("self-test: interrupted; nothing was written", 1)
+        judgements = progress.heard
+        if not judgements:
+            refuse("self-test: interrupted before a trial was over; nothing was written", 1)
+    left = len(due) - len(judgements)
+    partial = f"Interrupted: {left} were not tried." if left else ""
+    if partial:
+        console.print(f"[bold red]{partial}[/]")
     console.print(judgement_table(judgements))
     mutants = {name: held for name, (_, held) in known.items()}
     matrix = matrix_of(load_requirements(), mutants, judgements)
     print_summary(console, judgements, None if mutant else matrix)
     several = "s" * (len(judgements) != 1)
     console.print(f"{len(judgements)} trial{several} in {time.monotonic() - began:.0f} s")
-    _write(out, matrix, mutants)
+    _write(out, matrix, mutants, f"{partial} Planes that were tried: {len(judgements)}.".lstrip())
     console.print(f"matrix: {out / 'self-test.html'}")
-    raise typer.Exit(0 if all(one.kind in GOOD for one in judgements) else 1)
+    raise typer.Exit(0 if not left and all(one.kind in GOOD for one in judgements) else 1)
 
 
-def _write(out: Path, matrix: Matrix, mutants: Mapping[str, Mutant]) -> None:
+def _write(out: Path, matrix: Matrix, mutants: Mapping[str, Mutant], summary: str) -> None:
     """Write the matrix below ``out``: as a page, as a table for the docs, and what came as data."""
     judged = list(matrix.judged.values())
     header = {
         "created": datetime.now(UTC).isoformat(timespec="minutes"),
         "kit": rlconform.__version__,
         "host": platform.platform(),
-        "summary": f"Planes that were tried: {len(judged)}.",
+        "summary": summary,
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "self-test.html").write_text(render_html(matrix, mutants, header), "utf-8")

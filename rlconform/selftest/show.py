@@ -15,13 +15,19 @@ from rlconform.terminal import LiveBar
 
 
 class TrialProgress(LiveBar):
-    """A bar of trials and a line for each that went wrong; without a terminal, for each."""
+    """A bar of trials and a line for each that went wrong; without a terminal, for each.
+
+    Attributes:
+        heard: What came of each, in the order in which they ended.
+    """
 
     def __init__(self, console: Console, total: int) -> None:
         super().__init__(console, "on trial", total)
+        self.heard: list[Judgement] = []
 
     def hear(self, judgement: Judgement) -> None:
         """Show a trial that ended."""
+        self.heard.append(judgement)
         self.advance()
         self.show(escape(judgement.name[:34]))
         good = judgement.kind in GOOD

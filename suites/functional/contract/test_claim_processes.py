@@ -80,6 +80,8 @@ def test_each_row_is_claimed_once_by_processes(
             claimed += came
             if over and not came:
                 return claimed
+            if not came:
+                producer.give_way()
 
     results = together([lambda c=c: consume(c) for c in consumers], part.timeouts.check, "consumer")
     producer.result(part.timeouts.operation)

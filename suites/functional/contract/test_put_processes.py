@@ -65,6 +65,8 @@ def test_a_put_is_seen_as_a_whole(new_partition: Callable[..., Partition], actor
             part.expect_payload(ids, *fields)  # raises if a field isn't there yet
         elif over:
             break
+        else:
+            producer.give_way()
     producer.result(part.timeouts.operation)
     expect_equal(seen, 3 * rounds, "rows seen")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -41,7 +42,7 @@ def test_trials_share_a_ray_that_ends_with_them(
     assert running_with("RLCONFORM_TEST", mark) == []
 
 
-def test_a_cancelled_self_test_leaves_nothing_running(
+def test_a_cancelled_self_test_shows_what_was_tried_and_leaves_nothing_running(
     tmp_path: Path, running_with: Callable[[str, str], list[str]]
 ) -> None:
     mark = uuid.uuid4().hex
@@ -49,9 +50,11 @@ def test_a_cancelled_self_test_leaves_nothing_running(
         assert running.stdout is not None
         assert running.stdout.readline().startswith("caught")  # the others are still to come
         running.send_signal(signal.SIGTERM)
-        _, told = running.communicate(timeout=120)
+        printed, told = running.communicate(timeout=120)
     assert running.returncode == 1
-    assert "interrupted" in told
+    assert "Interrupted: 2 were not tried." in printed
     assert "Traceback" not in told
     assert running_with("RLCONFORM_TEST", mark) == []
-    assert list(tmp_path.iterdir()) == []
+    found = json.loads((tmp_path / "self-test.json").read_text("utf-8"))
+    assert [trial["kind"] for trial in found["trials"]] == ["caught"]
+    assert "Interrupted: 2 were not tried." in found["header"]["summary"]
