@@ -50,9 +50,14 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """The suite on trial: each requirement still catches the defects that it must, and alone."""
+    """The suite on trial: each requirement still catches the defects that it must, races too."""
     install(session, "dev", "tq")
-    session.run("rlconform", "self-test", *(session.posargs or ["--gate", "--jobs", "4"]))
+    if session.posargs:
+        session.run("rlconform", "self-test", *session.posargs)
+        return
+    session.run("rlconform", "self-test", "--gate", "--jobs", "4")
+    races = ("--races", "--jobs", "2", "--out", "rlconform-self-test/races")
+    session.run("rlconform", "self-test", *races)
 
 
 @nox.session

@@ -78,7 +78,7 @@ class SignsForTheHost(RayStoreClient):
         self._engine._session = _Signs(self._session)  # type: ignore[attr-defined]
 
 
-@breaks("LIFE-02", says="to attach with bootstrap=False", may_fail=("LIFE-06",))
+@breaks("LIFE-02", says="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
 class TurnsOffTheLight(RayStoreClient):
     """Every client's close ends the plane, as that of the only one would."""
 
@@ -86,7 +86,7 @@ class TurnsOffTheLight(RayStoreClient):
         """End the plane."""
         super().close()
         if not self._owner:
-            self._session.kill_controller()
+            self._session._stop()
 
 
 @breaks("LIFE-06", says="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))

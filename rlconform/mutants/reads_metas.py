@@ -115,7 +115,7 @@ class ReadsMetasInStoredOrder(MemoryClient):
         return super().get_data(replace(meta, sample_ids=stored), select_fields)
 
 
-@breaks("PUT-03", "PUT-01", says="of get_data:")
+@breaks("PUT-03", "PUT-01", "GET-01", says="of get_data:")
 class InflatesBulkReads(MemoryClient):
     """get_data has a way of its own, on which a column of scalars becomes one of rows (NR-09)."""
 

@@ -5,6 +5,7 @@
     batches   pack_jagged_fields on the way in, materialize on the way out
     objects   object_column, object_rows; message logs without their token ids
     leaves    classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
+    pickled   reduce_tensor: a dense tensor under pickle, by its own bytes
 
 Every copy is bit for bit. Nothing is dropped: what can't travel raises.
 """
@@ -20,6 +21,7 @@ from rlconform.wire.jagged import (
 from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of, same_rows
 from rlconform.wire.messages import rebuild_message_logs, strip_message_logs
 from rlconform.wire.objects import is_object_column, object_column, object_rows
+from rlconform.wire.pickled import reduce_tensor
 from rlconform.wire.rows import Lengths
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "pack_jagged_fields",
     "pack_per_token_field",
     "rebuild_message_logs",
+    "reduce_tensor",
     "response_from_nested",
     "rows_of",
     "same_rows",

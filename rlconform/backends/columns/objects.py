@@ -18,6 +18,7 @@ import torch
 
 from rlconform.backends.columns import codec
 from rlconform.backends.columns.parcel import Bytes, Integers
+from rlconform.wire import reduce_tensor
 
 _PLAIN, _PICKLED = b"\0", b"\1"
 
@@ -66,6 +67,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, value: Any) -> Any:
         """How to pickle ``value``; ``NotImplemented`` for pickle's own way."""
+        if reduced := reduce_tensor(value):
+            return reduced
         if not isinstance(value, torch.Tensor) or value.is_nested or value.layout != torch.strided:
             return super().reducer_override(value)
         whole = value.untyped_storage().nbytes() == value.nbytes

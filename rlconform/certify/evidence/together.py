@@ -9,6 +9,9 @@ from typing import Any
 
 from rlconform.certify.evidence.expect import ContractViolation
 
+#: A deadline kept in whole milliseconds may lie this much before the one that was asked for, s.
+CLOCK_TOLERANCE_S = 0.01
+
 #: s that one who polls lets pass after a look that showed nothing.
 IDLE_S = 0.0005
 

@@ -24,6 +24,7 @@ from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.history.performer import Part, Performer, Played
+from rlconform.certify.process.parcel import pack, unpack
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Timeouts
 from rlconform.sharing import KEPT_ACTORS
 
@@ -75,12 +76,13 @@ class Worker:
         """Wait for the role's end, see ``Performer.finish``."""
         return self._performers.pop(who).finish(call_s, all_s)
 
-    def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
-        """Call the client."""
+    def call(self, method: str, arguments: bytes) -> bytes:
+        """Call the client; the packed ``Answer``."""
+        args, kwargs = unpack(arguments)
         try:
-            return True, getattr(self._client, method)(*args, **kwargs)
+            return pack((True, getattr(self._client, method)(*args, **kwargs)))
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
-            return False, told(error)
+            return pack((False, told(error)))
 
 
 def told(error: Exception) -> tuple[str, list[str], str]:
@@ -104,10 +106,9 @@ class RemoteClient:
             # a blocking claim may wait its timeout_s out before it owes an answer
             waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
             deadline = waits + self._timeouts.operation
+            call = self._actor.call.remote(method, pack((args, kwargs)))
             try:
-                ok, came = fetch(
-                    self._actor.call.remote(method, args, kwargs), deadline, f"{self.name}.{method}"
-                )
+                ok, came = unpack(fetch(call, deadline, f"{self.name}.{method}"))
             except ProcessDied:
                 self.died = True
                 raise

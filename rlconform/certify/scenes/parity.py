@@ -53,6 +53,11 @@ PACKINGS: dict[str, dict[str, Any]] = {
         }
         for algorithm in PACKING_ALGORITHMS
     },
+    "largest_first": {
+        "sequence_packing": SequencePacking(
+            MICRO_BATCH_TOKENS, sequence_length_pad_multiple=ROUND, microbatch_order="largest_first"
+        )
+    },
     "dynamic_batching": {
         "dynamic_batching": DynamicBatching(MICRO_BATCH_TOKENS, sequence_length_round=ROUND)
     },

@@ -56,6 +56,28 @@ def test_every_dtype_reaches_other_processes(reaches: Reaches) -> None:
     reaches(rows, {name: stack_or_nest(held) for name, held in rows.items()})
 
 
+@requirement("PUT-02", capability="dtype_fp8")
+def test_fp8_reaches_other_processes(reaches: Reaches) -> None:
+    dtypes = (torch.float8_e4m3fn, torch.float8_e5m2)
+    rows = {str(dtype)[6:]: random_rows(dtype, [(5,)] * 3) for dtype in dtypes}
+    reaches(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+
+
+@requirement("PUT-02", capability="dtype_complex")
+def test_complex_reaches_other_processes(reaches: Reaches) -> None:
+    rows = random_rows(torch.complex64, [(5,)] * 3)
+    reaches({"x": rows}, {"x": stack_or_nest(rows)})
+
+
+@requirement("PUT-24")
+def test_wide_unsigned_dtypes_reach_other_processes(reaches: Reaches) -> None:
+    rows = {
+        str(dtype)[6:]: random_rows(dtype, [(5,)] * 3)
+        for dtype in (torch.uint16, torch.uint32, torch.uint64)
+    }
+    reaches(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+
+
 @requirement("PUT-03")
 def test_one_dimension_and_a_column_of_ones_reach_other_processes(reaches: Reaches) -> None:
     flat, column = torch.arange(3.0), torch.arange(3.0).reshape(3, 1)

@@ -49,27 +49,44 @@ def test_a_late_client_sees_what_was_put_before(
         raise ContractViolation("the tags that were put before", str(meta.tags))
 
 
+@requirement("LIFE-03")
+def test_calls_of_an_attached_client_after_its_close_are_rejected(
+    part: Partition, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    part.put_payload(IDS)
+    leaving = part.via(new_actor())
+    leaving.expect_payload(IDS)
+    leaving.client.close()
+    calls: dict[str, Callable[[], object]] = {
+        "put_samples": lambda: leaving.put_payload(["late"]),
+        "get_samples": lambda: leaving.get(IDS, "x"),
+        "claim_meta": lambda: leaving.claim("train"),
+    }
+    for method, call in calls.items():
+        expect_rejection(call, f"{method} of a client that was closed")
+    part.expect_absent(["late"])
+    expect_ids(part.claim("train"), IDS, "rows claimable by others")
+
+
 #: Malformed calls that a server must survive as well: a client may pass them on unlooked at.
-MALFORMED: dict[str, dict[str, Any]] = {
-    "claim_meta": {
-        "task_name": "train",
-        "required_fields": ["x"],
-        "batch_size": None,
-        "blocking": False,
-    },
-    "put_samples": {"sample_ids": [1, None, 3], "tags": [{}, 2, None]},
-    "get_samples": {"sample_ids": [None], "select_fields": ["x"]},
-    "check_consumption_status": {"task_names": None},
-    "clear_samples": {"sample_ids": 42},
-    "register_partition": {"fields": None, "num_samples": None, "consumer_tasks": None},
-}
+CLAIM = {"task_name": "train", "required_fields": ["x"], "batch_size": 2, "blocking": False}
+MALFORMED: list[tuple[str, dict[str, Any]]] = [
+    ("claim_meta", CLAIM | {"batch_size": None}),
+    ("claim_meta", CLAIM | {"batch_size": -1}),
+    ("claim_meta", CLAIM | {"required_fields": []}),
+    ("put_samples", {"sample_ids": [1, None, 3], "tags": [{}, 2, None]}),
+    ("get_samples", {"sample_ids": [None], "select_fields": ["x"]}),
+    ("check_consumption_status", {"task_names": None}),
+    ("clear_samples", {"sample_ids": 42}),
+    ("register_partition", {"fields": None, "num_samples": None, "consumer_tasks": None}),
+]
 
 
 @requirement("LIFE-07")
 def test_a_malformed_call_of_one_process_harms_no_other(part: Partition, actors: Actors) -> None:
     careless, other = actors(2)
     part.put_payload(IDS)
-    for n, (method, wrong) in enumerate(MALFORMED.items()):
+    for n, (method, wrong) in enumerate(MALFORMED):
         call = partial(getattr(careless, method), partition_id=part.id, **wrong)
         expect_rejection(call, f"{method} with {wrong}")
         for view, who in ((part, "owner"), (part.via(other), "other")):

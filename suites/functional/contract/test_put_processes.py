@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 
 from rlconform.certify.evidence.expect import (
@@ -24,6 +25,39 @@ from rlconform.contract import DataPlaneClient, Target
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+#: What a reader has learned of a field, and what becomes of it.
+CHANGES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
+    "dtype": (torch.arange(12.0).reshape(3, 4), torch.arange(12, dtype=torch.int32).reshape(3, 4)),
+    "wider_dtype": (torch.arange(3, dtype=torch.uint8), torch.arange(3, dtype=torch.int64) << 40),
+    "length": (torch.arange(12.0).reshape(3, 4), torch.arange(27.0).reshape(3, 9)),
+    "rank": (torch.arange(12.0).reshape(3, 4), torch.arange(24.0).reshape(3, 2, 4)),
+}
+
+
+@requirement("PUT-13")
+@pytest.mark.parametrize(("first", "second"), CHANGES.values(), ids=CHANGES)
+def test_who_has_read_a_field_reads_its_newest_rows(
+    part: Partition, actors: Actors, first: torch.Tensor, second: torch.Tensor
+) -> None:
+    writer, reader = (part.via(actor) for actor in actors(2))
+    for column in (first, second, first):
+        writer.put(IDS, x=column)
+        for view in (reader, part):
+            view.expect_rows(IDS[::-1], x=list(column.flip(0)))
+
+
+@requirement("PUT-14")
+def test_an_attached_clients_receipt_names_what_was_written(
+    part: Partition, actors: Actors
+) -> None:
+    (writer,) = (part.via(actor) for actor in actors(1))
+    for fields in (["x", "y"], ["z"]):
+        meta = writer.put_payload(IDS[::-1], *fields)
+        expect_equal(meta.sample_ids, IDS[::-1], "sample_ids on the receipt")
+        expect_equal(meta.partition_id, part.id, "partition_id on the receipt")
+        expect_equal(sorted(meta.fields or []), fields, "fields written by this put")
 
 
 @requirement("PUT-21")

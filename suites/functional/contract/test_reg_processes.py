@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from rlconform.certify.evidence.expect import expect_equal
 from rlconform.certify.evidence.together import together
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -23,6 +24,41 @@ def test_processes_write_the_fields_that_the_owner_declared(
     for actor, field in zip(actors(2), fields, strict=True):
         part.via(actor).put_payload(IDS, field)
     part.expect_payload(IDS, *fields)
+
+
+@requirement("REG-01")
+def test_each_process_writes_every_field_that_was_declared(
+    new_partition: Callable[..., Partition], actors: Actors
+) -> None:
+    fields = ["input_ids", "advantages"]
+    part = new_partition(fields=fields)
+    views = {
+        "owner": part,
+        **{f"attached{n}": part.via(actor) for n, actor in enumerate(actors(2))},
+    }
+    for who, view in views.items():
+        view.put_payload([f"{who}_{i}" for i in IDS], *fields)
+    for view in views.values():
+        view.expect_payload([f"{who}_{i}" for who in views for i in IDS], *fields)
+
+
+@requirement("REG-03")
+def test_processes_go_on_with_a_partition_that_was_registered_again(
+    part: Partition, actors: Actors
+) -> None:
+    rollout, policy = (part.via(actor) for actor in actors(2))
+    for step in range(3):  # as a trainer does with each step's partition
+        rollout.put_payload(IDS, tags=[{"weight_version": step}] * len(IDS), version=step)
+        meta = policy.claim("train")
+        expect_ids(meta, IDS, f"rows that another process claims in step {step}")
+        expect_equal(
+            tags_by_id(meta), {i: {"weight_version": step} for i in IDS}, f"tags of step {step}"
+        )
+        policy.expect_payload(IDS, version=step)
+        policy.put_payload(IDS, "y", version=step)
+        part.expect_payload(IDS, "y", version=step)
+        part.clear(IDS)
+        part.register()
 
 
 @requirement("REG-06")

@@ -18,14 +18,11 @@ from rlconform.certify.evidence.expect import (
     expect_equal,
     expect_lookup_error,
 )
-from rlconform.certify.evidence.together import Background, together
+from rlconform.certify.evidence.together import CLOCK_TOLERANCE_S, Background, together
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import TASKS, Partition, expect_ids
 from rlconform.certify.scenes.payload import payload_rows
 from rlconform.wire import stack_or_nest
-
-#: A deadline kept in whole milliseconds may lie this much before the one that was asked for.
-CLOCK_TOLERANCE_S = 0.01
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
@@ -385,16 +382,30 @@ def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
 
 
 @requirement("CLAIM-11")
-def test_an_unknown_task_is_rejected(part: Partition) -> None:
+@pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
+def test_an_unknown_task_is_rejected(part: Partition, blocking: bool) -> None:
     part.put_payload(IDS)
-    expect_lookup_error(lambda: part.claim("trian"), "a task that was not registered")
+    expect_refused_at_once(part, "trian", blocking, "a task that was not registered")
+
+
+def expect_refused_at_once(part: Partition, task: str, blocking: bool, what: str) -> None:
+    """The claim is refused before its timeout is over: who mistypes a name must not wait for it."""
+    settle = part.timeouts.settle
+    claim = Background(
+        lambda: part.claim(task, blocking=blocking, timeout_s=2 * settle), f"a claim by {what}"
+    )
+    try:
+        expect_lookup_error(lambda: claim.result(settle), what)
+    finally:
+        claim.finished.wait(2 * settle)
 
 
 @requirement("CLAIM-11")
-def test_an_unknown_partition_is_rejected(part: Partition) -> None:
+@pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
+def test_an_unknown_partition_is_rejected(part: Partition, blocking: bool) -> None:
     stray = part.via(part.client)
     stray.id = f"{part.id}-never-registered"
-    expect_lookup_error(lambda: stray.claim("train"), "a partition that was not registered")
+    expect_refused_at_once(stray, "train", blocking, "a partition that was not registered")
 
 
 @requirement("CLAIM-12")
@@ -426,54 +437,11 @@ def test_the_oldest_rows_come_first(part: Partition, ids: list[str]) -> None:
 
 
 @requirement("CLAIM-14")
-def test_the_meta_says_where_it_comes_from(part: Partition) -> None:
-    part.put_payload(IDS, "x", "y", "z")
-    meta = part.claim("train", ["y", "x"])
+@pytest.mark.parametrize("way", ["at_once", "blocking", "empty"])
+def test_the_meta_says_where_it_comes_from(part: Partition, way: str) -> None:
+    if way != "empty":
+        part.put_payload(IDS, "x", "y", "z")
+    meta = part.claim("train", ["y", "x"], blocking=way == "blocking")
     expect_equal(meta.partition_id, part.id, "partition_id")
     expect_equal(meta.task_name, "train", "task_name")
     expect_equal(list(meta.fields or []), ["y", "x"], "fields")
-
-
-@requirement("CLAIM-15")
-def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
-    part = new_partition(grpo_group_size=2)
-    part.put_payload([IDS[0], IDS[2], IDS[3]])
-    expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
-    part.put_payload([IDS[1], IDS[4]])
-    expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
-
-
-@requirement("CLAIM-15")
-def test_a_group_is_whole_when_all_its_rows_are_ready(
-    new_partition: Callable[..., Partition],
-) -> None:
-    part = new_partition(grpo_group_size=2)
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[:1], "y")
-    came = part.claim("train", ["x", "y"], 2).sample_ids
-    expect_equal(came, [], "rows of a group of which one lacks a field")
-    part.put_payload(IDS[1:2], "y")
-    expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
-
-
-@requirement("CLAIM-15")
-def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
-    new_partition: Callable[..., Partition],
-) -> None:
-    part = new_partition(grpo_group_size=2)
-    part.put_payload(IDS)
-    part.clear([IDS[1], IDS[2]])  # leaves two halves, neighbours by position, of two prompts
-    expect_ids(part.claim("train", batch_size=6), IDS[4:], "rows of the one group still whole")
-    part.put_payload([IDS[2]])  # may take the slot of the other prompt's row
-    expect_ids(part.claim("train", batch_size=6), IDS[2:4], "rows of the group made whole again")
-    expect_equal(part.claim("train", batch_size=6).sample_ids, [], "rows of the half group")
-
-
-@requirement("CLAIM-15")
-def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., Partition]) -> None:
-    part = new_partition(grpo_group_size=2)
-    part.put_payload(["step3_p0_g0", "step3_p1_g1"])
-    expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
-    part.put_payload(["step3_p0_g1"])
-    group = ["step3_p0_g0", "step3_p0_g1"]
-    expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from tensordict import TensorDictBase
@@ -21,6 +18,7 @@ from rlconform.certify.evidence.expect import (
     rows_in,
     show_row,
 )
+from rlconform.certify.evidence.memory import plane_bytes
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
@@ -176,28 +174,6 @@ def test_rows_with_tags_only_are_cleared(part: Partition) -> None:
     part.put_payload(IDS[:2])
     came = tags_by_id(part.claim("train"))
     expect_equal(came, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
-
-
-def plane_bytes() -> int:
-    """Bytes held by this process and all that it started; a page that n share counts 1/n each.
-
-    Pages of files are left out: of torch's libraries our share grows when anybody else on the
-    machine lets go of them.
-    """
-    gc.collect()
-    me = psutil.Process()
-    return sum(held_bytes(process.pid) for process in [me, *me.children(recursive=True)])
-
-
-def held_bytes(pid: int) -> int:
-    """Anonymous and shared memory of a process; 0 of one that has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
-    except OSError:
-        return 0
-    kib = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines)}
-    kinds = [kind for kind in ("Pss_Anon", "Pss_Shmem") if kind in kib]
-    return sum(int(kib[kind]) for kind in kinds or ["Pss"]) << 10  # old kernels don't part them
 
 
 @requirement("CLEAR-06", patience=90)

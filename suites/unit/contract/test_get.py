@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tensordict import TensorDictBase
 
 from rlconform.certify.evidence.expect import (
     ContractViolation,
@@ -25,6 +26,15 @@ IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 def meta_of(part: Partition, ids: list[str], fields: list[str] | None) -> KVBatchMeta:
     return KVBatchMeta(partition_id=part.id, task_name=None, sample_ids=ids, fields=fields)
+
+
+#: Both ways to read x of rows: by their ids, and by a meta that names them.
+WAYS: dict[str, Callable[[Partition, list[str]], TensorDictBase]] = {
+    "get_samples": lambda part, ids: part.get(ids, "x"),
+    "get_data": lambda part, ids: part.get_data(meta_of(part, ids, ["x"])),
+}
+Way = Callable[[Partition, list[str]], TensorDictBase]
+either_way = pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 
 
 @requirement("GET-01")
@@ -49,11 +59,12 @@ def test_many_rows_come_in_the_order_asked(new_partition: Callable[..., Partitio
 
 
 @requirement("GET-02")
-def test_a_repeated_id_repeats_or_is_rejected(part: Partition) -> None:
+@either_way
+def test_a_repeated_id_repeats_or_is_rejected(part: Partition, read: Way) -> None:
     part.put_payload(IDS)
     asked = [IDS[1], IDS[0], IDS[1], IDS[1]]
     try:
-        batch = part.get(asked, "x")
+        batch = read(part, asked)
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - a rejection of any type is right
@@ -62,11 +73,12 @@ def test_a_repeated_id_repeats_or_is_rejected(part: Partition) -> None:
 
 
 @requirement("GET-02")
-def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(part: Partition) -> None:
+@either_way
+def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(part: Partition, read: Way) -> None:
     rows = [torch.arange(n) for n in (2, 1, 3)]
     part.put(IDS[:3], x=torch.nested.nested_tensor(rows, layout=torch.jagged))
     try:
-        batch = part.get([IDS[2], IDS[0], IDS[2]], "x")
+        batch = read(part, [IDS[2], IDS[0], IDS[2]])
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - a rejection of any type is right
@@ -119,11 +131,12 @@ def test_a_field_not_produced_for_every_id_raises(
 
 
 @requirement("GET-06")
+@either_way
 @pytest.mark.parametrize("asked", [IDS[:2], IDS, IDS[1:3]], ids=["alone", "all", "some"])
-def test_a_cleared_row_raises(part: Partition, asked: list[str]) -> None:
+def test_a_cleared_row_raises(part: Partition, asked: list[str], read: Way) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:2])
-    expect_lookup_error(lambda: part.get(asked, "x"), "a row that was cleared")
+    expect_lookup_error(lambda: read(part, asked), "a row that was cleared")
     part.expect_payload(IDS[2:])
 
 
@@ -197,3 +210,9 @@ def test_get_data_without_any_fields_raises(part: Partition) -> None:
 def test_empty_select_fields_are_rejected(part: Partition) -> None:
     part.put_payload(IDS)
     expect_rejection(lambda: part.get(IDS), "a read of no fields", ValueError)
+    meta = meta_of(part, IDS, ["x"])
+    expect_rejection(
+        lambda: part.get_data(meta, []),
+        "get_data of no fields, with a meta that names x",
+        ValueError,
+    )

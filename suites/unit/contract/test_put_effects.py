@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import time
 from collections.abc import Callable
 
 import pytest
@@ -78,57 +75,23 @@ def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(part: Par
 
 
 @requirement("PUT-09")
-def test_changing_a_tag_dict_changes_nothing_stored(part: Partition) -> None:
+@pytest.mark.parametrize("way", ["with_rows", "alone"])
+def test_changing_a_tag_dict_changes_nothing_stored(part: Partition, way: str) -> None:
     tags = [{"row": n} for n, _ in enumerate(IDS)]
     stored = {i: {"row": n} for n, i in enumerate(IDS)}
-    part.put_payload(IDS, tags=tags)
+    if way == "alone":
+        part.put(IDS, tags)
+    else:
+        part.put_payload(IDS, tags=tags)
     for row in tags:
         row["row"] = 9
+    if way == "alone":
+        part.put_payload(IDS)
     came = tags_by_id(part.claim("train"))
     expect_equal(came, stored, "tags of the put")
     for row in came.values():
         row["row"] = 9
     expect_equal(tags_by_id(part.claim("prev_lp")), stored, "tags of the put")
-
-
-#: 1 MiB each of 512 MiB, whose other pages are never touched.
-SLICES: dict[str, Callable[[], torch.Tensor]] = {
-    "of_rows": lambda: torch.empty(512 * 16, 64 * 1024, dtype=torch.uint8)[:16],
-    "of_columns": lambda: torch.empty(16, 512 * 64 * 1024, dtype=torch.uint8)[:, : 64 * 1024],
-    "of_tokens": lambda: torch.nested.nested_tensor_from_jagged(
-        torch.empty(512 << 20, dtype=torch.uint8)[: 1 << 20], torch.arange(17) * (64 * 1024)
-    ),
-}
-
-
-@requirement("PUT-10")
-@pytest.mark.parametrize("make", SLICES.values(), ids=SLICES)
-def test_a_slice_costs_what_its_copy_costs(
-    part: Partition, make: Callable[[], torch.Tensor]
-) -> None:
-    view = make()
-    ids = [f"r{i}" for i in range(16)]
-    # The copy is made within its turn, as a plane may have to make it too.
-    columns = {"slice": lambda: view, "copy": view.clone}
-    # The fastest of several turns each, since other load on the machine only ever adds to a time;
-    # the first of a turn alternates, since it may be the one that pays for fresh memory. A slice
-    # that seems dear gets more turns: its own cost stays, and what the machine added doesn't.
-    fastest = dict.fromkeys(columns, math.inf)
-    patience = time.monotonic() + part.timeouts.check / 4
-    for turn in itertools.count():
-        dear = fastest["slice"] > 5 * fastest["copy"]
-        if turn >= 8 and not (dear and time.monotonic() < patience):
-            break
-        for name in sorted(columns, reverse=turn % 2 == 0):
-            started = time.perf_counter()
-            part.put(ids, x=columns[name]())
-            fastest[name] = min(fastest[name], time.perf_counter() - started)
-    of_slice, of_copy = fastest["slice"], fastest["copy"]
-    expect(
-        of_slice <= 5 * of_copy,
-        f"putting a 1 MiB slice of 512 MiB within 5x of its copy ({of_copy * 1e3:.1f} ms)",
-        f"{of_slice * 1e3:.1f} ms",
-    )
 
 
 @requirement("PUT-11")
@@ -174,15 +137,15 @@ def test_the_receipt_names_what_was_written(part: Partition) -> None:
 
 
 def rows_for(part: Partition, ids: list[str]) -> TensorDict:
-    """A batch of self-describing rows, of the dtype that the field has elsewhere."""
-    return batch_of({"x": payload_column(part.id, ids, "x")}, len(ids))
+    """A batch of self-describing rows, unlike those that other puts bring."""
+    return batch_of({"x": payload_column(part.id, ids, "x", 1)}, len(ids))
 
 
 WRONG_PUTS: dict[str, Callable[[Partition, list[str]], object]] = {
     "batch_too_small": lambda part, ids: part.put_batch(ids, rows_for(part, ids[:2])),
     "batch_too_large": lambda part, ids: part.put_batch(ids, rows_for(part, [*ids, "u1_g1"])),
-    "too_few_tags": lambda part, ids: part.put_payload(ids, tags=[{"v": 1}] * 2),
-    "too_many_tags": lambda part, ids: part.put_payload(ids, tags=[{"v": 1}] * 4),
+    "too_few_tags": lambda part, ids: part.put_batch(ids, rows_for(part, ids), [{"v": 1}] * 2),
+    "too_many_tags": lambda part, ids: part.put_batch(ids, rows_for(part, ids), [{"v": 1}] * 4),
     "too_few_tags_alone": lambda part, ids: part.put(ids, [{"v": 1}] * 2),
 }
 
@@ -194,6 +157,18 @@ def test_misaligned_put_is_rejected_before_it_stores(
 ) -> None:
     expect_rejection(lambda: wrong_put(part, IDS), "a put whose parts differ in length")
     part.expect_absent(IDS)
+
+
+@requirement("PUT-15")
+@pytest.mark.parametrize("wrong_put", WRONG_PUTS.values(), ids=WRONG_PUTS)
+def test_misaligned_put_leaves_the_rows_as_they_were(
+    part: Partition, wrong_put: Callable[[Partition, list[str]], object]
+) -> None:
+    stored = {i: {"v": 0, "row": n} for n, i in enumerate(IDS)}
+    part.put_payload(IDS, tags=list(stored.values()))
+    expect_rejection(lambda: wrong_put(part, IDS), "a put whose parts differ in length")
+    part.expect_payload(IDS)
+    expect_equal(tags_by_id(part.claim("train")), stored, "tags as before the put")
 
 
 def put_with_a_nested_leaf(part: Partition, ids: list[str]) -> object:
@@ -268,9 +243,12 @@ def test_tags_alone_are_accepted(part: Partition) -> None:
 @requirement("PUT-18")
 @pytest.mark.parametrize("kind", ["fields", "tags"])
 def test_an_empty_put_does_nothing(part: Partition, kind: str) -> None:
+    part.put_payload(["done"])
+    expect_ids(part.claim("train"), ["done"], "the one row there is")
     meta = part.put([], x=torch.zeros(0, 4)) if kind == "fields" else part.put([], [])
     expect_equal(meta.sample_ids, [], "sample_ids of an empty put")
     expect_equal(part.claim_all(), [], "rows claimable after it")
+    expect(part.consumed("train"), "every row still consumed", "a row of the empty put counted")
 
 
 @requirement("PUT-18")

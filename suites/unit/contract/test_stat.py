@@ -66,10 +66,14 @@ def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
 
 
 @requirement("STAT-03")
+@pytest.mark.parametrize("rows", ["claimed", "cleared", "none"])
 @pytest.mark.parametrize("asked", [["trian"], ["train", "trian"], ["trian", "train"]], ids="-".join)
-def test_never_true_for_an_unknown_task(part: Partition, asked: list[str]) -> None:
-    part.put_payload(IDS)
-    part.claim("train")
+def test_never_true_for_an_unknown_task(part: Partition, asked: list[str], rows: str) -> None:
+    if rows != "none":
+        part.put_payload(IDS)
+        part.claim("train")
+    if rows == "cleared":
+        part.clear(IDS)
     try:
         came = part.consumed(*asked)
     except ContractViolation:
@@ -83,6 +87,8 @@ def test_never_true_for_an_unknown_task(part: Partition, asked: list[str]) -> No
 @requirement("STAT-04")
 def test_false_where_nothing_was_produced(part: Partition) -> None:
     expect_status(part, False, "before the first row")
+    part.put(IDS, [{"std": 0.0}] * 3)
+    expect_status(part, False, "with tags and no row")
 
 
 @requirement("STAT-05")

@@ -140,8 +140,10 @@ def test_a_tensor_within_a_class_comes_back_in_memory_of_its_own() -> None:
         torch.randn(3, dtype=torch.complex64).conj(),
         torch.ones(2, requires_grad=True) * 2,
         torch.tensor(7),
+        torch.tensor([1.0, -2.0]).to(torch.float8_e4m3fn),
+        torch.tensor([1, 60_000]).to(torch.uint16),
     ],
-    ids=["transposed", "one of a stride", "empty", "conjugate", "grad", "scalar"],
+    ids=["transposed", "one of a stride", "empty", "conjugate", "grad", "scalar", "fp8", "uint16"],
 )
 def test_any_dense_tensor_comes_back(tensor: torch.Tensor, within: str) -> None:
     if within == "a class":

@@ -1,0 +1,106 @@
+"""CLAIM-15: claims of whole groups, which a group's baseline needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from rlconform.certify.evidence.expect import expect, expect_equal
+from rlconform.certify.evidence.together import Background, together
+from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.partition import Partition, expect_ids
+
+IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+
+
+@requirement("CLAIM-15")
+def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload([IDS[0], IDS[2], IDS[3]])
+    expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
+    part.put_payload([IDS[1], IDS[4]])
+    expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
+
+
+@requirement("CLAIM-15")
+def test_a_blocking_claim_waits_for_the_whole_group(
+    new_partition: Callable[..., Partition],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload([IDS[0], IDS[2]])
+    waiting = Background(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
+    early = waiting.finished.wait(part.timeouts.quiet)
+    expect(not early, "the claim to wait for a whole group", "an answer with two half groups ready")
+    part.put_payload([IDS[3]])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[2:4], "rows of the group made whole")
+
+
+@requirement("CLAIM-15")
+def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Partition]) -> None:
+    groups, consumers = 24, 3
+    part = new_partition(grpo_group_size=2, num_samples=2 * groups)
+
+    def produce() -> None:
+        for group in range(groups):
+            for row in range(2):
+                part.put_payload([f"u{group}_g{row}"])
+
+    producer = Background(produce, "the producer")
+
+    def consume() -> list[list[str]]:
+        claims: list[list[str]] = []
+        while True:
+            over = producer.finished.is_set()
+            if came := part.claim(batch_size=4).sample_ids:
+                claims.append(came)
+            elif over:
+                return claims
+            else:
+                producer.give_way()
+
+    results = together([consume] * consumers, part.timeouts.check / 2, "consumer")
+    producer.result(part.timeouts.operation)
+    claims = [claim for result in results for claim in result]
+    halves = [c for c in claims if set(Counter(i.partition("_")[0] for i in c).values()) - {2}]
+    expect(not halves, "both rows of a group in one claim", halves[:3])
+    expect_equal(
+        Counter(i for claim in claims for i in claim),
+        Counter(f"u{group}_g{row}" for group in range(groups) for row in range(2)),
+        "claims by id",
+    )
+
+
+@requirement("CLAIM-15")
+def test_a_group_is_whole_when_all_its_rows_are_ready(
+    new_partition: Callable[..., Partition],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload(IDS[:2], "x")
+    part.put_payload(IDS[:1], "y")
+    came = part.claim("train", ["x", "y"], 2).sample_ids
+    expect_equal(came, [], "rows of a group of which one lacks a field")
+    part.put_payload(IDS[1:2], "y")
+    expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
+
+
+@requirement("CLAIM-15")
+def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
+    new_partition: Callable[..., Partition],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload(IDS)
+    part.clear([IDS[1], IDS[2]])  # leaves two halves, neighbours by position, of two prompts
+    expect_ids(part.claim("train", batch_size=6), IDS[4:], "rows of the one group still whole")
+    part.put_payload([IDS[2]])  # may take the slot of the other prompt's row
+    expect_ids(part.claim("train", batch_size=6), IDS[2:4], "rows of the group made whole again")
+    expect_equal(part.claim("train", batch_size=6).sample_ids, [], "rows of the half group")
+
+
+@requirement("CLAIM-15")
+def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., Partition]) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_payload(["step3_p0_g0", "step3_p1_g1"])
+    expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
+    part.put_payload(["step3_p0_g1"])
+    group = ["step3_p0_g0", "step3_p0_g1"]
+    expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")

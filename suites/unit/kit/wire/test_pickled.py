@@ -1,0 +1,90 @@
+"""Tensors under pickle: every dtype and shape, by their own bytes; and a whole call on its way."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from rlconform.certify.process.parcel import pack, unpack
+from rlconform.wire import reduce_tensor, same_rows
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+]  # fmt: skip
+
+
+def came_back(value: torch.Tensor) -> torch.Tensor:
+    reduced = reduce_tensor(value)
+    assert reduced is not None
+    make, arguments = pickle.loads(pickle.dumps(reduced))
+    made = make(*arguments)
+    assert isinstance(made, torch.Tensor)
+    return made
+
+
+def raw(value: torch.Tensor) -> bytes:
+    return value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_and_shape_comes_back(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    value = torch.randint(0, 2, (*shape, dtype.itemsize), dtype=torch.uint8).view(dtype)
+    value = value.reshape(shape)
+    got = came_back(value)
+    assert (got.dtype, got.shape, raw(got)) == (value.dtype, value.shape, raw(value))
+    got.fill_(0)  # memory of its own, that may be written to
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.arange(12.0).view(3, 4).t(),
+        torch.arange(4.0).expand(3, 4),
+        torch.arange(10.0)[::5][:1],
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.randn(3, dtype=torch.complex64).conj().imag,
+        torch.ones(2, requires_grad=True) * 2,
+    ],
+    ids=["transposed", "expanded", "one of a stride", "conjugate", "negative", "grad"],
+)
+def test_a_view_comes_back_as_its_own_values(value: torch.Tensor) -> None:
+    got = came_back(value)
+    assert torch.equal(got, value.detach())
+    assert got.untyped_storage().nbytes() == value.nbytes
+    assert not got.requires_grad
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        7,
+        torch.nn.Parameter(torch.ones(2)),
+        torch.eye(2).to_sparse(),
+        torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged),
+        torch.ones(2, device="meta"),
+    ],
+    ids=["number", "subclass", "sparse", "jagged", "meta"],
+)
+def test_what_is_no_plain_tensor_is_left_to_pickle(value: Any) -> None:
+    assert reduce_tensor(value) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_call_with_a_batch_comes_whole(dtype: torch.dtype) -> None:
+    rows = [torch.randint(0, 2, (n, dtype.itemsize), dtype=torch.uint8) for n in (2, 0, 3)]
+    tokens = [row.view(dtype).reshape(-1) for row in rows]
+    columns = {
+        "jagged": torch.nested.nested_tensor(tokens, layout=torch.jagged),
+        "dense": torch.stack([tokens[0][:1]] * 3),
+    }
+    args, kwargs = unpack(pack(((["a", "b", "c"],), {"fields": TensorDict(columns, [3])})))
+    assert args == (["a", "b", "c"],)
+    for name, column in columns.items():
+        assert same_rows(kwargs["fields"][name], column), name
