@@ -84,6 +84,8 @@ class KeepsWhatItGathered(RayStoreClient):
                 break
             elif time.monotonic() > deadline:
                 raise TimeoutError(f"{len(held)} rows in {timeout_s} s")
+            else:
+                time.sleep(0.002)  # a poll without a pause would keep the puts out
         given = [held.pop(0) for _ in range(min(batch_size, len(held)))]
         return replace(
             given[0],

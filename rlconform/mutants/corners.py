@@ -96,7 +96,7 @@ class TagsMakeAStart(MemoryEngine):
         )
 
 
-@breaks("CLAIM-11", says="to come back within")
+@breaks("CLAIM-11", says="to be refused; came TimeoutError")
 class WaitsForATaskToCome(MemoryClient):
     """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
 

@@ -34,11 +34,15 @@ class NestsFields(MemoryClient):
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
         """Read rows."""
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        for name, leaf in list(batch.items()):
-            if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.dim() > 1:
-                batch.set(name, _nested(leaf))
-        return batch
+        return nested_where_it_may(super().get_samples(sample_ids, partition_id, select_fields))
+
+
+def nested_where_it_may(batch: TensorDict) -> TensorDict:
+    """The batch, its dense columns of two dimensions or more jagged."""
+    for name, leaf in list(batch.items()):
+        if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.dim() > 1:
+            batch.set(name, _nested(leaf))
+    return batch
 
 
 def _nested(dense: torch.Tensor) -> torch.Tensor:
@@ -92,10 +96,20 @@ class GathersBackwards(MemoryClient):
     ) -> TensorDict:
         """Read rows."""
         backwards = sample_ids[::-1] if isinstance(sample_ids, list) else sample_ids
-        batch = super().get_samples(backwards, partition_id, select_fields)
-        for name, leaf in list(batch.items()):
-            batch.set(name, _turned_round(leaf, len(sample_ids)))
-        return batch
+        return turned_round(super().get_samples(backwards, partition_id, select_fields))
+
+
+def turned_round(batch: TensorDict) -> TensorDict:
+    """The batch, its rows from the last to the first."""
+    for name, leaf in list(batch.items()):
+        batch.set(name, _turned_round(leaf, batch.batch_size[0]))
+    return batch
+
+
+#: Dtypes of which torch (2.13) makes no nested tensor of its older layout.
+_NOT_IN_THE_OLDER_LAYOUT = {
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64,
+}  # fmt: skip
 
 
 def _turned_round(leaf: Any, count: int) -> Any:
@@ -103,7 +117,7 @@ def _turned_round(leaf: Any, count: int) -> Any:
     if is_object_column(leaf):
         return object_column(object_rows(leaf, count)[::-1])
     rows = [row.clone() for row in rows_of(leaf)[::-1]]
-    if len({row.shape for row in rows}) > 1:
+    if len({row.shape for row in rows}) > 1 and leaf.dtype not in _NOT_IN_THE_OLDER_LAYOUT:
         return torch.nested.nested_tensor(rows, layout=torch.strided)
     return stack_or_nest(rows)
 
@@ -112,9 +126,13 @@ class AnswersLate:
     """Does what it is asked at once, and says so 50 ms later."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
-        client = MemoryClient(cfg, bootstrap)
-        for method in CLIENT_METHODS:
-            setattr(self, method, _late(getattr(client, method)))
+        answer_late(self, MemoryClient(cfg, bootstrap))
+
+
+def answer_late(outer: object, client: DataPlaneClient) -> None:
+    """Give ``outer`` the client's methods, each of which answers 50 ms late."""
+    for method in CLIENT_METHODS:
+        setattr(outer, method, _late(getattr(client, method)))
 
 
 def _late(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,7 +146,11 @@ def _late(call: Callable[..., Any]) -> Callable[..., Any]:
     return late
 
 
-def _target(name: str, opens: Callable[[Mapping[str, Any], bool], Any]) -> Target:
+def unusual(
+    name: str, opens: Callable[[Mapping[str, Any], bool], Any], right: Target = RIGHT
+) -> Target:
+    """The target of such a plane, with all that the right one declares."""
+
     def client(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
         return cast(DataPlaneClient, opens(cfg, bootstrap))
 
@@ -136,13 +158,13 @@ def _target(name: str, opens: Callable[[Mapping[str, Any], bool], Any]) -> Targe
         name=f"unusual/{name}",
         vendor="rlconform",
         open=client,
-        level=RIGHT.level,
-        capabilities=RIGHT.capabilities,
-        timeouts=RIGHT.timeouts,
-        config=RIGHT.config,
+        level=right.level,
+        capabilities=right.capabilities,
+        timeouts=right.timeouts,
+        config=right.config,
     )
 
 
-NESTED = _target("nested", NestsFields)
-BACKWARDS = _target("backwards", GathersBackwards)
-LATE = _target("late", AnswersLate)
+NESTED = unusual("nested", NestsFields)
+BACKWARDS = unusual("backwards", GathersBackwards)
+LATE = unusual("late", AnswersLate)

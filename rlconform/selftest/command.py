@@ -77,7 +77,7 @@ def self_test(
         and not (gate and held[1].chance)
     }
     began = time.monotonic()
-    due = cases(chosen, references=not mutant and races is not True)
+    due = cases(chosen, references=not mutant and races is not True, gate=gate)
     if not due:
         refuse(
             "these options together leave nothing to try; races are not at the gate, and --races "
@@ -93,6 +93,8 @@ def self_test(
     except ConfigError as error:
         refuse(str(error), 2)
     except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):  # what follows takes a moment
+            signal.signal(number, signal.SIG_IGN)
         judgements = progress.heard
         if not judgements:
             refuse("self-test: interrupted before a trial was over; nothing was written", 1)
@@ -106,12 +108,15 @@ def self_test(
     print_summary(console, judgements, None if mutant else matrix)
     several = "s" * (len(judgements) != 1)
     console.print(f"{len(judgements)} trial{several} in {time.monotonic() - began:.0f} s")
-    _write(out, matrix, mutants, f"{partial} Planes that were tried: {len(judgements)}.".lstrip())
+    summary = f"{partial} Planes that were tried: {len(judgements)}.".lstrip()
+    _write(out, matrix, mutants, summary, complete=not left)
     console.print(f"matrix: {out / 'self-test.html'}")
     raise typer.Exit(0 if not left and all(one.kind in GOOD for one in judgements) else 1)
 
 
-def _write(out: Path, matrix: Matrix, mutants: Mapping[str, Mutant], summary: str) -> None:
+def _write(
+    out: Path, matrix: Matrix, mutants: Mapping[str, Mutant], summary: str, *, complete: bool
+) -> None:
     """Write the matrix below ``out``: as a page, as a table for the docs, and what came as data."""
     judged = list(matrix.judged.values())
     header = {
@@ -123,5 +128,5 @@ def _write(out: Path, matrix: Matrix, mutants: Mapping[str, Mutant], summary: st
     out.mkdir(parents=True, exist_ok=True)
     (out / "self-test.html").write_text(render_html(matrix, mutants, header), "utf-8")
     (out / "self-test.md").write_text(render_markdown(matrix), "utf-8")
-    found = {"header": header, "trials": [asdict(one) for one in judged]}
+    found = {"header": header, "complete": complete, "trials": [asdict(one) for one in judged]}
     (out / "self-test.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")

@@ -28,12 +28,17 @@ from rlconform.selftest.trial import (
     try_right,
 )
 
-#: Right planes; the last three do what the contract allows and hardly any plane does.
-REFERENCES: Mapping[str, str] = {
-    "memory": "memory",
-    "nested": "rlconform.mutants.unusual:NESTED",
-    "backwards": "rlconform.mutants.unusual:BACKWARDS",
-    "late": "rlconform.mutants.unusual:LATE",
+#: Right planes, and whether they take several processes; all but the built-in ones do what the
+#: contract allows and hardly any plane does.
+REFERENCES: Mapping[str, tuple[str, bool]] = {
+    "late_afar": ("rlconform.mutants.unusual_afar:LATE", True),
+    "late": ("rlconform.mutants.unusual:LATE", False),
+    "nested_afar": ("rlconform.mutants.unusual_afar:NESTED", True),
+    "backwards_afar": ("rlconform.mutants.unusual_afar:BACKWARDS", True),
+    "ray_store": ("ray_store", True),
+    "memory": ("memory", False),
+    "nested": ("rlconform.mutants.unusual:NESTED", False),
+    "backwards": ("rlconform.mutants.unusual:BACKWARDS", False),
 }
 
 
@@ -62,14 +67,24 @@ class Case:
     name: str
     spec: str
     mutant: Mutant | None = None
+    several: bool = False  # processes
 
 
-def cases(mutants: Mapping[str, tuple[str, Mutant]], references: bool) -> list[Case]:
-    """What to try, the longest first, so that in the end no job waits for another."""
-    right = [Case(name, spec) for name, spec in REFERENCES.items()] if references else []
-    right.sort(key=lambda case: case.name != "late")
+def cases(
+    mutants: Mapping[str, tuple[str, Mutant]], references: bool, gate: bool = False
+) -> list[Case]:
+    """What to try, the longest first, so that in the end no job waits for another.
+
+    At the gate no right plane of several processes is: one takes as long as all mutants there.
+    """
+    right = [
+        Case(name, spec, several=several)
+        for name, (spec, several) in REFERENCES.items()
+        if references and not (gate and several)
+    ]
     longest = sorted(mutants, key=lambda name: _length(mutants[name][1]), reverse=True)
-    return right + [Case(name, *mutants[name]) for name in longest]
+    broken = [(name, *mutants[name]) for name in longest]
+    return right + [Case(*each, several=each[2].level != "unit") for each in broken]
 
 
 def _length(mutant: Mutant) -> tuple[bool, bool, int]:
@@ -89,7 +104,7 @@ def put_on_trial(
     """
     held: list[Nursery | Cluster] = []
     local = threading.local()
-    several = any(case.mutant and case.mutant.level != "unit" for case in chosen)
+    several = any(case.several for case in chosen)
     if several and find_spec("ray") is None:
         raise ConfigError('some of these need the Python package ray: pip install "rlconform[ray]"')
 

@@ -1,8 +1,4 @@
-"""A dense tensor under pickle: by its bytes, dtype and shape.
-
-torch's own way (2.13) takes the whole storage of a view along, and a tensor of fp8 or of a wide
-unsigned dtype, once pickled, can't be read again.
-"""
+"""Tensors that torch can't bring back from pickle: by their bytes, dtype and shape."""
 
 from __future__ import annotations
 
@@ -15,20 +11,25 @@ from torch import Tensor
 #: What makes the value again, and its arguments: what pickle asks of a reducer.
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
+#: Dtypes that torch (2.13) unpickles: those that once had a class of storage of their own.
+_UNPICKLES = {
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+}  # fmt: skip
+
 
 def reduce_tensor(value: Any) -> Reduced | None:
-    """How pickle is to take ``value`` apart; None of anything but a dense tensor of no subclass.
+    """How pickle is to take a tensor of fp8, say, apart; None of what pickle can take apart itself.
 
-    A tensor comes back on the CPU, contiguous, and without its gradient's history.
+    Such a tensor comes back on the CPU and contiguous.
     """
-    if type(value) is not Tensor or value.is_nested or value.layout is not torch.strided:
+    if type(value) is not Tensor or value.dtype in _UNPICKLES or value.layout is not torch.strided:
         return None
     if value.is_quantized or value.is_meta:
         return None
-    own = value.detach().resolve_conj().resolve_neg().cpu()
     # a row of one element may have any stride and be called contiguous: a clone has its own
-    whole = own.clone(memory_format=torch.contiguous_format)
-    data = whole.reshape(-1).view(torch.uint8).numpy().tobytes()
+    own = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+    data = own.reshape(-1).view(torch.uint8).numpy().tobytes()
     return tensor_of, (data, value.dtype, tuple(value.shape))
 
 

@@ -24,7 +24,7 @@ from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.history.performer import Part, Performer, Played
-from rlconform.certify.process.parcel import pack, unpack
+from rlconform.certify.process.parcel import Sent
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, Timeouts
 from rlconform.sharing import KEPT_ACTORS
 
@@ -76,13 +76,13 @@ class Worker:
         """Wait for the role's end, see ``Performer.finish``."""
         return self._performers.pop(who).finish(call_s, all_s)
 
-    def call(self, method: str, arguments: bytes) -> bytes:
-        """Call the client; the packed ``Answer``."""
-        args, kwargs = unpack(arguments)
+    def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Sent:
+        """Call the client; an ``Answer`` is sent."""
+        args, kwargs = arguments
         try:
-            return pack((True, getattr(self._client, method)(*args, **kwargs)))
+            return Sent((True, getattr(self._client, method)(*args, **kwargs)))
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
-            return pack((False, told(error)))
+            return Sent((False, told(error)))
 
 
 def told(error: Exception) -> tuple[str, list[str], str]:
@@ -106,9 +106,9 @@ class RemoteClient:
             # a blocking claim may wait its timeout_s out before it owes an answer
             waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
             deadline = waits + self._timeouts.operation
-            call = self._actor.call.remote(method, pack((args, kwargs)))
+            call = self._actor.call.remote(method, Sent((args, kwargs)))
             try:
-                ok, came = unpack(fetch(call, deadline, f"{self.name}.{method}"))
+                ok, came = fetch(call, deadline, f"{self.name}.{method}")
             except ProcessDied:
                 self.died = True
                 raise

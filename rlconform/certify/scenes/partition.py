@@ -6,7 +6,8 @@ a check relies on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,14 @@ class Partition:
     def via(self, client: DataPlaneClient) -> Partition:
         """The same partition through another client."""
         return Partition(client, self.id, self.timeouts, self._ids)
+
+    def rounds(self, most: int) -> Iterator[int]:
+        """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""
+        end = time.monotonic() + self.timeouts.check / 6
+        for n in range(most):
+            yield n
+            if time.monotonic() > end:
+                return
 
     def will_hold(self, ids: Iterable[str]) -> None:
         """Somebody else puts these rows: the clean-up is to know of them."""

@@ -22,30 +22,31 @@ from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, object_array
 from rlconform.certify.scenes.payload import payload_row
 from rlconform.contract import DataPlaneClient, Target
+from rlconform.wire import stack_or_nest
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
-#: What a reader has learned of a field, and what becomes of it.
-CHANGES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
-    "dtype": (torch.arange(12.0).reshape(3, 4), torch.arange(12, dtype=torch.int32).reshape(3, 4)),
-    "wider_dtype": (torch.arange(3, dtype=torch.uint8), torch.arange(3, dtype=torch.int64) << 40),
-    "length": (torch.arange(12.0).reshape(3, 4), torch.arange(27.0).reshape(3, 9)),
-    "rank": (torch.arange(12.0).reshape(3, 4), torch.arange(24.0).reshape(3, 2, 4)),
+#: Rows from which a reader learns what a field is like, and what becomes of it.
+CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
+    "dtype": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(12).view(3, 4))),
+    "wider_dtype": (list(torch.arange(3, dtype=torch.uint8)), list(torch.arange(3) << 40)),
+    "length": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(27.0).view(3, 9))),
+    "lengths": (list(torch.arange(12.0).view(3, 4)), [torch.arange(float(n)) for n in (2, 0, 7)]),
 }
 
 
 @requirement("PUT-13")
 @pytest.mark.parametrize(("first", "second"), CHANGES.values(), ids=CHANGES)
 def test_who_has_read_a_field_reads_its_newest_rows(
-    part: Partition, actors: Actors, first: torch.Tensor, second: torch.Tensor
+    part: Partition, actors: Actors, first: list[torch.Tensor], second: list[torch.Tensor]
 ) -> None:
     writer, reader = (part.via(actor) for actor in actors(2))
-    for column in (first, second, first):
-        writer.put(IDS, x=column)
+    for rows in (first, second, first):
+        writer.put(IDS, x=stack_or_nest(rows))
         for view in (reader, part):
-            view.expect_rows(IDS[::-1], x=list(column.flip(0)))
+            view.expect_rows(IDS[::-1], x=rows[::-1])
 
 
 @requirement("PUT-14")

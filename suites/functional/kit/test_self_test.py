@@ -58,3 +58,4 @@ def test_a_cancelled_self_test_shows_what_was_tried_and_leaves_nothing_running(
     found = json.loads((tmp_path / "self-test.json").read_text("utf-8"))
     assert [trial["kind"] for trial in found["trials"]] == ["caught"]
     assert "Interrupted: 2 were not tried." in found["header"]["summary"]
+    assert found["complete"] is False

@@ -20,6 +20,7 @@ from rlconform.certify.evidence.expect import (
 )
 from rlconform.certify.evidence.together import CLOCK_TOLERANCE_S, Background, together
 from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.consumers import claims_beside, expect_once
 from rlconform.certify.scenes.partition import TASKS, Partition, expect_ids
 from rlconform.certify.scenes.payload import payload_rows
 from rlconform.wire import stack_or_nest
@@ -79,36 +80,20 @@ def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
 
 @requirement("CLAIM-02")
 def test_each_row_is_claimed_once_by_threads(new_partition: Callable[..., Partition]) -> None:
-    rows, consumers = 120, 4
-    part = new_partition(num_samples=rows)
-    ids = [f"r{i}" for i in range(rows)]
+    ids = [f"r{i}" for i in range(120)]
+    part = new_partition(num_samples=len(ids))
 
-    def produce() -> list[str]:
-        for start in range(0, rows, 6):
+    def produce() -> None:
+        for start in range(0, len(ids), 6):
             part.put_payload(ids[start : start + 6])
-        return []
+
+    def claim() -> list[str]:
+        return part.claim(batch_size=5).sample_ids
 
     producer = Background(produce, "the producer")
-
-    def consume() -> list[str]:
-        claimed: list[str] = []
-        while True:
-            over = producer.finished.is_set()
-            came = part.claim(batch_size=5).sample_ids
-            claimed += came
-            if over and not came:
-                return claimed
-            if not came:
-                producer.give_way()
-
-    results = together([consume] * consumers, part.timeouts.check, "consumer")
+    claims = claims_beside(producer, [claim] * 4, len(ids), part.timeouts.check)
     producer.result(part.timeouts.operation)
-    claims = Counter(i for result in results for i in result)
-    twice = sorted(i for i, n in claims.items() if n > 1)
-    lost = sorted(set(ids) - set(claims))
-    expect(not twice, "no row claimed twice", twice)
-    expect(not lost, "no row lost", lost)
-    expect_equal(sorted(claims), sorted(ids), "rows claimed")
+    expect_once(claims, ids)
 
 
 @requirement("CLAIM-02", race=True)
@@ -385,19 +370,19 @@ def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
 def test_an_unknown_task_is_rejected(part: Partition, blocking: bool) -> None:
     part.put_payload(IDS)
-    expect_refused_at_once(part, "trian", blocking, "a task that was not registered")
+    expect_refused(part, "trian", blocking, "a task that was not registered")
 
 
-def expect_refused_at_once(part: Partition, task: str, blocking: bool, what: str) -> None:
-    """The claim is refused before its timeout is over: who mistypes a name must not wait for it."""
-    settle = part.timeouts.settle
-    claim = Background(
-        lambda: part.claim(task, blocking=blocking, timeout_s=2 * settle), f"a claim by {what}"
-    )
-    try:
-        expect_lookup_error(lambda: claim.result(settle), what)
-    finally:
-        claim.finished.wait(2 * settle)
+def expect_refused(part: Partition, task: str, blocking: bool, what: str) -> None:
+    """A claim is refused, however it asks: a name that is mistyped is no reason to wait."""
+
+    def claim() -> object:
+        try:
+            return part.claim(task, blocking=blocking, timeout_s=part.timeouts.settle)
+        except TimeoutError as error:
+            raise ContractViolation(f"{what} to be refused", f"TimeoutError: {error}") from error
+
+    expect_lookup_error(claim, what)
 
 
 @requirement("CLAIM-11")
@@ -405,7 +390,7 @@ def expect_refused_at_once(part: Partition, task: str, blocking: bool, what: str
 def test_an_unknown_partition_is_rejected(part: Partition, blocking: bool) -> None:
     stray = part.via(part.client)
     stray.id = f"{part.id}-never-registered"
-    expect_refused_at_once(stray, "train", blocking, "a partition that was not registered")
+    expect_refused(stray, "train", blocking, "a partition that was not registered")
 
 
 @requirement("CLAIM-12")

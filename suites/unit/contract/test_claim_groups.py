@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from rlconform.certify.evidence.expect import expect, expect_equal
-from rlconform.certify.evidence.together import Background, together
+from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.consumers import claims_beside, expect_once
 from rlconform.certify.scenes.partition import Partition, expect_ids
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
@@ -37,37 +38,24 @@ def test_a_blocking_claim_waits_for_the_whole_group(
 
 @requirement("CLAIM-15")
 def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Partition]) -> None:
-    groups, consumers = 24, 3
-    part = new_partition(grpo_group_size=2, num_samples=2 * groups)
+    part = new_partition(grpo_group_size=2)
+    put: list[str] = []
 
     def produce() -> None:
-        for group in range(groups):
+        for group in part.rounds(16):
             for row in range(2):
                 part.put_payload([f"u{group}_g{row}"])
+                put.append(f"u{group}_g{row}")
+
+    def claim() -> list[str]:
+        return part.claim(batch_size=4).sample_ids
 
     producer = Background(produce, "the producer")
-
-    def consume() -> list[list[str]]:
-        claims: list[list[str]] = []
-        while True:
-            over = producer.finished.is_set()
-            if came := part.claim(batch_size=4).sample_ids:
-                claims.append(came)
-            elif over:
-                return claims
-            else:
-                producer.give_way()
-
-    results = together([consume] * consumers, part.timeouts.check / 2, "consumer")
+    claims = claims_beside(producer, [claim] * 3, 32, part.timeouts.check)
     producer.result(part.timeouts.operation)
-    claims = [claim for result in results for claim in result]
-    halves = [c for c in claims if set(Counter(i.partition("_")[0] for i in c).values()) - {2}]
+    halves = [c for c in claims if set(Counter(i.partition("_")[0] for i in c).values()) != {2}]
     expect(not halves, "both rows of a group in one claim", halves[:3])
-    expect_equal(
-        Counter(i for claim in claims for i in claim),
-        Counter(f"u{group}_g{row}" for group in range(groups) for row in range(2)),
-        "claims by id",
-    )
+    expect_once(claims, put)
 
 
 @requirement("CLAIM-15")

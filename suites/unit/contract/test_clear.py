@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -224,7 +224,7 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
         return [f"r{3 * (n % 3) + k}" for k in range(3)]
 
     def churn() -> None:
-        for n in _rounds(300, part):
+        for n in part.rounds(300):
             part.put_payload(living(n))
             if n:
                 part.clear(living(n - 1))
@@ -249,7 +249,7 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
 @requirement("CLEAR-07", race=True)
 def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -> None:
     kept: list[str] = []
-    for n in _rounds(40, part):
+    for n in part.rounds(40):
         doomed, keeper = f"doomed{n}", f"kept{n}"
         part.put_payload([doomed], "x")
         writer = Background(
@@ -262,15 +262,6 @@ def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -
         part.clear([doomed])
     for sample_id in kept:
         _expect_kept(part, sample_id)
-
-
-def _rounds(most: int, part: Partition) -> Iterator[int]:
-    """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""
-    end = time.monotonic() + part.timeouts.check / 6
-    for n in range(most):
-        yield n
-        if time.monotonic() > end:
-            return
 
 
 def _finish(writer: Background, timeout_s: float) -> None:

@@ -76,16 +76,25 @@ def test_a_view_keeps_nothing_of_what_lies_behind_it(
     def put(name: str) -> None:
         part.put([f"{name}_{n}" for n in range(16)], x=make())
 
-    put("first")  # which may make the plane take memory that it keeps for later puts
-    before = plane_bytes()
-    for turn in range(views):
-        put(f"later{turn}")
-    deadline = time.monotonic() + part.timeouts.settle
-    while (grown := plane_bytes() - before) >= views * BASE // 2 and time.monotonic() < deadline:
-        continue
+    def run(name: str) -> int:
+        """Put views, wait for memory that comes back late, and tell the growth in bytes."""
+        before = plane_bytes()
+        for turn in range(views):
+            put(f"{name}_{turn}")
+        deadline = time.monotonic() + part.timeouts.settle
+        while (grown := plane_bytes() - before) >= limit and time.monotonic() < deadline:
+            continue
+        return grown
+
+    limit = views * BASE // 2
+    put("first")
+    grown: list[int] = []
+    # What is kept grows each time. Once, a process of the plane may come, or a pool widen.
+    while len(grown) < 3 and (not grown or grown[-1] >= limit):
+        grown.append(run(f"run{len(grown)}"))
     expect(
-        grown < views * BASE // 2,
+        grown[-1] < limit,
         f"{views} views of {BASE >> 25} MiB to make the plane hold less than half of the "
         f"{views * BASE >> 20} MiB behind them",
-        f"{grown >> 20} MiB",
+        " MiB, and again ".join(f"{each >> 20}" for each in grown) + " MiB",
     )
