@@ -1,0 +1,101 @@
+"""Consumers beside a producer: they end on any plane, and tell what they got."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.together import Background
+from rlconform.certify.scenes.consumers import claims_beside, expect_once
+from rlconform.certify.scenes.partition import Partition
+from rlconform.contract import Timeouts
+
+IDS = [f"r{n}" for n in range(20)]
+
+
+class Queue:
+    """Rows that are handed out once, two at most."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self._lock = threading.Lock()
+
+    def put_all(self) -> None:
+        """Put the rows one by one."""
+        for sample_id in IDS:
+            with self._lock:
+                self.rows.append(sample_id)
+
+    def claim(self) -> list[str]:
+        """Take two rows, or what there is."""
+        with self._lock:
+            came, self.rows = self.rows[:2], self.rows[2:]
+            return came
+
+
+def over() -> Background:
+    producer = Background(lambda: None, "a producer of nothing")
+    producer.result(5.0)
+    return producer
+
+
+def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
+    queue = Queue()
+    producer = Background(queue.put_all, "the producer")
+    claims = claims_beside(producer, [queue.claim] * 3, len(IDS), 10.0)
+    expect_once(claims, IDS)
+    assert all(1 <= len(claim) <= 2 for claim in claims)
+
+
+def test_rows_without_end_end_and_came_twice() -> None:
+    claims = claims_beside(over(), [lambda: ["r0"]] * 2, 5, 10.0)
+    assert len(claims) == 12  # six of one row by each: one more than there can be
+    with pytest.raises(ContractViolation, match=r"no row claimed twice; came \['r0'\]"):
+        expect_once(claims, ["r0"])
+
+
+def test_when_one_consumer_breaks_the_others_stop() -> None:
+    ended = threading.Event()
+    going = Background(lambda: ended.wait(10.0), "a producer that goes on")
+    asked = [0]
+
+    def breaks() -> list[str]:
+        raise LookupError("no such task")
+
+    def waits() -> list[str]:
+        asked[0] += 1
+        return []
+
+    with pytest.raises(ContractViolation, match="to come back"):
+        claims_beside(going, [waits], 5, 0.2)
+    stopped_at = asked[0]
+    ended.wait(0.1)  # time for some hundred looks, if it went on
+    assert asked[0] <= stopped_at + 1
+    ended.set()
+    with pytest.raises(LookupError):
+        claims_beside(going, [breaks, waits], 5, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        ([["r0"]], "no row lost; came ['r1']"),
+        ([["r0"], ["r1", "r0"]], "no row claimed twice; came ['r0']"),
+        ([["r0"], ["r1"], ["ghost"]], "rows claimed"),
+    ],
+    ids=["lost", "twice", "ghost"],
+)
+def test_each_fault_is_told_apart(claims: list[list[str]], told: str) -> None:
+    with pytest.raises(ContractViolation) as caught:
+        expect_once(claims, ["r0", "r1"])
+    assert told in str(caught.value)
+
+
+def test_a_slow_plane_gets_fewer_rounds() -> None:
+    timeouts = Timeouts(start=1, operation=1, settle=1, quiet=0.1, check=0.3)
+    part = Partition(None, "p", timeouts, set())  # type: ignore[arg-type] - no call is made
+    waits = threading.Event()
+    assert len([waits.wait(0.03) for _ in part.rounds(100)]) in {1, 2, 3}
+    assert list(part.rounds(3)) == [0, 1, 2]
