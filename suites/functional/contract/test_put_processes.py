@@ -33,7 +33,7 @@ CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
     "dtype": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(12).view(3, 4))),
     "wider_dtype": (list(torch.arange(3, dtype=torch.uint8)), list(torch.arange(3) << 40)),
     "length": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(27.0).view(3, 9))),
-    "lengths": (list(torch.arange(12.0).view(3, 4)), [torch.arange(float(n)) for n in (2, 0, 7)]),
+    "lengths": (list(torch.arange(12.0).view(3, 4)), [torch.arange(float(n)) for n in (2, 1, 7)]),
 }
 
 
