@@ -119,7 +119,9 @@ class CursorForEachListOfFields(MemoryEngine):
         return came
 
 
-@breaks_engine("CLAIM-09", "SHARD-02", "PUT-13", says="it was delivered", may_fail=("LIFE-05",))
+@breaks_engine(
+    "CLAIM-09", "SHARD-02", "PUT-13", says="it was delivered", may_fail=("PUT-09", "LIFE-05")
+)
 class DeliversOnce(MemoryEngine):
     """Hands a claimed row's bytes out once, as a queue does, and lets go of them."""
 

@@ -214,7 +214,7 @@ class OverwritesBeforeItCounts(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@breaks("PUT-18", says="every row still consumed")
+@breaks("PUT-18", says="the same before: True")
 class CountsEmptyPuts(MemoryClient):
     """An empty put is noted as a put: until another comes, something is still to be consumed."""
 

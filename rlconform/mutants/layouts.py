@@ -48,7 +48,7 @@ class _Reads(MemoryClient):
 
 
 class _NotesPuts(_Reads):
-    """Knows by which put, and as which column, a value came."""
+    """Knows by which put, and in a column of how many cells, a value came."""
 
     def put_samples(
         self,
@@ -63,17 +63,23 @@ class _NotesPuts(_Reads):
         number = len(notes)
         for name, leaf in () if fields is None else fields.items():
             for sample_id in sample_ids:
-                notes[partition_id, name, sample_id] = number, leaf
+                notes[partition_id, name, sample_id] = number, _cells(leaf)
         return meta
 
-    def noted(self, cell: tuple[str, str, str]) -> tuple[int, Any]:
-        """Number and column of the put."""
-        came: tuple[int, Any] = self.__dict__["_notes"][cell]
+    def noted(self, cell: tuple[str, str, str]) -> tuple[int, int]:
+        """Number of the put, and cells of its column."""
+        came: tuple[int, int] = self.__dict__["_notes"][cell]
         return came
 
 
 def _is_jagged(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.is_nested
+
+
+def _cells(leaf: Any) -> int:
+    if not isinstance(leaf, torch.Tensor):
+        return 0
+    return leaf.values().numel() if leaf.layout is torch.jagged else leaf.numel()
 
 
 @breaks("WIRE-01", says="'input_ids' of row", may_fail=("PUT-01", "PUT-05", "PUT-06", "PUT-13"))
@@ -97,13 +103,17 @@ class FetchesAtLeastAToken(_NotesPuts):
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         """The column, a token wide where it has none."""
-        stored = self.noted(cells[0])[1]
-        if not _is_jagged(leaf) or leaf.values().numel() or not stored.values().numel():
+        if not _is_jagged(leaf) or leaf.values().numel() or not self.noted(cells[0])[1]:
             return leaf
         return torch.zeros(len(cells), 1, *leaf.shape[2:], dtype=leaf.dtype)
 
 
-@breaks("WIRE-03", "SHARD-02", says="'prev_logprobs' of row", may_fail=("PUT-13", "GET-01"))
+@breaks(
+    "WIRE-03",
+    "SHARD-02",
+    says="'prev_logprobs' of row",
+    may_fail=("PUT-05", "PUT-13", "GET-01"),
+)
 class CutsToTheFirstPut(_NotesPuts):
     """Makes room for a read of many puts by the first one's longest row: others lose tokens."""
 
@@ -171,7 +181,9 @@ class ReadsPutByPut(_NotesPuts):
         return nest(picked) if leaf.is_nested else torch.stack(picked)
 
 
-@breaks("SHARD-01", "SHARD-02", "PAR-01", "PAR-02", says="a blocking claim to come with all")
+@breaks(
+    "SHARD-01", "SHARD-02", "PAR-01", "PAR-02", "CLAIM-05", says="a blocking claim to come with all"
+)
 class ClaimsByThePage(MemoryClient):
     """Hands out 50 rows in a claim at most, one that waits for 64 among them."""
 

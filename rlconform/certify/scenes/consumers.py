@@ -1,4 +1,4 @@
-"""Consumers that claim beside a producer, and what became of the rows."""
+"""Consumers that claim beside a producer, or in vain, and what became of the rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from rlconform.certify.evidence.expect import expect, expect_equal
-from rlconform.certify.evidence.together import Background, together
+from rlconform.certify.evidence.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.evidence.together import CLOCK_TOLERANCE_S, Background, together
+from rlconform.certify.scenes.partition import Partition
 
 #: Claims once, and names the rows that came.
 Claim = Callable[[], list[str]]
@@ -42,6 +43,38 @@ def claims_beside(
     finally:
         stop.set()
     return [made for result in results for made in result]
+
+
+def expect_timeout(part: Partition, batch_size: int, timeout_s: float) -> None:
+    """A blocking claim of more than there is ends in TimeoutError at ``timeout_s``, or soon after.
+
+    One that ends late is made again, twice at most: a busy machine is late now and then, a plane
+    that waits by a clock of its own is each time.
+    """
+    settle = part.timeouts.settle
+    late: list[float] = []
+    while len(late) < 3:
+        waiting = Background(
+            lambda: part.claim(batch_size=batch_size, blocking=True, timeout_s=timeout_s),
+            "the blocked claim",
+        )
+        try:
+            came = waiting.result(timeout_s + part.timeouts.operation)
+        except TimeoutError:
+            late.append(waiting.seconds - timeout_s)
+        else:
+            raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
+        expect(
+            late[-1] >= -CLOCK_TOLERANCE_S,
+            f"TimeoutError not before {timeout_s} s",
+            f"after {waiting.seconds:.3f} s",
+        )
+        if late[-1] <= settle:
+            return
+    raise ContractViolation(
+        f"TimeoutError within {settle:g} s of {timeout_s} s",
+        ", and again ".join(f"{each:.1f}" for each in late) + " s after them",
+    )
 
 
 def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.evidence.expect import ContractViolation, expect
-from rlconform.certify.evidence.together import CLOCK_TOLERANCE_S, Background, together
+from rlconform.certify.evidence.expect import expect
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import claims_beside, expect_once
+from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_timeout
 from rlconform.certify.scenes.partition import Partition, expect_ids
 from rlconform.contract import DataPlaneClient
 
@@ -45,22 +45,8 @@ def test_an_attached_clients_claim_times_out_having_claimed_nothing(
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
     part.put_payload(IDS[:2])
-    timeout_s = 0.5
-    waiting = Background(
-        lambda: attached.claim(batch_size=3, blocking=True, timeout_s=timeout_s),
-        "the blocked claim",
-    )
-    try:
-        came = waiting.result(timeout_s + part.timeouts.settle)
-    except TimeoutError:
-        expect(
-            waiting.seconds >= timeout_s - CLOCK_TOLERANCE_S,
-            f"TimeoutError not before {timeout_s} s",
-            f"after {waiting.seconds:.3f} s",
-        )
-        expect_ids(attached.claim(batch_size=2), IDS[:2], "rows still claimable after the timeout")
-    else:
-        raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
+    expect_timeout(attached, 3, timeout_s=0.5)
+    expect_ids(attached.claim(batch_size=2), IDS[:2], "rows still claimable after the timeout")
 
 
 def claims_of_four(

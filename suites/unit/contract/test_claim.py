@@ -18,9 +18,9 @@ from rlconform.certify.evidence.expect import (
     expect_equal,
     expect_lookup_error,
 )
-from rlconform.certify.evidence.together import CLOCK_TOLERANCE_S, Background, together
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import claims_beside, expect_once
+from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_timeout
 from rlconform.certify.scenes.partition import TASKS, Partition, expect_ids
 from rlconform.certify.scenes.payload import payload_rows
 from rlconform.wire import stack_or_nest
@@ -219,19 +219,7 @@ def test_a_blocking_claim_times_out_having_claimed_nothing(
 ) -> None:
     if ready:
         part.put_payload(IDS[:ready])
-    waiting = Background(
-        lambda: part.claim(batch_size=3, blocking=True, timeout_s=timeout_s), "the blocked claim"
-    )
-    try:
-        came = waiting.result(timeout_s + part.timeouts.settle)
-    except TimeoutError:
-        expect(
-            waiting.seconds >= timeout_s - CLOCK_TOLERANCE_S,
-            f"TimeoutError not before {timeout_s} s",
-            f"after {waiting.seconds:.3f} s",
-        )
-    else:
-        raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
+    expect_timeout(part, 3, timeout_s)
     expect_equal(
         sorted(part.claim_all()), sorted(IDS[:ready]), "rows still claimable after the timeout"
     )

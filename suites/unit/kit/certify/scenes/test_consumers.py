@@ -8,7 +8,7 @@ import pytest
 
 from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.evidence.together import Background
-from rlconform.certify.scenes.consumers import claims_beside, expect_once
+from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_timeout
 from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import Timeouts
 
@@ -99,3 +99,48 @@ def test_a_slow_plane_gets_fewer_rounds() -> None:
     waits = threading.Event()
     assert len([waits.wait(0.03) for _ in part.rounds(100)]) in {1, 2, 3}
     assert list(part.rounds(3)) == [0, 1, 2]
+
+
+class Waiting:
+    """A client whose claims end in TimeoutError, each so many seconds after it was asked."""
+
+    def __init__(self, *after_s: float) -> None:
+        self.after_s = list(after_s)
+
+    def claim_meta(self, **_asked: object) -> None:
+        """Wait, and give nothing."""
+        threading.Event().wait(self.after_s.pop(0))
+        raise TimeoutError("no rows")
+
+
+QUICK = Timeouts(start=1, operation=1, settle=0.1, quiet=0.1, check=3)
+
+
+def waits_in_vain(*after_s: float) -> Waiting:
+    """Expect a timeout of 0.05 s of claims that take these seconds."""
+    client = Waiting(*after_s)
+    expect_timeout(Partition(client, "p", QUICK, set()), 3, 0.05)  # type: ignore[arg-type]
+    return client
+
+
+def test_a_claim_that_was_late_once_is_made_again() -> None:
+    assert waits_in_vain(0.3, 0.3, 0.06, 9.0).after_s == [9.0]
+
+
+@pytest.mark.parametrize(
+    ("after_s", "told"),
+    [
+        (
+            (0.3, 0.3, 0.3),
+            r"within 0\.1 s of 0\.05 s; came 0\.\d, and again 0\.\d, and again 0\.\d s",
+        ),
+        ((0.0,), "TimeoutError not before"),
+        ((3.0,), "to come back within"),
+    ],
+    ids=["always late", "early", "never"],
+)
+def test_a_claim_that_keeps_no_timeout_is_a_violation(
+    after_s: tuple[float, ...], told: str
+) -> None:
+    with pytest.raises(ContractViolation, match=told):
+        waits_in_vain(*after_s)
