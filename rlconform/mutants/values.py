@@ -140,7 +140,17 @@ class AddsComplexParts(Altering):
         return leaf.real + 1j * leaf.imag if leaf.is_complex() else leaf
 
 
-@breaks("PUT-03", "GET-01", "PAR-01", "PUT-01", "PUT-08", "PUT-21", "WIRE-01", says="of shape ()")
+@breaks(
+    "PUT-03",
+    "GET-01",
+    "PAR-01",
+    "PUT-01",
+    "PUT-08",
+    "PUT-21",
+    "WIRE-01",
+    may_fail=("REG-04", "CLEAR-01", "CLEAR-04"),
+    says="of shape ()",
+)
 class PromotesFlatColumns(Altering):
     """Gives (N,) columns a dimension more: its storage knows none of one (NR-09, OT-04)."""
 

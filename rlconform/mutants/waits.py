@@ -77,7 +77,11 @@ class WakesWithWhatIsThere(MemoryEngine):
 
 
 @breaks_engine(
-    "CLAIM-05", "CLAIM-04", says="the blocked claim to come back within", timeouts=PATIENT
+    "CLAIM-05",
+    "CLAIM-04",
+    says="the blocked claim to come back within",
+    may_fail=("TAG-01", "CLAIM-06", "CLAIM-15"),
+    timeouts=PATIENT,
 )
 class LooksSeldom(MemoryEngine):
     """A claim that waits looks every other second whether it still has to."""
@@ -203,7 +207,10 @@ class LooksAtTheClockSeldom(MemoryEngine):
 
 
 @breaks_engine(
-    "CLAIM-06", "CLAIM-04", says="rows still claimable after the timeout", may_fail=("CLAIM-02",)
+    "CLAIM-06",
+    "CLAIM-04",
+    says="rows still claimable after the timeout",
+    may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-15"),
 )
 class LosesWhatItGathered(MemoryEngine):
     """A claim that waits takes rows as they come, and keeps them when the time is up."""
