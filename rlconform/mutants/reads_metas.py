@@ -101,7 +101,7 @@ class HandsOutTheClaimsCopy(_FetchesWithTheClaim):
         return batch if fetched is None or select_fields is not None else fetched.clone()
 
 
-@breaks("GET-01", "GET-11", "PUT-21", says="of get_data: row 0 of 'x' =")
+@breaks("GET-01", "GET-11", "PUT-21", says="of get_data: row 0 of 'x' =", may_fail=("GET-02",))
 class ReadsMetasInStoredOrder(MemoryClient):
     """get_data walks through its own table and takes the rows that a driver's meta names."""
 
