@@ -59,7 +59,9 @@ class LingersForAFullBatch(MemoryEngine):
         return super().claim(partition_id, task, names, rows, wait_s)
 
 
-@breaks_engine("CLAIM-05", says="the claim to wait for the third row")
+@breaks_engine(
+    "CLAIM-05", says="the claim to wait for the third row", may_fail=("TAG-01", "CLAIM-06")
+)
 class WakesWithWhatIsThere(MemoryEngine):
     """A claim that a put wakes goes on with what is ready then, a whole batch or not."""
 
