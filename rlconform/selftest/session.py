@@ -62,12 +62,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Case:
-    """One target to be tried: a mutant, or a right plane where there is none."""
+    """One target to be tried: a mutant, or a right plane where there is none.
+
+    ``several``: whether it takes several processes.
+    """
 
     name: str
     spec: str
     mutant: Mutant | None = None
-    several: bool = False  # processes
+    several: bool = False
 
 
 def cases(
