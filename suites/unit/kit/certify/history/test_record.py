@@ -141,7 +141,7 @@ def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
     client.release.set()
     endless = [event for event in history.events if event.end is None]
     assert [(event.op, event.who) for event in endless] == [("claim", "claimer1")]
-    assert len(history.of("put")) > 1
+    assert history.of("put")  # what the others did meanwhile is told too
     with pytest.raises(ContractViolation, match="hung: claimer1's claim did not come back"):
         judge(history, "claims", hung)
 
