@@ -113,26 +113,27 @@ class Waiting:
         raise TimeoutError("no rows")
 
 
-QUICK = Timeouts(start=1, operation=1, settle=0.1, quiet=0.1, check=3)
+# Far enough apart that a machine which stands still for some 0.2 s changes no verdict.
+QUICK = Timeouts(start=1, operation=2, settle=0.4, quiet=0.1, check=6)
 
 
 def waits_in_vain(*after_s: float) -> Waiting:
-    """Expect a timeout of 0.05 s of claims that take these seconds."""
+    """Expect a timeout of 0.2 s of claims that take these seconds."""
     client = Waiting(*after_s)
-    expect_timeout(Partition(client, "p", QUICK, set()), 3, 0.05)  # type: ignore[arg-type]
+    expect_timeout(Partition(client, "p", QUICK, set()), 3, 0.2)  # type: ignore[arg-type]
     return client
 
 
 def test_a_claim_that_was_late_once_is_made_again() -> None:
-    assert waits_in_vain(0.3, 0.3, 0.06, 9.0).after_s == [9.0]
+    assert waits_in_vain(0.9, 0.9, 0.25, 9.0).after_s == [9.0]
 
 
 @pytest.mark.parametrize(
     ("after_s", "told"),
     [
         (
-            (0.3, 0.3, 0.3),
-            r"within 0\.1 s of 0\.05 s; came 0\.\d, and again 0\.\d, and again 0\.\d s",
+            (0.9, 0.9, 0.9),
+            r"within 0\.4 s of 0\.2 s; came 0\.\d, and again 0\.\d, and again 0\.\d s",
         ),
         ((0.0,), "TimeoutError not before"),
         ((3.0,), "to come back within"),
