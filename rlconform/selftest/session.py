@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from rlconform.certify.runner.child import Nursery
-from rlconform.contract import ConfigError
+from rlconform.contract import ConfigError, load_requirements
 from rlconform.mutants import Mutant
 from rlconform.selftest.cluster import Cluster
 from rlconform.selftest.judging import (
@@ -40,6 +40,8 @@ REFERENCES: Mapping[str, tuple[str, bool]] = {
     "nested": ("rlconform.mutants.unusual:NESTED", False),
     "backwards": ("rlconform.mutants.unusual:BACKWARDS", False),
 }
+#: In how many parts, side by side, the gate tries a right plane that would outlast everything else.
+GATE_PARTS: Mapping[str, int] = {"late": 2}
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,19 @@ class Settings:
 class Case:
     """One target to be tried: a mutant, or a right plane where there is none.
 
-    ``several``: whether it takes several processes.
+    Attributes:
+        name: What reports call it.
+        spec: The target.
+        mutant: The planted defect.
+        several: Whether it takes several processes.
+        requirements: Those whose checks a right plane meets; all where there are none.
     """
 
     name: str
     spec: str
     mutant: Mutant | None = None
     several: bool = False
+    requirements: Sequence[str] = ()
 
 
 def cases(
@@ -81,13 +89,24 @@ def cases(
     At the gate no right plane of several processes is: one takes as long as all mutants there.
     """
     right = [
-        Case(name, spec, several=several)
+        case
         for name, (spec, several) in REFERENCES.items()
         if references and not (gate and several)
+        for case in _in_parts(Case(name, spec, several=several), GATE_PARTS.get(name, 1), gate)
     ]
     longest = sorted(mutants, key=lambda name: _length(mutants[name][1]), reverse=True)
     broken = [(name, *mutants[name]) for name in longest]
     return right + [Case(*each, several=each[2].level != "unit") for each in broken]
+
+
+def _in_parts(case: Case, parts: int, gate: bool) -> list[Case]:
+    if parts == 1 or not gate:
+        return [case]
+    ids = sorted(load_requirements())  # of one section take turns, since they take as long
+    return [
+        replace(case, name=f"{case.name} ({part + 1} of {parts})", requirements=ids[part::parts])
+        for part in range(parts)
+    ]
 
 
 def _length(mutant: Mutant) -> tuple[bool, bool, int]:
@@ -141,7 +160,7 @@ def put_on_trial(
 def _try(case: Case, nursery: Nursery, settings: Settings) -> Judgement:
     if case.mutant is None:
         if settings.gate:
-            trial = try_once(case.spec, nursery, "unit", settings.effort)
+            trial = try_once(case.spec, nursery, "unit", settings.effort, case.requirements)
         else:
             trial = try_right(case.spec, nursery, settings.effort)
         return judge_reference(case.name, trial.results, trial.complete, trial.seconds)

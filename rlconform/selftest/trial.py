@@ -9,7 +9,7 @@ try_races     the checks that must catch it, once for each seed ──▶ kills
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,7 +70,9 @@ def try_right(spec: str, nursery: Nursery, effort: float) -> Trial:
     return _trial(RunOptions(spec, effort=effort or EFFORT), nursery)
 
 
-def try_once(spec: str, nursery: Nursery, level: Level, effort: float) -> Trial:
+def try_once(
+    spec: str, nursery: Nursery, level: Level, effort: float, requirements: Sequence[str] = ()
+) -> Trial:
     """Run the checks that a defect which always shows is tried by, each once.
 
     Args:
@@ -78,9 +80,13 @@ def try_once(spec: str, nursery: Nursery, level: Level, effort: float) -> Trial:
         nursery: Where its processes come from.
         level: Level that it declares.
         effort: Share of the generated examples beside the short checks; none of them at 0.
+        requirements: Only checks of these, or all.
     """
     checks = CHECKS if effort else SHORT[level]
-    return _trial(RunOptions(spec, checks=checks, effort=effort or 1.0, races=False), nursery)
+    options = RunOptions(
+        spec, checks=checks, requirements=requirements, effort=effort or 1.0, races=False
+    )
+    return _trial(options, nursery)
 
 
 def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:

@@ -130,6 +130,13 @@ def test_races_are_tried_first_and_references_at_the_front() -> None:
     assert {case.name for case in due if case.mutant is None} >= {"memory", "late"}
 
 
+def test_the_gate_tries_the_slow_plane_in_parts_that_miss_and_repeat_nothing() -> None:
+    due = cases({}, references=True, gate=True)
+    parts = [case.requirements for case in due if case.name.startswith("late")]
+    assert len(parts) > 1
+    assert sorted(i for part in parts for i in part) == sorted(load_requirements())
+
+
 # -- the matrix ----------------------------------------------------------------------------------
 
 
