@@ -22,7 +22,7 @@ from rlconform.output import check_writable
 from rlconform.selftest.judging import GOOD
 from rlconform.selftest.matrix import Matrix, matrix_of, render_html, render_markdown
 from rlconform.selftest.session import Settings, cases, put_on_trial
-from rlconform.selftest.show import TrialProgress, judgement_table, print_summary
+from rlconform.selftest.show import TrialProgress, judgement_table, mutant_table, print_summary
 from rlconform.terminal import new_console, refuse
 
 EPILOG = (
@@ -30,6 +30,7 @@ EPILOG = (
     "rlconform self-test\n\n"
     "rlconform self-test --gate\n\n"
     "rlconform self-test --mutant drops_unknown_ids\n\n"
+    "rlconform self-test --list --races\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
     "Exit codes: 0 every mutant is caught as declared, 1 not so, or interrupted, 2 nothing to try."
 )
@@ -62,12 +63,15 @@ def self_test(
         ),
     ] = 0.0,
     out: Annotated[Path, typer.Option(help="Folder for the matrix.")] = Path("rlconform-self-test"),
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Show which mutants there are, and try none.")
+    ] = False,
 ) -> None:
     """Hold the suite against planes with planted defects: each must be caught, by its ids alone."""
     console = new_console()
     known = catalogue()
     if unknown := [name for name in mutant or () if name not in known]:
-        meant = did_you_mean(unknown[0], known) or f"; there are {', '.join(known)}"
+        meant = did_you_mean(unknown[0], known) or "; rlconform self-test --list shows them"
         refuse(f"no mutant {unknown[0]!r}{meant}", 2)
     chosen = {
         name: held
@@ -76,6 +80,9 @@ def self_test(
         and (races is None or held[1].chance is races)
         and not (gate and held[1].chance)
     }
+    if only_list:
+        console.print(mutant_table({name: held for name, (_, held) in chosen.items()}))
+        return
     began = time.monotonic()
     due = cases(chosen, references=not mutant and races is not True, gate=gate)
     if not due:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rlconform.mutants import Mutant
 from rlconform.selftest.judging import GOOD, Judgement
 from rlconform.selftest.matrix import Matrix
 from rlconform.terminal import LiveBar
@@ -35,6 +36,17 @@ class TrialProgress(LiveBar):
             style = "green" if good else "bold red"
             told = f": {escape(judgement.told)}" if judgement.told else ""
             self.console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{told}")
+
+
+def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
+    """One row for each mutant: which requirements must catch it, and its defect in a sentence."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Mutant", "Must fail", "Its defect"):
+        table.add_column(heading, no_wrap=heading == "Mutant")
+    for name, mutant in mutants.items():
+        first = mutant.story.partition("\n\n")[0].replace("\n", " ")
+        table.add_row(escape(name), ", ".join(mutant.fails), escape(first))
+    return table
 
 
 def judgement_table(judgements: Sequence[Judgement]) -> Table:

@@ -246,6 +246,7 @@ def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
     ("options", "says"),
     [
         (["--mutant", "no_such"], "no mutant 'no_such'"),
+        (["--mutant", "xyzzy"], "rlconform self-test --list shows them"),
         (["--gate", "--races"], "nothing to try"),
         (["--races", "--mutant", "drops_unknown_ids"], "nothing to try"),
     ],
@@ -254,3 +255,13 @@ def test_a_self_test_of_nothing_is_refused(options: list[str], says: str) -> Non
     done = CliRunner().invoke(app, ["self-test", *options])
     assert done.exit_code == 2
     assert says in done.stderr
+
+
+def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
+    done = CliRunner().invoke(app, ["self-test", "--list", "--races"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    named = {line.split()[0] for line in done.output.splitlines()[1:] if line.strip()}
+    assert named >= {name for name, mutant in planes(catalogue()).items() if mutant.chance}
+    assert "reads_the_slot" in done.output
+    assert "CLEAR-07" in done.output
+    assert "drops_unknown_ids" not in done.output
