@@ -44,7 +44,7 @@ def bench(
         list[str] | None, typer.Option(help="Measure only this shape; may be given again.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer turns and rows: orders of magnitude.")
+        bool, typer.Option("--quick", help="Fewer turns and rows; good to an order of magnitude.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and the page.")] = Path(
         "rlconform-bench"
