@@ -59,8 +59,8 @@ def self_test(
     effort: Annotated[
         float,
         typer.Option(
-            help="Share of the generated examples, tried beside the short checks. At 0 right planes "
-            "still meet a fifth of them, but for the gate.",
+            help="Share of the generated examples, tried beside the short checks. At 0 "
+            "right planes still meet a fifth of them, but for the gate.",
             min=0,
             max=1,
         ),
