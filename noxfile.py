@@ -55,7 +55,7 @@ def mutants(session: nox.Session) -> None:
     if session.posargs:
         session.run("rlconform", "self-test", *session.posargs)
         return
-    session.run("rlconform", "self-test", "--gate", "--jobs", "4")
+    session.run("rlconform", "self-test", "--gate", "--jobs", "6")  # much of it is waiting
     races = ("--races", "--jobs", "2", "--out", "rlconform-self-test/races")
     session.run("rlconform", "self-test", *races)
 
