@@ -83,9 +83,6 @@ def self_test(
         and (races is None or held[1].chance is races)
         and not (gate and held[1].chance)
     }
-    if only_list:
-        console.print(mutant_table({name: held for name, (_, held) in chosen.items()}))
-        return
     began = time.monotonic()
     due = cases(chosen, references=not mutant and races is not True, gate=gate)
     if not due:
@@ -94,6 +91,9 @@ def self_test(
             "and --no-races leave the others out",
             2,
         )
+    if only_list:
+        console.print(mutant_table({name: held for name, (_, held) in chosen.items()}))
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
     progress = TrialProgress(console, len(due))
     try:

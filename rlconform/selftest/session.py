@@ -92,17 +92,19 @@ def cases(
         case
         for name, (spec, several) in REFERENCES.items()
         if references and not (gate and several)
-        for case in _in_parts(Case(name, spec, several=several), GATE_PARTS.get(name, 1), gate)
+        for case in _in_parts(
+            Case(name, spec, several=several), GATE_PARTS.get(name, 1) if gate else 1
+        )
     ]
     longest = sorted(mutants, key=lambda name: _length(mutants[name][1]), reverse=True)
     broken = [(name, *mutants[name]) for name in longest]
     return right + [Case(*each, several=each[2].level != "unit") for each in broken]
 
 
-def _in_parts(case: Case, parts: int, gate: bool) -> list[Case]:
-    if parts == 1 or not gate:
+def _in_parts(case: Case, parts: int) -> list[Case]:
+    if parts == 1:
         return [case]
-    ids = sorted(load_requirements())  # of one section take turns, since they take as long
+    ids = sorted(load_requirements())  # dealt out in turn: neighbours take about as long
     return [
         replace(case, name=f"{case.name} ({part + 1} of {parts})", requirements=ids[part::parts])
         for part in range(parts)

@@ -248,6 +248,7 @@ def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
         (["--mutant", "no_such"], "no mutant 'no_such'"),
         (["--mutant", "xyzzy"], "rlconform self-test --list shows them"),
         (["--gate", "--races"], "nothing to try"),
+        (["--list", "--gate", "--races"], "nothing to try"),
         (["--races", "--mutant", "drops_unknown_ids"], "nothing to try"),
     ],
 )
