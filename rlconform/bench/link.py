@@ -14,7 +14,7 @@ from rlconform.certify.resolve import TargetError
 from rlconform.certify.runner.child import Workspace
 
 #: Seconds for what the plane has no part in: starting Python, importing torch, making batches.
-_OWN_S = 60.0
+_OWN_S = 120.0
 
 #: Seconds for a station to tell that the plane took too long.
 _ANSWER_S = 10.0

@@ -169,7 +169,12 @@ class Checks:
             for check in self._plan
         ]
         self.events.send("plan", checks=[asdict(check) for check in plan])
-        if self.events.watched and self.session.target.isolation == "process":
+        if selected & {check.id for check in plan} and self.session.target.isolation == "process":
+            if not self.events.watched and len(session.items) > 1:
+                raise pytest.UsageError(
+                    f"{self.session.target.name} needs a process for each check: run `rlconform "
+                    f"certify {self._spec}`, or one check at a time"
+                )
             session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
 
     def _planned(self, item: pytest.Item) -> PlannedCheck | None:

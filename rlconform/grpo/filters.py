@@ -105,6 +105,15 @@ class StalenessFilter(BaseRolloutFilter):
         self.current_version = current_version
         self._key = key
 
+    def keep(self, meta: BatchMeta) -> list[int]:
+        """Row numbers of ``meta`` to keep, ascending; errors as in ``keeps`` and the base class.
+
+        The current version is judged before any row: a trainer without one shows at its first
+        claim, also where that is empty.
+        """
+        self._current()
+        return super().keep(meta)
+
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
         """Whether the row is fresh enough.
 
@@ -114,7 +123,7 @@ class StalenessFilter(BaseRolloutFilter):
                 integer, or ahead of ``current_version``: then one of the two is wrong.
             NoCurrentVersion: ``current_version`` is None.
         """
-        current = self._current(sample_id)
+        current = self._current()
         if self._key not in tags:
             raise MissingTag(f"{sample_id!r} has no tag {self._key!r}, only {sorted(tags)}")
         version = _version(tags[self._key])
@@ -130,14 +139,13 @@ class StalenessFilter(BaseRolloutFilter):
             )
         return current - version <= self.max_staleness
 
-    def _current(self, sample_id: str) -> int:
+    def _current(self) -> int:
         if self.current_version is None:
-            raise NoCurrentVersion(f"no current version to judge {sample_id!r} by")
+            raise NoCurrentVersion("no current version to judge rows by")
         current = _version(self.current_version)
         if current is None:
             raise WrongVersion(
-                f"the current version, by which to judge {sample_id!r}, must be a non-negative "
-                f"integer, got {self.current_version!r}"
+                f"the current version must be a non-negative integer, got {self.current_version!r}"
             )
         return current
 

@@ -3,7 +3,9 @@
     padded batch ── reorder by the plan ──▶ one batch, rank after rank ── slice ──▶ rank batches
 
 It is what the path through a plane is held against, and shares the pure planner with it, but
-neither codec nor client: what differs between the two, the transport did.
+neither codec nor client: what differs between the two, the transport did. A fault of the planner
+itself is the same on both paths, and so PAR-01 and PAR-02 are blind to it: the planner's own tests
+hold it, by golden plans (``fixtures/golden/packing.json``) and by the laws of sharding.
 """
 
 from __future__ import annotations

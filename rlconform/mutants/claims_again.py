@@ -171,3 +171,20 @@ class FreesWhatEveryTaskClaimed(MemoryEngine):
             done = [row.sample_id for row in claimed if row.claimed_by >= tasks]
         self.clear(partition_id, done)
         return came
+
+
+@breaks_engine("CLAIM-15", says="one of the groups")
+class CutsTheLastGroup(MemoryEngine):
+    """Takes whole groups as long as they fit, and of the last as many rows as were asked for."""
+
+    def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> Claimed:
+        """Claim whole groups, and give back what is too much."""
+        with self._locked() as index:
+            partition = index.partition(partition_id)
+            size = max(1, partition._group_size)
+            whole = rows if wait_s is not None else -(-rows // size) * size
+            ids, tags = super().claim(partition_id, task, names, whole, wait_s)
+            give_back(partition, rows_in(index, partition_id, ids[rows:]), task)
+            return ids[:rows], tags[:rows]

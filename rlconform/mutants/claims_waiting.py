@@ -182,3 +182,14 @@ class GroupsAreWholeWhenTheirRowsAreThere(MemoryEngine):
             chosen = [row for row in ready if row.group in groups]
             mark(partition, chosen, task)
             return _claimed(chosen)
+
+
+@breaks("CLAIM-05", says="the claim to wait for the third row")
+class RanksNeverWait(MemoryClient):
+    """Serves a rank's claim from what there is, though it was asked to wait."""
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Claim; a rank at once."""
+        if kwargs.get("dp_rank") is not None:
+            kwargs["blocking"] = False
+        return super().claim_meta(*args, **kwargs)

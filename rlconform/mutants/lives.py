@@ -183,7 +183,7 @@ class PutsAPlaceholder(MemoryClient):
 @breaks_engine(
     "LIFE-08",
     says="the one row to be all there is",
-    may_fail=("PUT-16", "STAT-01", "STAT-05", "CLAIM-02", "CLAIM-07", "LIFE-07"),
+    may_fail=("REG-04", "PUT-16", "STAT-01", "STAT-05", "CLAIM-02", "CLAIM-07", "LIFE-07"),
 )
 class CountsAPlaceholder(MemoryEngine):
     """Counts the slot that a registration sets aside as a row that nobody claims (NR-05).

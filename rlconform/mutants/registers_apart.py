@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from tensordict import TensorDict
 
-from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags
-from rlconform.mutants import IMPATIENT, broken
+from rlconform.mutants.engines import breaks, breaks_engine, give_back
 from rlconform.mutants.values import held, partitions_of
-
-breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
 
 
 class ByIdAlone(MemoryClient):
@@ -86,3 +83,18 @@ class ClearsTagsEverywhere(MemoryClient):
             for sample_id in sample_ids or ():
                 if sample_id in partition._rows:
                     partition._rows[sample_id].tags = {}
+
+
+@breaks_engine("REG-04", says="as the other partition began anew")
+class BeginsAllAnew(MemoryEngine):
+    """Forgets every partition's claims when one that it knows is registered again."""
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Register, and reset cursors."""
+        with self._locked() as index:
+            known = partition_id in index._partitions
+            super().register(partition_id, tasks, group_size)
+            for name, partition in index._partitions.items():
+                for task in partition._tasks if known and name != partition_id else ():
+                    rows = [r for r in partition._rows.values() if task in r.claimed_by]
+                    give_back(partition, rows, task)

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from rlconform.backends.columns.pack import pack
 from rlconform.backends.columns.parcel import extents_of
+from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import Tags
+from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants.claims import Claimed
-from rlconform.mutants.engines import breaks_engine, rows_in
+from rlconform.mutants.engines import breaks, breaks_engine, rows_in
+from rlconform.mutants.values import held
 
 
 @breaks_engine("REG-04", says="must replace all of them")
@@ -183,3 +185,29 @@ class ThreadsOwnTheirRows(MemoryEngine):
                 me = str(threading.get_ident())
                 sample_ids = [] if partition is None else partition.rows_of(me)
         super().clear(partition_id, sample_ids)
+
+
+@breaks("PUT-23", says="float32")
+class CastsOverwrites(MemoryClient):
+    """Refuses new rows of another dtype, and casts what overwrites a row to the dtype it had."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put; where the dtype is another and the rows are known, cast."""
+        try:
+            return super().put_samples(sample_ids, partition_id, fields, tags)
+        except ValueError:
+            row = held(self, partition_id)._rows.get(sample_ids[0]) if sample_ids else None
+            if fields is None or row is None or not row.fields.issuperset(fields.keys()):
+                raise
+            known = super().get_samples(
+                sample_ids[:1], partition_id, sorted(map(str, fields.keys()))
+            )
+        like = {name: leaf.to(known.get(name).dtype) for name, leaf in fields.items()}
+        cast = TensorDict(like, batch_size=fields.batch_size)
+        return super().put_samples(sample_ids, partition_id, cast, tags)

@@ -216,3 +216,48 @@ class CountsWhatWasProduced(MemoryEngine):
             if partition is not None and not partition._rows:
                 self._missing = {key for key in self._missing if key[0] != partition_id}
         super().put(partition_id, sample_ids, fields, tags)
+
+
+@breaks_engine("REG-04", says="whatever waits in the other", may_fail=("STAT-01",))
+class CountsRowsOfAllPartitions(MemoryEngine):
+    """Compares with the rows of all partitions: train is never done while val has rows."""
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every row there is was claimed by the tasks that its partition has."""
+        with self._locked() as index:
+            return super().all_claimed(partition_id, tasks) and all(
+                not partition._produced or partition.all_claimed(tasks)
+                for partition in index._partitions.values()
+                if partition._tasks.issuperset(tasks)
+            )
+
+
+@breaks_engine("STAT-01", says="of a field that nobody declared")
+class CountsRowsOfDeclaredFields(MemoryEngine):
+    """Counts the rows that have a field of the schema: those of others alone are nobody's."""
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        self._first: dict[str, frozenset[str]] = {}  # what a partition's first put brought
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Put, and take what comes first for the schema."""
+        super().put(partition_id, sample_ids, fields, tags)
+        if fields is not None:
+            self._first.setdefault(partition_id, frozenset(map(str, fields.keys())))
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether the rows of the schema were claimed."""
+        if super().all_claimed(partition_id, tasks):
+            return True
+        schema = self._first.get(partition_id, frozenset())
+        with self._locked() as index:
+            rows = [row for row in rows_in(index, partition_id, None) if row.fields & schema]
+            known = bool(rows) and index.partition(partition_id)._tasks.issuperset(tasks)
+            return known and all(row.claimed_by.issuperset(tasks) for row in rows)

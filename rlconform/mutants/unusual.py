@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, cast
 
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict, TensorDictBase
 
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
@@ -16,6 +16,7 @@ from rlconform.contract import (
     CLIENT_METHODS,
     DataPlaneClient,
     KVBatchMeta,
+    Tags,
     Target,
     UnknownField,
 )
@@ -59,7 +60,7 @@ class GathersBackwards(MemoryClient):
 
     Where all have one shape they come dense, also if they were put jagged; ragged ones come nested
     in torch's default layout, which is strided. A partition that is registered again starts anew.
-    A claim by a field that nobody declared or put is refused.
+    A claim by a field that nobody declared or put is refused, and so is a stack of objects.
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
@@ -75,10 +76,15 @@ class GathersBackwards(MemoryClient):
         self._heard[partition_id] = set(fields)
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
         """Put."""
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        refuse_stacks(fields)
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         self._heard.setdefault(partition_id, set()).update(receipt.fields or [])
         return receipt
 
@@ -97,6 +103,14 @@ class GathersBackwards(MemoryClient):
         """Read rows."""
         backwards = sample_ids[::-1] if isinstance(sample_ids, list) else sample_ids
         return turned_round(super().get_samples(backwards, partition_id, select_fields))
+
+
+def refuse_stacks(fields: object) -> None:
+    """Take object columns only as numpy arrays, which the contract names."""
+    if isinstance(fields, TensorDictBase):
+        stacks = [n for n in fields.keys() if isinstance(fields.get(n), NonTensorStack)]  # noqa: SIM118
+        if stacks:
+            raise TypeError(f"objects come as numpy arrays, {stacks} as NonTensorStack")
 
 
 def turned_round(batch: TensorDict) -> TensorDict:

@@ -9,7 +9,14 @@ from tensordict import TensorDict
 
 from rlconform.backends.ray_store import TARGET as RIGHT
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.mutants.unusual import answer_late, nested_where_it_may, turned_round, unusual
+from rlconform.contract import KVBatchMeta, Tags
+from rlconform.mutants.unusual import (
+    answer_late,
+    nested_where_it_may,
+    refuse_stacks,
+    turned_round,
+    unusual,
+)
 
 
 class NestsFieldsAfar(RayStoreClient):
@@ -23,7 +30,21 @@ class NestsFieldsAfar(RayStoreClient):
 
 
 class GathersBackwardsAfar(RayStoreClient):
-    """Gathers rows from the last to the first, as fresh copies, and turns them round in the end."""
+    """Gathers rows from the last to the first, as fresh copies, and turns them round in the end.
+
+    A stack of objects is refused.
+    """
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put."""
+        refuse_stacks(fields)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]

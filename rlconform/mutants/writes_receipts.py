@@ -57,3 +57,30 @@ class ReceiptOfTensors(MemoryClient):
         named = receipt.fields or []
         tensors = [n for n in named if fields is not None and torch.is_tensor(fields.get(n))]
         return replace(receipt, fields=tensors)
+
+
+@breaks("PUT-15", "PUT-16", says="a put whose parts differ in length")
+class EmptyTagListIsNone(MemoryClient):
+    """Tests ``if tags:``, so that an empty list beside rows counts as a put without tags."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put; beside fields an empty list is none."""
+        if fields is not None and not tags:
+            tags = None
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks("PUT-18", says="partition_id of an empty put")
+class EmptyReceiptOfNowhere(MemoryClient):
+    """Answers a put of no rows with a meta that names no partition."""
+
+    def put_samples(self, sample_ids: list[str], *args: Any, **kwargs: Any) -> KVBatchMeta:
+        """Put, with a receipt."""
+        receipt = super().put_samples(sample_ids, *args, **kwargs)
+        return receipt if sample_ids else replace(receipt, partition_id="")

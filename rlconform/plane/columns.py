@@ -23,7 +23,7 @@ from rlconform.wire import (
     Lengths,
     classify_leaf,
     materialize,
-    object_column,
+    object_array,
     object_rows,
     pack_jagged_fields,
 )
@@ -170,7 +170,7 @@ def kv_first_write(
 
 
 def _batch(columns: Columns, n_rows: int) -> TensorDict:
-    """The columns as a TensorDict of N rows, object columns one value per row.
+    """The columns as a TensorDict of N rows, object columns as the contract names them.
 
     A TensorDict would take leaves of other kinds too, and an array of objects as one value for all
     rows: hence the check of each leaf.
@@ -179,7 +179,7 @@ def _batch(columns: Columns, n_rows: int) -> TensorDict:
     for name in _names(columns):
         leaf: Any = columns.get(name)
         if classify_leaf(leaf) == "object":
-            leaves[name] = object_column(object_rows(leaf, n_rows))
+            leaves[name] = object_array(object_rows(leaf, n_rows))
         elif leaf.dim() == 0 or leaf.shape[0] != n_rows:
             raise ValueError(f"column {name!r} of shape {tuple(leaf.shape)} for {n_rows} rows")
         else:

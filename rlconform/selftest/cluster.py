@@ -9,11 +9,11 @@ it; an actor that hangs is ended, and another takes its place.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 
+from rlconform.certify.runner.child import Workspace
 from rlconform.sharing import KEPT_ACTORS, SHARED_RAY
 
 NAMESPACE = "rlconform.self_test"
@@ -23,7 +23,9 @@ class Cluster:
     """A Ray in a process of its own; it ends when this one does."""
 
     def __init__(self) -> None:
-        environment = {k: v for k, v in os.environ.items() if k != SHARED_RAY}
+        self._workspace = Workspace()
+        environment = self._workspace.environment()
+        environment.pop(SHARED_RAY, None)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rlconform.selftest.cluster"],
             stdin=subprocess.PIPE,
@@ -46,10 +48,11 @@ class Cluster:
         return {SHARED_RAY: address, KEPT_ACTORS: NAMESPACE}
 
     def close(self) -> None:
-        """End it and wait for its end."""
+        """End it, wait for its end, and end what outlives it: Ray doesn't wait for all of its."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+        self._workspace.close()
 
 
 def serve() -> None:

@@ -3,7 +3,7 @@
     fields    to_nested_by_length, pack_per_token_field, stack_or_nest, as_read,
               response_from_nested
     batches   pack_jagged_fields on the way in, materialize on the way out
-    objects   object_column, object_rows; message logs without their token ids
+    objects   object_array, object_column, object_rows; message logs without their token ids
     leaves    classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
     pickled   reduce_tensor: a dense tensor under pickle, by its own bytes
 
@@ -20,7 +20,7 @@ from rlconform.wire.jagged import (
 )
 from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of, same_rows
 from rlconform.wire.messages import rebuild_message_logs, strip_message_logs
-from rlconform.wire.objects import is_object_column, object_column, object_rows
+from rlconform.wire.objects import is_object_column, object_array, object_column, object_rows
 from rlconform.wire.pickled import reduce_tensor
 from rlconform.wire.rows import Lengths
 
@@ -32,6 +32,7 @@ __all__ = [
     "classify_leaf",
     "is_object_column",
     "materialize",
+    "object_array",
     "object_column",
     "object_rows",
     "pack_jagged_fields",

@@ -1,12 +1,13 @@
 """Object columns: one Python value per row, of any kind, None included.
 
 tensordict and the planes carry such a column in several forms. ``object_rows`` reads them all;
-``object_column`` writes the one form that slices, indexes and concatenates with its batch.
+``object_column`` writes the one form that slices, indexes and concatenates with its batch,
+``object_array`` the one that the contract of ``put_samples`` names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,14 @@ _OBJECT_KINDS = frozenset("OSU")
 def object_column(values: Iterable[Any]) -> NonTensorStack:
     """A column of the given values, one per row, held by reference."""
     return NonTensorStack(*[NonTensorData(value) for value in values])
+
+
+def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """A 1-D numpy object array of ``values``, which numpy would rather unpack."""
+    array = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
 
 
 def object_rows(leaf: object, n: int) -> list[Any]:

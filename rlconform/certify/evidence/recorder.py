@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,11 +168,25 @@ class Recording:
 
 
 class RecordingClient:
-    """A client of which every call is written to a ``Recording``."""
+    """A client of which every call is written to a ``Recording``.
 
-    def __init__(self, client: DataPlaneClient, recording: Recording, who: str = "client") -> None:
+    Args:
+        client: The client.
+        recording: What its calls are written to.
+        who: The client's name there.
+        measuring: ``with measuring(stopwatch):`` around a call counts what the plane takes of it.
+    """
+
+    def __init__(
+        self,
+        client: DataPlaneClient,
+        recording: Recording,
+        who: str = "client",
+        measuring: Callable[[Stopwatch], AbstractContextManager[None]] = Stopwatch.running,
+    ) -> None:
         self.recording = recording
         self._who = who
+        self._measuring = measuring
         for method in CLIENT_METHODS:
             setattr(self, method, self._recorded(method, getattr(client, method)))
 
@@ -181,7 +196,7 @@ class RecordingClient:
             number = self.recording.begin(step)
             result, raised = None, None
             try:
-                with self.recording.inside.running():
+                with self._measuring(self.recording.inside):
                     result = call(*args, **kwargs)
             except BaseException as error:
                 raised = error

@@ -13,9 +13,6 @@ class Stopwatch:
 
     ``listener`` hears 0.0 when it starts to run, and the seconds of this stretch when it stops.
 
-    Attributes:
-        seconds: What it has counted; a block that is still open counts when it closes.
-
     Example:
         stopwatch = Stopwatch()
         with stopwatch.running():
@@ -24,11 +21,20 @@ class Stopwatch:
     """
 
     def __init__(self, listener: Callable[[float], None] = lambda _seconds: None) -> None:
-        self.seconds = 0.0
         self._listener = listener
+        self._own = 0.0
+        self._stretches: list[tuple[float, float]] = []
+        self._from_elsewhere = False
         self._open = 0
         self._since = 0.0
         self._lock = threading.Lock()
+
+    @property
+    def seconds(self) -> float:
+        """What it has counted; a block that is still open counts when it closes."""
+        with self._lock:
+            # its own stretches never overlap: they need no merging
+            return merged_seconds(self._stretches) if self._from_elsewhere else self._own
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -52,15 +58,16 @@ class Stopwatch:
         with self._lock:
             self._open -= 1
             if self._open == 0:
-                stretch = time.monotonic() - self._since
-                self.seconds += stretch
-                self._listener(stretch)
+                now = time.monotonic()
+                self._own += now - self._since
+                self._stretches.append((self._since, now))
+                self._listener(now - self._since)
 
     def add(self, spans: Iterable[tuple[float, float]]) -> None:
-        """Count spans (start, end) that were measured elsewhere; where they overlap, once."""
-        covered = merged_seconds(spans)
+        """Count spans (start, end) that were measured elsewhere, on this machine's clock."""
         with self._lock:
-            self.seconds += covered
+            self._stretches += spans
+            self._from_elsewhere = True
 
 
 def merged_seconds(spans: Iterable[tuple[float, float]]) -> float:

@@ -11,6 +11,7 @@ came, the seed, and the calls of that example alone.
 from __future__ import annotations
 
 import inspect
+import math
 import time
 import uuid
 import warnings
@@ -127,12 +128,14 @@ class Explorer:
         self._effort = effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
-        self._deadline = time.monotonic() + min(SEARCH_S, timeouts.check / 3)
+        self._deadline = math.inf  # counts from the first example: there is always one
         self._made: list[tuple[Partition, set[str]]] = []
         self._left = ""  # why rows of an example could not be cleared
 
     def begin(self) -> None:
         """Begin an example: nothing is left of the one before, neither rows nor recorded calls."""
+        if not self._begun:
+            self._deadline = time.monotonic() + min(SEARCH_S, self.timeouts.check / 3)
         self.check_time()
         searching = self.failure is None
         if searching and self._client.recording.plane_seconds - self._plane_began > PLANE_S:

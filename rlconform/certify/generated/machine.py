@@ -75,7 +75,7 @@ WIDTH = st.sampled_from([0, 40, 50])
 PARTITIONS = {play.partitions: st.sampled_from(play.partitions) for play in PLAYS.values()}
 PARTITION = st.runner().flatmap(lambda machine: PARTITIONS[machine.history.play.partitions])
 #: How a claim is made: its ``dp_rank``, and whether it blocks.
-HOW = st.sampled_from([(None, False), (0, False), (1, False), (None, True)])
+HOW = st.sampled_from([(None, False), (0, False), (1, False), (None, True), (1, True)])
 
 
 def step(body: Callable[..., None]) -> Callable[..., None]:
@@ -163,6 +163,13 @@ class HistoryMachine(RuleBasedStateMachine):
     ) -> None:
         """Now, for a rank or none, or after a wait."""
         self.history.claim(self.history.side(where), task, fields, size, *how)
+
+    @only_if_in_play("fetch")
+    @rule(where=PARTITION, earlier=st.integers(0, 3))
+    @step
+    def fetch(self, where: str, earlier: int) -> None:
+        """What one of the last claims handed out, by its meta."""
+        self.history.fetch(self.history.side(where), earlier)
 
     @only_if_in_play("time_out")
     @rule(where=PARTITION, task=TASK, fields=SOME_FIELDS, more=st.integers(1, 2))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+from tensordict import TensorDictBase
 
 from rlconform.certify.evidence.expect import ContractViolation, expect, expect_column
 from rlconform.certify.generated.examples import Explorer, Failure
@@ -48,10 +49,11 @@ class Tally:
 
 @dataclass
 class Side:
-    """A partition in play: as the plane has it, and as it should be."""
+    """A partition in play: as the plane has it, and as it should be; and what was claimed of it."""
 
     part: Partition
     model: Model
+    claimed: list[BatchMeta] = field(default_factory=list)
 
 
 class History:
@@ -108,8 +110,7 @@ class History:
         self._widths.append(width)
         tags = {i: {key: f"{i}, put {version}"} for i in ids} if key else None
         columns = {
-            field: stack_or_nest([self._row(side, i, field, version) for i in ids])
-            for field in fields
+            name: stack_or_nest([self._row(side, i, name, version) for i in ids]) for name in fields
         }
         with self._calling(kind):
             side.part.put(ids, None if tags is None else list(tags.values()), **columns)
@@ -123,7 +124,7 @@ class History:
         self, side: Side, ids: list[str], fields: list[str], width: int = 0, key: str = ""
     ) -> None:
         """Put those rows that have none of these fields yet."""
-        new = [i for i in ids if not any(side.model.produced(i, [field]) for field in fields)]
+        new = [i for i in ids if not any(side.model.produced(i, [name]) for name in fields)]
         reborn = any(side.model.lives[i] for i in new)
         self.write(side, new, fields, width, "rebirth" if reborn else "put", key)
 
@@ -199,22 +200,36 @@ class History:
                 due += f", and perhaps what is left of {row.older_tags}" if row.older_tags else ""
                 self._judge("tags", row.may_carry(came), due, repr(came))
         side.model.claim(task, meta.sample_ids)
+        if meta.sample_ids:
+            side.claimed.append(meta)
 
     def _drain(self, side: Side, task: str) -> None:
         """Claim what is ready, one by one, and once more: all comes, and then nothing."""
-        for field in FIELDS:
-            for _ in side.model.ready(task, [field]):
+        for name in FIELDS:
+            for _ in side.model.ready(task, [name]):
                 with self._calling("claims"):
-                    meta = side.part.claim(task, [field], 1)
-                self._take(side, task, [field], meta)
-                lost = [i for i in side.model.ready(task, [field]) if self._counts(side, i)]
-                due = f"{task} to be handed a row with {field} of {side.part.id}"
+                    meta = side.part.claim(task, [name], 1)
+                self._take(side, task, [name], meta)
+                lost = [i for i in side.model.ready(task, [name]) if self._counts(side, i)]
+                due = f"{task} to be handed a row with {name} of {side.part.id}"
                 self._judge("claims", bool(meta.sample_ids or not lost), due, f"none, of {lost}")
         with self._calling("claims"):
             meta = side.part.claim(task, FIELDS[:1], len(IDS))
         self._take(side, task, FIELDS[:1], meta)
 
     # -- reads -----------------------------------------------------------------------------------
+
+    def fetch(self, side: Side, earlier: int) -> None:
+        """Read the rows of the claim that came so many before the last, by its meta."""
+        if len(side.claimed) <= earlier:
+            return
+        meta = side.claimed[-1 - earlier]
+        fields = list(meta.fields or [])
+        if side.model.readable(meta.sample_ids, fields) == "rows":
+            with self._calling("fetched"):
+                batch = side.part.get_data(meta)
+                self._expect_rows(side, batch, meta.sample_ids, fields)
+            self._tally.compared += 1
 
     def read(self, side: Side, ids: list[str], fields: list[str]) -> None:
         """A read that is due to raise; where the play judges none, of what is there."""
@@ -230,11 +245,15 @@ class History:
         if not ids or "rows" not in self.play.judged:
             return
         self._tally.compared += 1
-        batch = side.part.get(ids, *fields)
-        for field in fields:
-            versions = [side.model.rows[i].versions[field] for i in ids]
-            rows = [self._row(side, i, field, v) for i, v in zip(ids, versions, strict=True)]
-            expect_column(batch, field, rows)
+        self._expect_rows(side, side.part.get(ids, *fields), ids, fields)
+
+    def _expect_rows(
+        self, side: Side, batch: TensorDictBase, ids: Sequence[str], fields: Sequence[str]
+    ) -> None:
+        for name in fields:
+            versions = [side.model.rows[i].versions[name] for i in ids]
+            rows = [self._row(side, i, name, v) for i, v in zip(ids, versions, strict=True)]
+            expect_column(batch, name, rows)
 
     def _expect_refusal(self, side: Side, ids: list[str], fields: list[str], kind: Kind) -> None:
         if not ids or kind not in self.play.judged or not all(self._counts(side, i) for i in ids):
@@ -263,11 +282,11 @@ class History:
     def look_at_all(self) -> None:
         """In the end all rows are read and claimed: what was lost shows here."""
         for side in self._sides.values():
-            for field in FIELDS:
-                held = [i for i in reversed(IDS) if side.model.produced(i, [field])]
-                self.compare_rows(side, held, [field])
+            for name in FIELDS:
+                held = [i for i in reversed(IDS) if side.model.produced(i, [name])]
+                self.compare_rows(side, held, [name])
                 others = [i for i in side.model.rows if i not in held]
-                self._expect_refusal(side, others[:1], [field], "unproduced")
+                self._expect_refusal(side, others[:1], [name], "unproduced")
             if self.play.judged & {"claims", "tags", "status"}:
                 for task in TASKS:
                     self._drain(side, task)
@@ -303,5 +322,5 @@ class History:
                 known = [m.lives[sample_id] > 0 or sample_id in m.rows for m in models]
                 return all(known) and len(known) > 1
 
-    def _row(self, side: Side, sample_id: str, field: str, version: int) -> torch.Tensor:
-        return payload_row(side.part.id, sample_id, field, version, self._widths[version])
+    def _row(self, side: Side, sample_id: str, name: str, version: int) -> torch.Tensor:
+        return payload_row(side.part.id, sample_id, name, version, self._widths[version])

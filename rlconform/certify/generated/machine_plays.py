@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: Calls beside puts of new fields, which each play has.
-Call = Literal["overwrite", "tag", "claim", "time_out", "read", "status", "clear", "start_anew"]
+Call = Literal[
+    "overwrite", "tag", "claim", "time_out", "fetch", "read", "status", "clear", "start_anew"
+]
 
 #: What may go wrong. ``put`` (of new rows and fields) to ``start_anew``: the call raised, where a
 #: put of a row whose id was cleared before is ``rebirth``. ``rows``: a read raised or gave other
-#: bytes. ``unknown``, ``cleared``, ``unproduced``: a read that is due to raise did not. The rest:
-#: the call raised, or its answer is not the model's.
+#: bytes, ``fetched``: that of a claim's meta did. ``unknown``, ``cleared``, ``unproduced``: a read
+#: that is due to raise did not. The rest: the call raised, or its answer is not the model's.
 Kind = Literal[
     "put", "rebirth", "overwrite", "tag", "clear", "start_anew",
-    "rows", "unknown", "cleared", "unproduced", "claims", "tags", "timeouts", "status",
+    "rows", "fetched", "unknown", "cleared", "unproduced", "claims", "tags", "timeouts", "status",
 ]  # fmt: skip
 
 #: Rows that are judged: all, those whose id was cleared before, those that two partitions share.
@@ -34,16 +36,21 @@ class Play:
     calls: frozenset[Call]
     judged: frozenset[Kind]
     whose: Whose = "all"
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        """Names of the partitions in play."""
-        return ("train", "val") if self.whose == "shared" else ("train",)
+    partitions: tuple[str, ...] = ("train",)
 
 
-def _play(calls: set[Call], judged: set[Kind], whose: Whose = "all") -> Play:
+#: Names of two partitions, for the plays in which one must not show in the other.
+TWO = ("train", "val")
+
+
+def _play(
+    calls: set[Call],
+    judged: set[Kind],
+    whose: Whose = "all",
+    partitions: tuple[str, ...] = ("train",),
+) -> Play:
     # a plane that can't put new rows can't be judged by any play, and fails them all
-    return Play(frozenset(calls), frozenset({"put", *judged}), whose)
+    return Play(frozenset(calls), frozenset({"put", *judged}), whose, partitions)
 
 
 PLAYS: dict[str, Play] = {
@@ -51,7 +58,10 @@ PLAYS: dict[str, Play] = {
         {"claim", "read", "start_anew"}, {"rebirth", "start_anew", "rows", "claims"}, whose="reborn"
     ),
     "REG-04": _play(
-        {"tag", "claim", "read", "clear"}, {"rows", "claims", "tags", "clear"}, whose="shared"
+        {"overwrite", "tag", "claim", "read", "status", "clear", "start_anew"},
+        {"rows", "claims", "tags", "clear"},
+        whose="shared",
+        partitions=TWO,
     ),
     "PUT-12": _play({"claim", "read"}, {"unproduced", "claims"}),
     "PUT-13": _play({"overwrite", "read"}, {"overwrite", "rows"}),
@@ -62,8 +72,9 @@ PLAYS: dict[str, Play] = {
     "CLAIM-02": _play({"claim", "tag", "read"}, {"claims"}),
     "CLAIM-06": _play({"claim", "time_out"}, {"timeouts", "claims"}),
     "CLAIM-08": _play({"claim", "overwrite"}, {"claims"}),
+    "CLAIM-09": _play({"tag", "claim", "fetch", "status"}, {"fetched"}),
     "CLAIM-10": _play({"claim", "overwrite", "tag", "clear"}, {"claims"}),
-    "STAT-01": _play({"claim", "overwrite", "tag", "clear", "status"}, {"status"}),
+    "STAT-01": _play({"claim", "overwrite", "tag", "clear", "status"}, {"status"}, partitions=TWO),
     "CLEAR-01": _play({"claim", "read", "clear"}, {"clear", "rows", "claims"}),
     "CLEAR-04": _play(
         {"tag", "claim", "read", "clear"},

@@ -113,6 +113,14 @@ def batches(draw: DrawFn, of: ColumnsOf = columns, min_columns: int = 1) -> Batc
     return Batch([f"r{i}" for i in range(n_rows)], {name: draw(of(n_rows)) for name in names})
 
 
+@st.composite
+def mixed_batches(draw: DrawFn) -> tuple[Batch, list[Any]]:
+    """A batch, and an object column to be put beside its tensors: a value for each row."""
+    batch = draw(batches())
+    size = len(batch.ids)
+    return batch, draw(st.lists(objects(), min_size=size, max_size=size))
+
+
 # -- sequences of writes -------------------------------------------------------------------------
 
 
@@ -154,6 +162,25 @@ def _writes(
 ) -> Write:
     rows = {i: draw(tensors(dtype, (draw(st.integers(0, 4)), *trailing))) for i in ids}
     return Write(rows, draw(st.booleans()))
+
+
+def writes_of_any_dtypes(ids: Sequence[str]) -> SearchStrategy[list[Write]]:
+    """Puts of one field for some of the rows, each in a dtype of its own."""
+    shapes = st.just(()) | row_shapes(1, 1, min_side=1)
+    puts = st.tuples(selections(ids), st.sampled_from(DTYPES))
+    return shapes.flatmap(
+        lambda trailing: st.lists(
+            puts.flatmap(lambda put: _writes(*put, trailing)), min_size=2, max_size=4
+        )
+    )
+
+
+@st.composite
+def object_overwrites(draw: DrawFn, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """An object column's first value for all rows, then newer ones for any: values by id."""
+    chosen = st.just(list(ids)) | selections(ids)
+    later = draw(st.lists(chosen, min_size=1, max_size=2))
+    return [{i: draw(objects()) for i in each} for each in (ids, *later)]
 
 
 @dataclass(frozen=True)

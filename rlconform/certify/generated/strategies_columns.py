@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from hypothesis import strategies as st
@@ -107,7 +108,7 @@ def jagged_columns(
     max_length: int = 6,
     trailing: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> Column:
-    """Jagged (N, j, ...) columns; rows of length zero and rows of one length come up."""
+    """Jagged (N, j, ...) columns, end to end; rows of length zero, and of one length, come up."""
     dtype = draw(st.sampled_from(dtypes))
     beyond = draw(st.just(()) if trailing is None else trailing)
     lengths = draw(st.lists(st.integers(min_length, max_length), min_size=n_rows, max_size=n_rows))
@@ -116,11 +117,17 @@ def jagged_columns(
     return Column(jagged(rows), rows)
 
 
+def token_shapes() -> SearchStrategy[tuple[int, ...]]:
+    """Shapes of one token, so that a jagged column has up to five dimensions, as a dense one."""
+    return row_shapes(0, 3, min_side=1)
+
+
 def columns(n_rows: int) -> SearchStrategy[Column]:
-    """Any column that every plane carries."""
-    trailing = st.just(()) | row_shapes(1, 2, min_side=1)
+    """Any column that every plane carries, jagged ones with their tokens end to end."""
     return st.one_of(
-        dense_columns(n_rows), jagged_columns(n_rows, trailing=trailing), unusual_columns(n_rows)
+        dense_columns(n_rows),
+        jagged_columns(n_rows, trailing=token_shapes()),
+        unusual_columns(n_rows),
     )
 
 
@@ -132,7 +139,7 @@ def jagged(rows: Sequence[Tensor]) -> Tensor:
 # -- inputs that are laid out unusually ----------------------------------------------------------
 
 Shape = tuple[int, ...]
-#: Shape of a base tensor, and how to view it as (N, *row shape).
+#: Shape of a base tensor, and how to view it as (N, *row shape), or as tokens (T, *token shape).
 View = tuple[Shape, Callable[[Tensor], Tensor]]
 
 
@@ -141,11 +148,13 @@ def _whole(n: int, shape: Shape) -> View:
 
 
 def _strided(n: int, shape: Shape) -> View:
-    return (n, *shape[:-1], 2 * shape[-1]), lambda base: base[..., ::2]
+    *others, last = n, *shape
+    return (*others, 2 * last), lambda base: base[..., ::2]
 
 
 def _sliced(n: int, shape: Shape) -> View:
-    return (n + 2, *shape[:-1], shape[-1] + 2), lambda base: base[1:-1, ..., 1:-1]
+    within = (slice(1, -1),) * (1 + len(shape))
+    return tuple(side + 2 for side in (n, *shape)), lambda base: base[within]
 
 
 def _expanded_rows(n: int, shape: Shape) -> View:
@@ -168,6 +177,8 @@ def _transposed(n: int, shape: Shape) -> View:
 VIEWS = (
     _strided, _sliced, _expanded_rows, _expanded_tokens, _expanded_scalar, _transposed, _whole,
 )  # fmt: skip
+#: Those that tokens of any shape can have, the empty one included.
+TOKEN_VIEWS = (_whole, _strided, _sliced, _expanded_rows, _transposed)
 
 
 @st.composite
@@ -180,3 +191,31 @@ def unusual_columns(draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = D
     if dtype.is_floating_point and draw(st.booleans()):
         base.requires_grad_()
     return Column(view(base), rows)
+
+
+#: Tokens behind a row's own that belong to no row, as in a batch that was narrowed: mostly none.
+_UNUSED = st.just(0) | st.integers(0, 2)
+
+
+@st.composite
+def unusual_jagged_columns(
+    draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
+) -> Column:
+    """Jagged columns of tokens laid out unusually, or with gaps between rows; some require grad."""
+    dtype = draw(st.sampled_from(dtypes))
+    spans = draw(st.lists(st.tuples(st.integers(0, 4), _UNUSED), min_size=n_rows, max_size=n_rows))
+    offsets = list(accumulate((own + unused for own, unused in spans), initial=0))
+    lengths = torch.tensor([own for own, _ in spans])
+    base_shape, view = draw(st.sampled_from(TOKEN_VIEWS))(offsets[-1], draw(token_shapes()))
+    base = draw(tensors(dtype, base_shape))
+    rows = [
+        view(base)[start : start + own].clone(memory_format=torch.contiguous_format)
+        for start, (own, _) in zip(offsets, spans, strict=False)
+    ]
+    grad = draw(st.sampled_from(["", "leaf", "result"])) if dtype.is_floating_point else ""
+    base.requires_grad_(grad == "result")
+    gaps = draw(st.booleans()) or any(unused for _, unused in spans)
+    value = torch.nested.nested_tensor_from_jagged(
+        view(base), torch.tensor(offsets), lengths if gaps else None
+    )
+    return Column(value.requires_grad_() if grad == "leaf" else value, rows)

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import builtins
 import os
+import threading
+import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -35,6 +37,9 @@ class ProcessDied(ContractViolation):
 
 #: True with a result, or False with what was told of the error.
 Answer = tuple[bool, Any]
+
+#: Start and end of a call, s on this machine's monotonic clock, which all its processes share.
+Span = tuple[float, float]
 
 
 class Worker:
@@ -77,12 +82,14 @@ class Worker:
         return self._performers.pop(who).finish(call_s, all_s)
 
     def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Sent:
-        """Call the client; an ``Answer`` is sent."""
+        """Call the client; an ``Answer`` is sent, and the ``Span`` of the call."""
         args, kwargs = arguments
+        start = time.monotonic()
         try:
-            return Sent((True, getattr(self._client, method)(*args, **kwargs)))
+            answer = True, getattr(self._client, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
-            return Sent((False, told(error)))
+            answer = False, told(error)
+        return Sent((answer, (start, time.monotonic())))
 
 
 def told(error: Exception) -> tuple[str, list[str], str]:
@@ -98,8 +105,21 @@ class RemoteClient:
         self._timeouts = timeouts
         self.name = name
         self.died = False
+        self._calls = threading.local()  # of each thread the span of its last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._remote(method))
+
+    @contextmanager
+    def measuring(self, stopwatch: Stopwatch) -> Iterator[None]:
+        """Count what the plane takes of the block's call, and nothing of the way there and back.
+
+        All of it, where no answer comes.
+        """
+        start, self._calls.span = time.monotonic(), None
+        try:
+            yield
+        finally:
+            stopwatch.add([self._calls.span or (start, time.monotonic())])
 
     def _remote(self, method: str) -> Callable[..., Any]:
         def remote(*args: Any, **kwargs: Any) -> Any:
@@ -108,7 +128,7 @@ class RemoteClient:
             deadline = waits + self._timeouts.operation
             call = self._actor.call.remote(method, Sent((args, kwargs)))
             try:
-                ok, came = fetch(call, deadline, f"{self.name}.{method}")
+                (ok, came), self._calls.span = fetch(call, deadline, f"{self.name}.{method}")
             except ProcessDied:
                 self.died = True
                 raise

@@ -13,7 +13,7 @@ from rlconform.certify.evidence.recorder import Recording, RecordingClient, shor
 from rlconform.certify.history.crowd import Player, Stage
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.performer import Performer
-from rlconform.certify.process.actors import Seat
+from rlconform.certify.process.actors import RemoteClient, Seat
 from rlconform.certify.process.checked import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.process.session import PlaneSession
 from rlconform.certify.process.training import Trainings, trainings_on
@@ -111,7 +111,7 @@ def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[Re
     """``actors(n)``: clients attached in n processes, shared with other checks."""
 
     def take(count: int) -> list[RecordingClient]:
-        return [RecordingClient(a, recording, a.name) for a in plane.actors().take(count)]  # type: ignore[arg-type]
+        return [_recorded(client, recording) for client in plane.actors().take(count)]
 
     return take
 
@@ -122,9 +122,14 @@ def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], Recordi
 
     def start() -> RecordingClient:
         (client,) = plane.actors().start(1)
-        return RecordingClient(client, recording, client.name)  # type: ignore[arg-type]
+        return _recorded(client, recording)
 
     return start
+
+
+def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
+    """The client of another process, its calls measured where they are made."""
+    return RecordingClient(client, recording, client.name, client.measuring)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -199,16 +199,21 @@ class Child:
 
     def stacks(self, patience_s: float = 3.0) -> str:
         """What each thread was doing, written by the process's own fault handler on a signal."""
-        before = self._log.stat().st_size
+        before = last = self._log.stat().st_size
         if self._pid is None or self._code is not None:
             return self.tail()
         self._send(signal.SIGUSR1)
         deadline = time.monotonic() + patience_s
-        while self._log.stat().st_size == before and time.monotonic() < deadline:
-            try:
-                self.next_event(time.monotonic() + 0.1)
-            except TimeoutError:
-                continue
+        while time.monotonic() < deadline:
+            look_again = time.monotonic() + 0.1
+            with contextlib.suppress(TimeoutError):
+                while self.next_event(look_again) is not None:
+                    continue
+                break  # it has ended
+            size = self._log.stat().st_size
+            if before < last == size:  # the handler writes line by line, and has come to its end
+                break
+            last = size
         return self.tail(since=before)
 
     def tail(self, since: int = 0, lines: int = 60) -> str:

@@ -45,6 +45,20 @@ ROLLOUT: dict[str, Any] = {
     "image_shape": [3, 2, 2],
 }
 
+#: The one that is kept whole, to be read: an aborted row, a truncated one, a group of zero std.
+SMALL_ROLLOUT: dict[str, Any] = {
+    "n_prompts": 2,
+    "group_size": 2,
+    "seed": 8,
+    "min_tokens": 4,
+    "max_tokens": 9,
+    "max_turns": 2,
+    "aborted": 1,
+    "weight_version": 3,
+    "width_multiple": 4,
+    "image_shape": [1, 2, 2],
+}
+
 
 def jagged_cases() -> dict[str, dict[str, Any]]:
     """Name of a case to its file's content."""
@@ -67,23 +81,35 @@ def jagged_cases() -> dict[str, dict[str, Any]]:
 
 def rollout_digests(rollout: Rollout) -> dict[str, str]:
     """One digest per column, over its dtype, shape and bytes, and for what stands beside them."""
-    names = map(str, rollout.columns.keys())
-    columns = {name: _digest_of(rollout.columns[name]) for name in names}
-    beside: dict[str, Any] = {
-        "sample_ids": rollout.sample_ids,
-        "tags": rollout.tags,
-        "message_logs": strip_message_logs(rollout.message_logs).tolist(),
-    }
+    columns = {name: _digest_of(column) for name, column in _columns_of(rollout)}
     return columns | {
-        name: _sha256(json.dumps(value).encode(), "json") for name, value in beside.items()
+        name: _sha256(json.dumps(value).encode(), "json")
+        for name, value in _beside(rollout).items()
     }
+
+
+def rollout_in_full(rollout: Rollout) -> dict[str, Any]:
+    """The ids, tags and message logs, and for each column its dtype, row shape and rows."""
+    columns = {
+        name: {
+            "dtype": str(column.dtype).removeprefix("torch."),
+            "row_shape": list(column.shape[1:]),
+            "rows": as_json(column),
+        }
+        for name, column in _columns_of(rollout)
+    }
+    return _beside(rollout) | columns
 
 
 def golden_files() -> dict[str, str]:
     """File name to text, as they come now."""
     files = {f"jagged_{name}.json": _text(case) for name, case in jagged_cases().items()}
     digests = rollout_digests(rollout_batch(**ROLLOUT))
-    return files | {"rollout.json": _text({"arguments": ROLLOUT} | digests)}
+    whole = rollout_in_full(rollout_batch(**SMALL_ROLLOUT))
+    return files | {
+        "rollout.json": _text({"arguments": ROLLOUT} | digests),
+        "rollout_small.json": _row_by_row({"arguments": SMALL_ROLLOUT} | whole),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,6 +128,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         differ = differ or not options.write
         sys.stdout.write(f"{path}: {'written' if options.write else 'not what comes now'}\n")
     return int(differ)
+
+
+def _columns_of(rollout: Rollout) -> list[tuple[str, Tensor]]:
+    return [(name, rollout.columns[name]) for name in map(str, rollout.columns.keys())]
+
+
+def _beside(rollout: Rollout) -> dict[str, Any]:
+    """What is no tensor: each a list of one entry to a row."""
+    return {
+        "sample_ids": rollout.sample_ids,
+        "tags": rollout.tags,
+        "message_logs": strip_message_logs(rollout.message_logs).tolist(),
+    }
 
 
 def _counting(*shape: int) -> Tensor:
@@ -153,6 +192,27 @@ def _text(content: dict[str, Any]) -> str:
     """One key to a line, so that a change shows as the line that it changes."""
     lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _row_by_row(content: dict[str, Any]) -> str:
+    """One row to a line, so that a change shows as the row and the column that it changes."""
+    text = []
+    for key, value in content.items():
+        before, rows, after = "", value, ""
+        if isinstance(value, dict) and "rows" in value:
+            kind = {name: held for name, held in value.items() if name != "rows"}
+            before, rows, after = json.dumps(kind)[:-1] + ', "rows": ', value["rows"], "}"
+        if isinstance(rows, list):
+            lines = ",\n".join(f"    {_people(row)}" for row in rows)
+            text.append(f"  {json.dumps(key)}: {before}[\n{lines}\n  ]{after}")
+        else:
+            text.append(f"  {json.dumps(key)}: {_people(value)}")
+    return "{\n" + ",\n".join(text) + "\n}\n"
+
+
+def _people(value: Any) -> str:
+    """JSON with the letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -19,6 +18,7 @@ from rlconform.certify.evidence.expect import ContractViolation, expect, expect_
 from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.scenes.payload import payload_column, payload_rows
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
+from rlconform.wire import object_array
 
 #: What a check registers unless it says otherwise.
 FIELDS = ("x", "y", "z")
@@ -231,14 +231,6 @@ def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
         },
         batch_size=[size],
     )
-
-
-def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """A 1-D numpy object array of ``values``, which numpy would rather unpack."""
-    array = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):
-        array[index] = value
-    return array
 
 
 def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:

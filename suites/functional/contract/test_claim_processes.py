@@ -87,6 +87,20 @@ def test_each_row_is_claimed_once_by_ranks(
     expect_once(claims_of_four(part, ids, actors, range(4)), ids)
 
 
+@requirement("CLAIM-15")
+def test_each_group_is_claimed_once_and_whole_by_processes(
+    new_partition: Callable[..., Partition], actors: Actors
+) -> None:
+    size = 3
+    ids = [f"u{i // size}_g{i % size}" for i in range(16 * size)]
+    part = new_partition(num_samples=len(ids), grpo_group_size=size)
+    claims = claims_of_four(part, ids, actors, [None] * 4)  # each of 5 rows: room for one group
+    torn = [came for came in claims if came and len({i.partition("_")[0] for i in came}) > 1]
+    torn += [came for came in claims if len(came) not in {0, size}]
+    expect(not torn, f"one whole group of {size} in a claim of 5 rows", torn[:3])
+    expect_once(claims, ids)
+
+
 @requirement("CLAIM-06")
 def test_claims_that_time_out_beside_others_take_no_row_along(
     new_partition: Callable[..., Partition], actors: Actors

@@ -19,10 +19,10 @@ from rlconform.certify.evidence.expect import (
 )
 from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, object_array
+from rlconform.certify.scenes.partition import Partition
 from rlconform.certify.scenes.payload import payload_row
 from rlconform.contract import DataPlaneClient, Target
-from rlconform.wire import stack_or_nest
+from rlconform.wire import object_array, stack_or_nest
 
 Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

@@ -40,8 +40,9 @@ def test_readers_get_their_own_rows_under_churn(stage: Stage) -> None:
 def test_clears_take_no_other_rows_with_them(stage: Stage) -> None:
     for seconds in in_parts(SECONDS):
         churner = Churner(seconds, SHARED, clears=8)
-        history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer())
-        judge(history, "churn", lost, duplicated, phantoms, refused_alone, hung)
+        history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
+        rows = wrong_rows, unwritten, stale_reads
+        judge(history, "churn", lost, duplicated, phantoms, *rows, refused_alone, hung)
 
 
 @requirement("GET-10")

@@ -36,6 +36,7 @@ def test_rows_that_are_written_to_while_they_are_claimed_come_once(stage: Stage)
 
 @requirement("TAG-02")
 def test_stamps_stay_while_another_process_writes_to_the_rows(stage: Stage) -> None:
+    # Each stamp has a key of its own, and all must stay: of several processes TAG-07 asks that too.
     for part, seconds in enumerate(in_parts(SECONDS)):
         ids = IDS[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
         stage.play(Maker(ids))

@@ -40,7 +40,7 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(
     certify: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "report").write_text("mine", "utf-8")
-    done = certify("memory", timeout_s=60)
+    done = certify("memory", timeout_s=120)
     assert done.code == 2
     assert "is a file" in done.stderr
     assert "Traceback" not in done.stderr

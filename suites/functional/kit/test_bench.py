@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -44,13 +45,14 @@ def measure(
     """``measure(*specs)``: a small run beside the hostile planes; nothing may be left running."""
 
     def run(*specs: str, call_seconds: float = 60.0) -> Document:
+        mark = uuid.uuid4().hex
         monkeypatch.chdir(planes)
-        monkeypatch.setenv("RLCONFORM_TEST", tmp_path.name)
+        monkeypatch.setenv("RLCONFORM_TEST", mark)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         try:
             return Run(specs, [TINY], small_plan(call_seconds), quick=True).measure()
         finally:
-            assert running_with("RLCONFORM_TEST", tmp_path.name) == []
+            assert running_with("RLCONFORM_TEST", mark) == []
 
     return run
 
@@ -190,13 +192,14 @@ def test_what_cannot_be_measured_is_told(arguments: list[str], told: str, tmp_pa
 def test_interrupted_it_writes_what_it_has(
     sent: signal.Signals, tmp_path: Path, running_with: RunningWith
 ) -> None:
+    mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "rlconform", "bench", "memory", "--shape", "llama8b"]
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path / "out")],
         stdout=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env=os.environ | {"RLCONFORM_TEST": tmp_path.name, "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"RLCONFORM_TEST": mark, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
     assert "ready" in process.stdout.readline()
@@ -207,4 +210,4 @@ def test_interrupted_it_writes_what_it_has(
     assert "interrupted" in document.notes[0]
     assert "Partial" in told
     assert process.returncode in {1, 3}  # 3 where it came before the first figure
-    assert running_with("RLCONFORM_TEST", tmp_path.name) == []
+    assert running_with("RLCONFORM_TEST", mark) == []

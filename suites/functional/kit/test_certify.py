@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,9 +131,14 @@ def test_an_interrupted_run_says_that_it_is_partial(
     running_with: Callable[[str, str], list[str]],
     sent: signal.Signals,
 ) -> None:
+    mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "rlconform", "certify", "-v", "--out", str(tmp_path / "out")]
     with subprocess.Popen(
-        command, cwd=planes, stdout=subprocess.PIPE, text=True, env=os.environ | {"MARK": "partial"}
+        command,
+        cwd=planes,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"RLCONFORM_TEST": mark},
     ) as running:
         assert running.stdout is not None
         for line in running.stdout:
@@ -145,7 +151,7 @@ def test_an_interrupted_run_says_that_it_is_partial(
     assert not report["footer"]["complete"]
     assert 0 < report["footer"]["checks_run"] < report["footer"]["checks_planned"]
     assert report["verdict"]["verdict"] == "not certified"
-    assert running_with("MARK", "partial") == []
+    assert running_with("RLCONFORM_TEST", mark) == []
 
 
 def test_report_is_sealed_and_junit_counts_agree(certify: Callable[..., Any]) -> None:

@@ -201,8 +201,11 @@ def test_rows_for_one_of_two_blocked_claims_wake_one(part: Partition) -> None:
 
 
 @requirement("CLAIM-05")
-def test_a_blocking_claim_waits_for_the_last_row(part: Partition) -> None:
-    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+@pytest.mark.parametrize("rank", [None, 1], ids=["of_nobody", "of_a_rank"])
+def test_a_blocking_claim_waits_for_the_last_row(part: Partition, rank: int | None) -> None:
+    waiting = Background(
+        lambda: part.claim(batch_size=3, blocking=True, dp_rank=rank), "the blocked claim"
+    )
     part.put_payload(IDS[:2])
     early = waiting.finished.wait(part.timeouts.quiet)
     expect(not early, "the claim to wait for the third row", "an answer with two rows ready")

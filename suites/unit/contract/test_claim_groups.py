@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from rlconform.certify.evidence.expect import expect, expect_equal
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
@@ -21,6 +23,20 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> No
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
     part.put_payload([IDS[1], IDS[4]])
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
+
+
+@requirement("CLAIM-15")
+@pytest.mark.parametrize(("size", "asked"), [(2, 3), (3, 4), (3, 5)])
+def test_no_group_is_cut_where_the_claim_is_full(
+    new_partition: Callable[..., Partition], size: int, asked: int
+) -> None:
+    part = new_partition(grpo_group_size=size)
+    groups = [[f"u{group}_g{row}" for row in range(size)] for group in range(2)]
+    part.put_payload([*groups[0], *groups[1]])
+    first = part.claim("train", batch_size=asked).sample_ids
+    expect(sorted(first) in groups, f"one of the groups {groups}, for {asked} rows", first)
+    rest = part.claim("train", batch_size=asked).sample_ids
+    expect_equal(sorted([*first, *rest]), [*groups[0], *groups[1]], "rows of both claims")
 
 
 @requirement("CLAIM-15")

@@ -145,7 +145,9 @@ WRONG_PUTS: dict[str, Callable[[Partition, list[str]], object]] = {
     "batch_too_large": lambda part, ids: part.put_batch(ids, rows_for(part, [*ids, "u1_g1"])),
     "too_few_tags": lambda part, ids: part.put_batch(ids, rows_for(part, ids), [{"v": 1}] * 2),
     "too_many_tags": lambda part, ids: part.put_batch(ids, rows_for(part, ids), [{"v": 1}] * 4),
+    "no_tags_in_the_list": lambda part, ids: part.put_batch(ids, rows_for(part, ids), []),
     "too_few_tags_alone": lambda part, ids: part.put(ids, [{"v": 1}] * 2),
+    "too_many_tags_alone": lambda part, ids: part.put(ids, [{"v": 1}] * 4),
 }
 
 
@@ -245,9 +247,10 @@ def test_an_empty_put_does_nothing(part: Partition, kind: str) -> None:
     part.put_payload(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     before = part.consumed("train")
-    nothing = payload_column(part.id, ["done"], "x")[:0]
-    meta = part.put([], x=nothing) if kind == "fields" else part.put([], [])
+    columns = {"x": payload_column(part.id, ["done"], "x")[:0]} if kind == "fields" else {}
+    meta = part.put([], [] if kind == "tags" else None, **columns)
     expect_equal(meta.sample_ids, [], "sample_ids of an empty put")
+    expect_equal(meta.partition_id, part.id, "partition_id of an empty put")
     expect_equal(part.claim_all(), [], "rows claimable after it")
     expect_equal(part.consumed("train"), before, "the status, which was the same before:")
 

@@ -139,6 +139,24 @@ def test_rows_of_two_dtypes_are_never_cast(
 
 
 @requirement("PUT-23")
+@pytest.mark.parametrize(("first", "second"), TWO_DTYPES.values(), ids=TWO_DTYPES)
+def test_an_overwrite_of_some_rows_in_another_dtype_is_never_cast(
+    part: Partition, first: torch.Tensor, second: torch.Tensor
+) -> None:
+    part.put(["first", "second"], x=torch.stack([first, first]))
+    try:
+        part.put(["second"], x=second.reshape(1, 4))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
+        part.expect_rows(["first", "second"], x=[first, first])
+    else:
+        part.expect_rows(["second"], x=[second])
+        _expect_not_cast(part, [first, second])
+        part.expect_rows(["first"], x=[first])
+
+
+@requirement("PUT-23")
 def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: Partition) -> None:
     part.put(["first"], x=torch.arange(4).reshape(1, 4))
     try:

@@ -62,6 +62,7 @@ def test_partitions_share_no_rows(new_partition: Callable[..., Partition]) -> No
     expect_ids(claimed, IDS, "rows claimed in one partition")
     expect_equal(tags_by_id(claimed), {i: {"mode": "train"} for i in IDS}, "tags in that partition")
     expect(not val.consumed("train"), "the other partition unconsumed", "consumed")
+    expect(train.consumed("train"), "this one consumed, whatever waits in the other", "unconsumed")
     train.clear(IDS)
     val.expect_payload(IDS)
     expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
@@ -79,6 +80,21 @@ def test_partitions_share_no_cursors_and_no_tags(new_partition: Callable[..., Pa
     expect_equal(
         came, {i: {"mode": "val"} for i in IDS}, "tags there, after a clear in the other one"
     )
+
+
+@requirement("REG-04")
+def test_a_partition_that_is_registered_again_changes_no_other(
+    new_partition: Callable[..., Partition],
+) -> None:
+    train, val = new_partition(), new_partition()
+    for part in (train, val):
+        part.put_payload(IDS)
+        expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
+    val.clear(IDS)
+    val.register()
+    expect_equal(train.claim_all(), [], "rows claimed again, as the other partition began anew")
+    expect(train.consumed("train"), "this partition consumed as before", "unconsumed")
+    train.expect_payload(IDS)
 
 
 @requirement("REG-04")

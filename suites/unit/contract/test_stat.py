@@ -59,6 +59,22 @@ def test_claimed_rows_that_were_cleared_stand_for_no_others(part: Partition) -> 
     expect_status(part, True, "with every row that is left claimed")
 
 
+@requirement("STAT-01")
+def test_rows_of_undeclared_fields_count_too(part: Partition) -> None:
+    part.put_payload(IDS[:1])
+    part.put_payload(IDS[1:], "pixel_values")
+    try:
+        part.get(IDS[1:], "pixel_values")
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - it has dropped the rows, which REG-02 judges
+        return
+    part.claim("train")
+    expect_status(part, False, "with unclaimed rows, of a field that nobody declared")
+    part.claim("train", ["pixel_values"])
+    expect_status(part, True, "with those claimed too")
+
+
 @requirement("STAT-03")
 def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
     part.put_payload(IDS)

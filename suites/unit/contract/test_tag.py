@@ -67,10 +67,10 @@ def test_tags_of_one_key_keep_their_own_types(
 
 @requirement("TAG-01")
 def test_rows_that_came_with_equal_tags_have_their_own(part: Partition) -> None:
-    one = {"weight_version": 1}
+    one, stamp = {"weight_version": 1}, {"weight_version": 2, "std": 0.5}
     part.put_payload(IDS, tags=[one] * len(IDS))
-    part.put(IDS[:1], [{"std": 0.5}])
-    expected = {i: dict(one) for i in IDS} | {IDS[0]: one | {"std": 0.5}}
+    part.put(IDS[:1], [stamp])
+    expected = {i: dict(one) for i in IDS} | {IDS[0]: stamp}
     expect_equal(
         tags_by_id(part.claim("train")), expected, "tags after a stamp on one row of three"
     )

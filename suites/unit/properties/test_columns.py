@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
+
 from rlconform.certify.evidence.expect import (
+    ContractViolation,
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
 from rlconform.certify.generated.examples import for_all
-from rlconform.certify.generated.strategies import Batch, Write, batches, overwrites
+from rlconform.certify.generated.strategies import (
+    Batch,
+    Write,
+    batches,
+    overwrites,
+    writes_of_any_dtypes,
+)
 from rlconform.certify.generated.strategies_columns import (
     COMPLEX_DTYPES,
     FP8_DTYPES,
@@ -20,10 +29,12 @@ from rlconform.certify.generated.strategies_columns import (
     dense_columns,
     jagged_columns,
     row_shapes,
+    token_shapes,
     unusual_columns,
+    unusual_jagged_columns,
 )
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.partition import Partition, expect_unreadable
 
 IDS = ["r0", "r1", "r2"]
 
@@ -72,7 +83,7 @@ def test_dense_columns_of_any_shape_come_back(part: Partition, batch: Batch) -> 
 
 
 @requirement("PUT-05")
-@for_all(batch=batches(partial(jagged_columns, min_length=1)))
+@for_all(batch=batches(partial(jagged_columns, min_length=1, trailing=token_shapes())))
 def test_jagged_columns_of_any_lengths_come_back(part: Partition, batch: Batch) -> None:
     comes_back(part, batch)
 
@@ -92,6 +103,17 @@ def test_jagged_columns_with_trailing_dimensions_come_back(part: Partition, batc
 @requirement("PUT-08")
 @for_all(batch=batches(unusual_columns))
 def test_columns_laid_out_unusually_come_back_plain(part: Partition, batch: Batch) -> None:
+    comes_back_plain(part, batch)
+
+
+@requirement("PUT-08")
+@for_all(batch=batches(unusual_jagged_columns))
+def test_jagged_columns_laid_out_unusually_come_back_plain(part: Partition, batch: Batch) -> None:
+    comes_back_plain(part, batch)
+
+
+def comes_back_plain(part: Partition, batch: Batch) -> None:
+    """What is read needs no grad, and its rows are the reader's own memory."""
     part.put(batch.ids, **batch.values)
     result = part.get(batch.ids, *batch.columns)
     for name, rows in batch.rows.items():
@@ -111,6 +133,43 @@ def test_the_newest_of_any_values_is_read(part: Partition, writes: list[Write]) 
         part.put(list(write.rows), x=write.value)
         newest |= write.rows
         part.expect_rows(IDS, x=[newest[i] for i in IDS])
+
+
+@requirement("PUT-23")
+@for_all(writes=writes_of_any_dtypes(IDS))
+def test_rows_of_any_dtypes_are_never_cast(part: Partition, writes: list[Write]) -> None:
+    """A put may be refused where it brings a dtype beside another, and then leaves nothing."""
+    held: dict[str, torch.Tensor] = {}
+    for write in writes:
+        dtypes = {row.dtype for row in (*held.values(), *write.rows.values())}
+        try:
+            part.put(list(write.rows), x=write.value)
+        except ContractViolation:
+            raise
+        except Exception:
+            if len(dtypes) == 1:
+                raise
+        else:
+            held |= write.rows
+        for sample_id in IDS:
+            if sample_id in held:
+                part.expect_rows([sample_id], x=[held[sample_id]])
+            else:
+                expect_unreadable(lambda i=sample_id: part.get([i], "x"), sample_id, "x")
+        expect_read_together(part, held)
+
+
+def expect_read_together(part: Partition, held: dict[str, torch.Tensor]) -> None:
+    """All rows at once come each as it was put; rows of several dtypes may be refused."""
+    try:
+        result = part.get(list(held), "x")
+    except ContractViolation:
+        raise
+    except Exception:
+        if len({row.dtype for row in held.values()}) < 2:
+            raise
+    else:
+        expect_column(result, "x", list(held.values()))
 
 
 @requirement("PUT-24")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import strategies as st
 
-from rlconform.certify.evidence.expect import ContractViolation, expect, expect_objects, same_object
+from rlconform.certify.evidence.expect import expect, same_object
 from rlconform.certify.generated.examples import for_all
 from rlconform.certify.generated.strategies import (
     Part,
-    objects,
     partial_writes,
     sample_ids,
     selections,
@@ -18,7 +15,7 @@ from rlconform.certify.generated.strategies import (
 )
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
-from rlconform.contract import Tags, Target
+from rlconform.contract import Tags
 
 IDS = ["r0", "r1", "r2"]
 FIELDS = ["x", "y", "z"]
@@ -67,24 +64,6 @@ def test_any_ids_are_told_apart(part: Partition, ids: list[str]) -> None:
     part.clear(ids[-1:])
     part.expect_payload(ids[:-1])
     expect_ids(part.claim("train"), ids[:-1], "ids handed to a task")
-
-
-@requirement("PUT-21")
-@for_all(values=st.lists(objects(), min_size=1, max_size=3))
-def test_any_objects_come_back_or_are_refused(
-    part: Partition, target: Target, values: list[Any]
-) -> None:
-    ids = IDS[: len(values)]
-    try:
-        part.put(ids, log=values)
-    except TypeError as refusal:
-        if target.declares("objects"):
-            raise ContractViolation(
-                "the declared capability 'objects'", f"TypeError: {refusal}"
-            ) from refusal
-        part.expect_absent(ids, "log")
-        return
-    expect_objects(part.get(ids[::-1], "log"), "log", values[::-1])
 
 
 @requirement("GET-01")

@@ -83,6 +83,11 @@ def test_no_overwrite_makes_a_claimed_row_ready_again(play: Callable[[], None]) 
     play()
 
 
+@requirement("CLAIM-09")
+def test_what_was_claimed_can_be_fetched_by_its_meta(play: Callable[[], None]) -> None:
+    play()
+
+
 @requirement("CLAIM-10")
 def test_no_history_hands_out_a_cleared_row(play: Callable[[], None]) -> None:
     play()

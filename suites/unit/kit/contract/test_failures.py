@@ -28,10 +28,15 @@ ROW: dict[str, Any] = {
 def test_a_row_has_checks_or_a_reason_why_not() -> None:
     assert _parse(ROW).checks == ("unit/contract/test_get.py::test_rows",)
     without = {key: value for key, value in ROW.items() if key not in {"checks", "requirements"}}
-    assert _parse(without | {"excluded": "No call shows it."}).excluded == "No call shows it."
-    for wrong in (without, ROW | {"excluded": "No call shows it."}):
-        with pytest.raises(ConfigError, match=r"failures\.toml: XX-01 .*excluded"):
-            _parse(wrong)
+    reason = {"excluded": "No call shows it."}
+    assert _parse(without | reason).excluded == "No call shows it."
+    with pytest.raises(ConfigError, match=r"failures\.toml: XX-01 .*excluded"):
+        _parse(without)
+
+
+def test_a_row_with_a_reason_may_name_the_kits_own_tests() -> None:
+    row = _parse(ROW | {"requirements": [], "excluded": "No call shows it."})
+    assert (row.checks, row.excluded) == (tuple(ROW["checks"]), "No call shows it.")
 
 
 def test_a_row_with_checks_names_what_they_check() -> None:
@@ -117,14 +122,34 @@ def test_its_checks_are_there_and_check_what_it_breaks(
 ) -> None:
     assert [check for check in failure.checks if check not in tests] == []
     strays = [check for check in failure.checks if not tests[check] & set(failure.requirements)]
-    assert strays == []
+    assert bool(failure.excluded) or strays == []
+
+
+@pytest.mark.parametrize(
+    "failure", [each for each in FAILURES.values() if each.excluded], ids=lambda each: each.id
+)
+def test_beside_a_reason_no_check_is_named_that_verdicts_count(
+    failure: Failure, tests: dict[str, frozenset[str]]
+) -> None:
+    known = load_requirements()
+    for check in failure.checks:
+        marked = [known[id_] for id_ in tests[check]]
+        assert [row.id for row in marked if row.published and row.scope == "plane"] == [], check
+
+
+def test_what_no_test_holds_is_known() -> None:
+    """One more of these is one thing more that went wrong and that nothing here would see."""
+    unseen = {failure.id for failure in FAILURES.values() if not failure.checks}
+    assert unseen == {
+        "NR-26", "NR-28", "NR-65", "TQ-17", "TQ-26", "TQ-30", "MC-06", "MC-11", "MC-12",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 def test_each_requirement_that_counts_has_a_check_that_sees_it(
     failure: Failure, tests: dict[str, frozenset[str]]
 ) -> None:
-    """With ``excluded`` there is none: such a failure may break drafts alone."""
+    """With ``excluded`` none counts: such a failure may break drafts alone."""
     known = load_requirements()
     counted = {id_ for id_ in failure.requirements if known[id_].published}
     seen_by = {id_ for check in failure.checks for id_ in tests.get(check, ())}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from hypothesis import given, settings
+from hypothesis import Verbosity, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -12,7 +12,8 @@ from rlconform.certify.generated.examples import SETTINGS
 from rlconform.certify.generated.strategies import sample_ids, tags
 from rlconform.contract import KVBatchMeta
 
-MANY = settings(SETTINGS, max_examples=40)
+#: What fails is shown with what was drawn for it, and with the line that repeats it.
+MANY = settings(SETTINGS, max_examples=40, print_blob=True, verbosity=Verbosity.normal)
 
 Row = tuple[str, int | None, tuple[tuple[str, object], ...] | None]
 

@@ -148,17 +148,37 @@ def test_numpy_integers_are_versions(kind: type[np.integer[Any]]) -> None:
     assert judging.keep(claimed(kind(2), kind(4), kind(5))) == [1, 2]
 
 
-@requirement("FLOW-06")
-def test_no_current_version_raises() -> None:
-    with pytest.raises(NoCurrentVersion, match="u0_g0"):
-        StalenessFilter(max_staleness=1).keep(claimed(5))
+NO_CURRENT: dict[str, tuple[Any, type[RolloutFilterError]]] = {
+    "none": (None, NoCurrentVersion),
+    **{repr(wrong): (wrong, WrongVersion) for wrong in (5.0, True, "5", -1)},
+}
 
 
 @requirement("FLOW-06")
-@pytest.mark.parametrize("current", [5.0, True, "5", -1], ids=repr)
-def test_a_current_version_that_is_no_number_raises(current: Any) -> None:
-    with pytest.raises(WrongVersion, match="u0_g0"):
-        StalenessFilter(1, current).keep(claimed(5))
+@pytest.mark.parametrize("versions", [(5,), ()], ids=["a_row", "no_rows"])
+@pytest.mark.parametrize(("current", "error"), NO_CURRENT.values(), ids=NO_CURRENT)
+def test_no_current_version_raises_whatever_was_claimed(
+    current: Any, error: type[RolloutFilterError], versions: tuple[int, ...]
+) -> None:
+    judging = StalenessFilter(1, current)
+    for judge in (judging.keep, judging.split):
+        with pytest.raises(error, match="current version"):
+            judge(claimed(*versions))
+
+
+@requirement("FLOW-06")
+@pytest.mark.parametrize(("current", "error"), NO_CURRENT.values(), ids=NO_CURRENT)
+def test_no_current_version_raises_for_one_row(
+    current: Any, error: type[RolloutFilterError]
+) -> None:
+    with pytest.raises(error, match="current version"):
+        StalenessFilter(1, current).keeps("u0_g0", {"weight_version": 5})
+
+
+@requirement("FLOW-06")
+def test_no_current_version_raises_before_any_row_is_judged() -> None:
+    with pytest.raises(NoCurrentVersion):
+        StalenessFilter(1).keep(claimed(None))
 
 
 @requirement("FLOW-06")

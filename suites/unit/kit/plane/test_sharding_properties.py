@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import Verbosity, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -27,7 +27,8 @@ from rlconform.plane.sharding import (
     shard_meta_for_dp,
 )
 
-MANY = settings(SETTINGS, max_examples=100)
+#: What fails is shown with what was drawn for it, and with the line that repeats it.
+MANY = settings(SETTINGS, max_examples=100, print_blob=True, verbosity=Verbosity.normal)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import Verbosity, assume, given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
@@ -32,7 +32,7 @@ from rlconform.wire import (
     strip_message_logs,
 )
 
-MANY = settings(SETTINGS, max_examples=40)
+MANY = settings(SETTINGS, max_examples=40, print_blob=True, verbosity=Verbosity.normal)
 
 
 @MANY

@@ -5,6 +5,7 @@ Cost is counted in lines and calls that Python executes, which no busy machine d
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +34,8 @@ def steps(work: Callable[[], object]) -> int:
         nonlocal count
         count += event == "c_call"
 
+    gc.collect()
+    gc.disable()  # what others left behind, and who listens to collections, is not counted
     before = sys.gettrace()
     sys.settrace(on_line)
     sys.setprofile(on_call)
@@ -41,6 +44,7 @@ def steps(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
         sys.settrace(before)
+        gc.enable()
     return count
 
 

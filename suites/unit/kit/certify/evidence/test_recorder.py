@@ -22,8 +22,8 @@ from rlconform.certify.evidence.recorder import (
 from rlconform.certify.evidence.replay import Call
 from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.resolve import open_target
-from rlconform.certify.scenes.partition import object_array
 from rlconform.contract import DataPlaneClient, KVBatchMeta, UnknownSample, missing_methods
+from rlconform.wire import object_array
 
 PATIENCE_S = 10.0
 
@@ -373,12 +373,14 @@ def test_threads_that_a_check_left_behind_make_no_more_calls(
 
 
 def test_the_end_of_a_check_awaits_calls_on_their_way(
-    client: RecordingClient, recording: Recording
+    client: RecordingClient, recording: Recording, plane: DataPlaneClient
 ) -> None:
-    claim = Background(lambda: client.claim_meta("p", "t", ["x"], 1, timeout_s=0.2), "a claim")
+    claim = Background(lambda: client.claim_meta("p", "t", ["x"], 1), "a claim")
     while not recording.overdue(lambda _step: 0.0):
         assert not claim.finished.is_set()
-    recording.finish(PATIENCE_S)
-    with pytest.raises(TimeoutError):
-        claim.result(0.0 if claim.finished.is_set() else PATIENCE_S)
+    end = Background(lambda: recording.finish(PATIENCE_S), "the end of the check")
+    assert not end.finished.wait(0.2)
+    plane.put_samples(["a"], "p", fields=batch(1))
+    end.result(PATIENCE_S)
     assert recording.overdue(lambda _step: 0.0) == ""
+    assert claim.result(PATIENCE_S).sample_ids == ["a"]

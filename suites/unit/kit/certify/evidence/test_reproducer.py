@@ -32,10 +32,9 @@ from rlconform.certify.evidence.replay import (
 )
 from rlconform.certify.evidence.source import literal
 from rlconform.certify.resolve import open_target
-from rlconform.certify.scenes.partition import object_array
 from rlconform.certify.scenes.payload import random_rows
 from rlconform.contract import KVBatchMeta, load_requirements
-from rlconform.wire import rows_of
+from rlconform.wire import object_array, rows_of
 
 IDS = ["a", "b", "c"]
 

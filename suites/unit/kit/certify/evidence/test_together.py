@@ -59,7 +59,7 @@ def test_a_calls_own_error_is_raised(error: BaseException) -> None:
 def test_a_call_that_hangs_is_a_violation_within_the_deadline(blocker: threading.Event) -> None:
     started = time.monotonic()
     with pytest.raises(ContractViolation, match=r"reader 1 to come back within .*it still runs"):
-        together([lambda: 1, blocker.wait, blocker.wait], 0.1, "reader")
+        together([lambda: 1, blocker.wait, blocker.wait], 1.0, "reader")
     assert time.monotonic() - started < PATIENCE_S
 
 
@@ -70,7 +70,7 @@ def test_a_call_that_hangs_does_not_hide_an_error(blocker: threading.Event) -> N
         raise KeyError("the cause")
 
     with pytest.raises(KeyError, match="the cause"):
-        together([blocker.wait, call], 0.1)
+        together([blocker.wait, call], 1.0)
 
 
 def test_a_background_call_can_be_asked_again(blocker: threading.Event) -> None:
@@ -100,9 +100,10 @@ def test_a_gated_call_starts_with_the_gate() -> None:
     gate, ran = threading.Event(), threading.Event()
     call = Background(lambda: ran.set() or "ran", "the call", gate)
     assert not ran.wait(0.5)
+    opened = time.monotonic()
     gate.set()
     assert call.result(PATIENCE_S) == "ran"
-    assert call.seconds < 0.5  # the wait at the gate is not the call's
+    assert call.seconds <= time.monotonic() - opened  # the wait at the gate is not the call's
 
 
 def test_a_hanging_call_does_not_keep_the_process_alive(blocker: threading.Event) -> None:

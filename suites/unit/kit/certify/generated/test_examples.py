@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlconform.backends.memory import MemoryClient
+from rlconform.certify.evidence import stopwatch
 from rlconform.certify.evidence.expect import expect
 from rlconform.certify.evidence.recorder import Recording, RecordingClient
+from rlconform.certify.generated import examples
 from rlconform.certify.generated.examples import (
     SETTINGS,
     Explorer,
@@ -32,7 +34,9 @@ def make() -> Iterator[Make]:
     """``make(plane)``: an explorer of that plane."""
     opened: list[MemoryClient] = []
 
-    def explorer(plane: type[MemoryClient] = MemoryClient, seed: int = 0, **more: Any) -> Explorer:
+    def explorer(
+        plane: Callable[[], MemoryClient] = MemoryClient, seed: int = 0, **more: Any
+    ) -> Explorer:
         opened.append(plane())
         client = RecordingClient(opened[-1], Recording())
         return Explorer(client, Timeouts(**({"check": 600.0} | more)), seed)
@@ -56,6 +60,7 @@ def explore(explorer: Explorer, body: Callable[[Partition, int], None]) -> None:
     explorer.run(explorer.seeded(SETTINGS(example)))
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_the_smallest_example_is_reported_alone(make: Make) -> None:
     def body(part: Partition, number: int) -> None:
         part.put_payload(["a"])
@@ -81,6 +86,7 @@ class RaisesOnLargeIds(MemoryClient):
         return super().put_samples(sample_ids, *args, **more)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_an_error_of_the_plane_is_the_planes(make: Make) -> None:
     explorer = make(RaisesOnLargeIds)
     with pytest.raises(FailedExample, match="the plane's put_samples raised RuntimeError: key"):
@@ -121,6 +127,7 @@ class RaisesOnce(FailsOnce):
         return super().get_samples(*args, **more)
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("plane", "came"),
     [(FailsOnce, "came fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
@@ -137,29 +144,51 @@ def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], came:
     assert "get_samples" in explorer.failure.calls.lines()[-1]
 
 
+class Clock:
+    """A clock that stands still until it is put forward."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What an explorer and the time of its plane are measured by, however busy the machine is."""
+    clock = Clock()
+    for module in (examples, stopwatch):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
 class Slow(MemoryClient):
-    """Takes its time."""
+    """Takes its time, of which nothing else takes any."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
 
     def put_samples(self, *args: Any, **more: Any) -> Any:
-        time.sleep(0.1)  # the plane's own time, nobody waits for an event here
+        self.clock.now += 0.3
         return super().put_samples(*args, **more)
 
 
-def test_a_slow_broken_plane_fails_well_before_its_timeout(make: Make) -> None:
+def test_a_slow_broken_plane_fails_well_before_its_timeout(make: Make, clock: Clock) -> None:
     def body(part: Partition, number: int) -> None:
         part.put_payload([f"n{number}"])
         expect(number < 3, "less than three", number)
 
-    explorer = make(Slow, check=3.0)
-    started = time.monotonic()
+    explorer = make(partial(Slow, clock), check=3.0)
     with pytest.raises(FailedExample, match="less than three"):
         explore(explorer, body)
-    assert time.monotonic() - started < 3.0
+    assert clock.now < 3.0
     assert explorer.failure is not None
     assert len(explorer.failure.calls.calls) == 2
 
 
-def test_a_slow_right_plane_gets_fewer_examples(make: Make) -> None:
+def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> None:
     seen: list[int] = []
 
     def body(part: Partition, number: int) -> None:
@@ -167,7 +196,7 @@ def test_a_slow_right_plane_gets_fewer_examples(make: Make) -> None:
         seen.append(number)
 
     with pytest.warns(FewerExamples):
-        explore(make(Slow), body)
+        explore(make(partial(Slow, clock)), body)
     assert 1 <= len(seen) < SETTINGS.max_examples
 
 
@@ -177,11 +206,13 @@ def numbers_of(explorer: Explorer) -> list[int]:
     return seen
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_the_seed_says_which_examples_there_are(make: Make) -> None:
     first, again, other = (numbers_of(make(seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_plane_may_name_its_keys_at_random(make: Make) -> None:
     keys: list[int] = []
     explore(make(), lambda _part, _number: keys.append(random.getrandbits(64)))
@@ -196,6 +227,7 @@ def test_nothing_is_written_where_the_user_is(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_the_rows_of_an_example_are_gone_in_the_next(make: Make) -> None:
     parts: list[Partition] = []
 

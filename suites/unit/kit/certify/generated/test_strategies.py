@@ -1,48 +1,45 @@
-"""Strategies: what comes up, what it shrinks to, and which broken planes the properties catch."""
+"""Strategies: what comes up, and what it shrinks to."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from functools import partial
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
-from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from rlconform.backends.memory import MemoryClient
 from rlconform.certify.evidence.expect import row_difference
-from rlconform.certify.generated import examples
 from rlconform.certify.generated.examples import SETTINGS
 from rlconform.certify.generated.strategies import (
     Batch,
     Write,
     batches,
+    mixed_batches,
+    object_overwrites,
     objects,
     overwrites,
     sample_ids,
     tags,
+    writes_of_any_dtypes,
 )
 from rlconform.certify.generated.strategies_columns import (
     DTYPES,
     Column,
+    ColumnsOf,
     columns,
     dense_columns,
     jagged_columns,
     tensors,
+    token_shapes,
     unusual_columns,
+    unusual_jagged_columns,
 )
 from rlconform.certify.generated.strategies_padded import Padded, padded_batches
-from rlconform.contract import KVBatchMeta, Target
-from rlconform.resources import resource_dir
-from rlconform.wire import rows_of, stack_or_nest
-
-pytest_plugins = ("pytester",)
+from rlconform.wire import rows_of
 
 SEARCH = settings(SETTINGS, max_examples=1000)
 
@@ -94,6 +91,50 @@ def test_every_kind_of_jagged_column_comes_up(lengths: list[int]) -> None:
     assert not any(row.any() for row in column.rows)
 
 
+JAGGED: dict[str, ColumnsOf] = {
+    "plain": partial(jagged_columns, trailing=token_shapes()),
+    "unusual": unusual_jagged_columns,
+    "any": columns,
+}
+
+
+@pytest.mark.parametrize("dims", [2, 3, 4, 5])
+@pytest.mark.parametrize("of", JAGGED.values(), ids=JAGGED)
+def test_jagged_columns_have_two_to_five_dimensions(of: ColumnsOf, dims: int) -> None:
+    column = comes_up(of(2), lambda c: c.value.is_nested and c.value.dim() == dims)
+    assert all(row.dim() == dims - 1 for row in column.rows)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda value: value.lengths() is not None,
+        lambda value: value.lengths() is None,
+        lambda value: value.lengths() is not None and bool((value.lengths() == 0).any()),
+        lambda value: value.values().dim() > 1 and value.values().stride()[-1] == 2,
+        lambda value: value.values().dim() == 1 and value.values().stride() == (2,),
+        lambda value: value.values().storage_offset() > 0,
+        lambda value: 0 in value.values().stride() and value.values().numel() > 1,
+        lambda value: value.values().dim() > 1 and 1 == value.values().stride()[0] < len(value),
+        lambda value: value.requires_grad and value.is_leaf,
+        lambda value: value.requires_grad and not value.is_leaf,
+    ],
+    ids=["gaps", "no_gaps", "gaps_and_empty_row", "strided", "every_second_token", "sliced",
+         "expanded", "transposed", "grad_leaf", "grad_result"],
+)  # fmt: skip
+def test_every_unusual_jagged_input_comes_up(wanted: Callable[[Any], bool]) -> None:
+    comes_up(unusual_jagged_columns(2), lambda column: wanted(column.value))
+
+
+def test_gaps_shrink_to_one_token_that_is_not_used() -> None:
+    def has_gap(column: Column) -> bool:
+        return len(column.value.values()) > sum(len(row) for row in column.rows)
+
+    smallest = comes_up(unusual_jagged_columns(2), has_gap)
+    assert len(smallest.value.values()) == 1
+    assert [len(row) for row in smallest.rows] == [0, 0]
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -110,8 +151,8 @@ def test_every_unusual_input_comes_up(wanted: Callable[[torch.Tensor], bool]) ->
     comes_up(unusual_columns(2), lambda column: wanted(column.value))
 
 
-@settings(SETTINGS, max_examples=60)
-@given(column=columns(3))
+@settings(SETTINGS, max_examples=120)
+@given(column=columns(3) | unusual_jagged_columns(3))
 def test_a_columns_rows_are_those_of_its_value(column: Column) -> None:
     for got, want in zip(rows_of(column.value.detach()), column.rows, strict=True):
         assert row_difference(got, want) is None
@@ -161,6 +202,40 @@ def test_overwrites_change_the_dtype_only_of_all_rows() -> None:
     assert len(shorter) == 2
 
 
+def test_writes_of_any_dtypes_reach_rows_old_and_new() -> None:
+    def mixes(writes: list[Write]) -> bool:
+        first, second = writes[:2]
+        unlike = {row.dtype for write in (first, second) for row in write.rows.values()}
+        return len(unlike) == 2 and first.rows.keys() ^ second.rows.keys() == {"a", "b"}
+
+    writes = comes_up(writes_of_any_dtypes(["a", "b"]), mixes)
+    assert [len(write.rows) for write in writes] == [1, 1]
+    comes_up(
+        writes_of_any_dtypes(["a", "b"]),
+        lambda writes: [len(write.rows) for write in writes[:2]] == [2, 1],
+    )
+
+
+def test_objects_come_up_beside_tensors_of_any_kind() -> None:
+    batch, values = comes_up(
+        mixed_batches(),
+        lambda mixed: (
+            any(c.value.is_nested for c in mixed[0].columns.values()) and None in mixed[1]
+        ),
+    )
+    assert len(batch.ids) == len(values) == 1
+
+
+def test_objects_are_overwritten_row_by_row_and_all_at_once() -> None:
+    for size in (1, 2):
+        first, newer = comes_up(
+            object_overwrites(["a", "b"]),
+            lambda writes, size=size: len(writes[1]) == size and None not in writes[1].values(),
+        )
+        assert first == {"a": None, "b": None}
+        assert len(newer) == size
+
+
 @settings(SETTINGS, max_examples=60)
 @given(batch=padded_batches())
 def test_padding_is_all_that_a_reader_sees_changed(batch: Padded) -> None:
@@ -177,249 +252,3 @@ def test_a_batch_shrinks_to_one_row_of_one_column() -> None:
     batch = comes_up(batches(), lambda _batch: True)
     assert isinstance(batch, Batch)
     assert (batch.ids, list(batch.columns)) == (["r0"], ["x"])
-
-
-# -- planes that the properties catch ------------------------------------------------------------
-
-
-class Bending(MemoryClient):
-    """Changes the rows of each column on their way in."""
-
-    def put_samples(
-        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
-    ) -> KVBatchMeta:
-        if fields is not None:
-            leaves = {name: self.bend(fields.get(name)) for name in fields.keys()}  # noqa: SIM118
-            fields = TensorDict(leaves, batch_size=fields.batch_size)
-        return super().put_samples(sample_ids, partition_id, fields, self.bend_tags(tags))
-
-    def bend(self, leaf: Any) -> Any:
-        """The column as this plane has it."""
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        rows = [self.bend_row(row) for row in rows_of(leaf.detach())]
-        return torch.nested.nested_tensor(rows, layout=torch.jagged) if leaf.is_nested else (
-            stack_or_nest(rows)
-        )  # fmt: skip
-
-    def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        """The row as this plane has it."""
-        return row
-
-    def bend_tags(self, tags: Any) -> Any:
-        """The tags as this plane has them."""
-        return tags
-
-
-class NormalisesZeros(Bending):
-    """-0.0 becomes 0.0."""
-
-    def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        return torch.where(row == 0, torch.zeros_like(row), row)
-
-
-class CanonicalisesNans(Bending):
-    """A NaN loses its payload."""
-
-    def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        if not row.is_floating_point() or row.dtype.itemsize == 1:
-            return row
-        return torch.where(row.isnan(), torch.full_like(row, float("nan")), row)
-
-
-class LosesEmptyRows(Bending):
-    """A row of length zero gets one zero."""
-
-    def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        return row.new_zeros(1, *row.shape[1:]) if row.dim() == 1 and len(row) == 0 else row
-
-
-class SqueezesOnes(Bending):
-    """(N, 1) comes back as (N,)."""
-
-    def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        return row.squeeze(-1) if row.shape == (1,) else row
-
-
-class ReadsStorage(Bending):
-    """A view is taken for the start of its storage."""
-
-    def bend(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.is_nested:
-            return leaf
-        flat = leaf.detach().as_strided((leaf.untyped_storage().size() // leaf.itemsize,), (1,), 0)
-        need = leaf.numel()
-        return flat.repeat(need // max(1, flat.numel()) + 1)[:need].reshape(leaf.shape)
-
-
-class KeepsGrad(MemoryClient):
-    """What is read needs grad."""
-
-    def get_samples(self, *args: Any, **more: Any) -> Any:
-        batch = super().get_samples(*args, **more)
-        for name in batch.keys():  # noqa: SIM118
-            leaf = batch.get(name)
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
-                batch.set(name, leaf.requires_grad_())
-        return batch
-
-
-class PromotesHalves(Bending):
-    """bfloat16 is carried as float32."""
-
-    def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        return row.float() if row.dtype is torch.bfloat16 else row
-
-
-class PadsRows(Bending):
-    """Jagged rows with trailing dimensions are padded to one length."""
-
-    def bend(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.is_nested and leaf.dim() > 2:
-            return torch.nested.to_padded_tensor(leaf.float(), 0.0).to(leaf.dtype)
-        return leaf
-
-
-class StripsIds(MemoryClient):
-    """Ids are keys of a store that folds separators."""
-
-    def put_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
-        folded = [i.replace("/", ":") for i in sample_ids]
-        unlike = dict.fromkeys(folded)
-        return super().put_samples(
-            folded if len(unlike) == len(folded) else sample_ids, *args, **more
-        )
-
-    def get_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
-        return super().get_samples([i.replace("/", ":") for i in sample_ids], *args, **more)
-
-
-class FloatsTags(Bending):
-    """Integers in tags come back as floats."""
-
-    def bend_tags(self, tags: Any) -> Any:
-        return tags and [
-            {k: float(v) if type(v) is int else v for k, v in row.items()} for row in tags
-        ]
-
-
-class ReplacesTags(MemoryClient):
-    """The tags of a second put take the place of the first ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.newest: dict[str, Any] = {}
-
-    def put_samples(
-        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
-    ) -> Any:
-        for sample_id, row in zip(sample_ids, tags or (), strict=False):
-            self.newest[sample_id] = set(row)
-        return super().put_samples(sample_ids, partition_id, fields, tags)
-
-    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
-        meta = super().claim_meta(*args, **more)
-        for sample_id, row in zip(meta.sample_ids, meta.tags or (), strict=True):
-            for key in set(row) - self.newest.get(sample_id, set()):
-                del row[key]
-        return meta
-
-
-class EmptiesObjects(Bending):
-    """None in an object column becomes an empty string."""
-
-    def bend(self, leaf: Any) -> Any:
-        if not isinstance(leaf, NonTensorData) or not isinstance(leaf.data, np.ndarray):
-            return leaf
-        return NonTensorStack(*[NonTensorData("" if v is None else v) for v in leaf.data])
-
-
-class ForgetsEarlierColumns(MemoryClient):
-    """The put of a further column drops the others of its rows."""
-
-    def put_samples(
-        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
-    ) -> Any:
-        if fields is not None:
-            super().clear_samples(sample_ids, partition_id)
-        return super().put_samples(sample_ids, partition_id, fields, tags)
-
-
-class ReadsSorted(MemoryClient):
-    """Rows come in the order of their ids."""
-
-    def get_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
-        return super().get_samples(sorted(sample_ids), *args, **more)
-
-
-class OverFetches(MemoryClient):
-    """Each read brings a column more."""
-
-    def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        try:
-            return super().get_samples(sample_ids, partition_id, [*select_fields, "y"])
-        except (LookupError, ValueError):
-            return batch
-
-
-CAUGHT: list[tuple[type[MemoryClient], str]] = [
-    (NormalisesZeros, "PUT-01"),
-    (CanonicalisesNans, "PUT-01"),
-    (PromotesHalves, "PUT-05"),
-    (LosesEmptyRows, "PUT-06"),
-    (SqueezesOnes, "PUT-03"),
-    (ReadsStorage, "PUT-08"),
-    (KeepsGrad, "PUT-08"),
-    (PadsRows, "PUT-07"),
-    (ForgetsEarlierColumns, "PUT-11"),
-    (StripsIds, "PUT-20"),
-    (EmptiesObjects, "PUT-21"),
-    (ReadsSorted, "GET-01"),
-    (OverFetches, "GET-03"),
-    (FloatsTags, "TAG-01"),
-    (ReplacesTags, "TAG-03"),
-    (LosesEmptyRows, "WIRE-01"),
-    (PromotesHalves, "WIRE-01"),
-]
-
-
-class Results:
-    """Runs the checks of some requirements only, and keeps what those that fail say."""
-
-    def __init__(self, wanted: set[str]) -> None:
-        self._wanted = wanted
-        self._requirement: dict[str, str] = {}
-        self.failures: dict[str, str] = {}
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            mark = item.get_closest_marker("requirement")
-            assert mark is not None
-            self._requirement[item.nodeid] = mark.args[0]
-        items[:] = [item for item in items if self._requirement[item.nodeid] in self._wanted]
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failures[self._requirement[report.nodeid]] = report.longreprtext
-
-
-@pytest.mark.parametrize("plane", dict(CAUGHT), ids=lambda plane: plane.__name__)
-def test_a_broken_plane_fails_the_property(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, plane: type[MemoryClient]
-) -> None:
-    target = Target(name="bent", open=lambda _c, _b: plane(), capabilities={"objects": True})
-    monkeypatch.setitem(sys.modules, "bent_planes", SimpleNamespace(TARGET=target))  # type: ignore[arg-type]
-    monkeypatch.setattr(examples, "PLANE_S", 60.0)  # also where other work slows this process
-    monkeypatch.setattr(examples, "SHRINK_S", 0.5)  # what is looked at is whether it is found
-    wanted = {each for kind, each in CAUGHT if kind is plane}
-    results = Results(wanted)
-    pytester.inline_run(
-        str(resource_dir("suites") / "unit" / "properties"),
-        *("--target", "bent_planes:TARGET", "--rootdir", str(resource_dir("suites"))),
-        *("--import-mode=importlib", "-p", "rlconform.certify.plugin", "-p", "no:cacheprovider"),
-        plugins=[results],
-    )
-    assert results.failures.keys() == wanted
-    assert all("found with --seed 0" in text for text in results.failures.values())

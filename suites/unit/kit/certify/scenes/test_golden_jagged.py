@@ -13,9 +13,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.certify.scenes import golden
-from rlconform.certify.scenes.rollouts import rollout_batch
+from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
 from rlconform.resources import resource_dir
 from rlconform.wire import materialize
+from rlconform.wire.leaves import same_rows
 
 FOLDER = resource_dir("fixtures") / "golden"
 JAGGED = {
@@ -23,13 +24,16 @@ JAGGED = {
 }
 PER_TOKEN = {name: case for name, case in JAGGED.items() if "offsets" in case}
 ROLLOUT = json.loads((FOLDER / "rollout.json").read_text("utf-8"))
+SMALL = json.loads((FOLDER / "rollout_small.json").read_text("utf-8"))
+SMALL_COLUMNS = {name: part for name, part in SMALL.items() if "rows" in part}
 
 
 def read(values: Any, dtype: torch.dtype) -> Tensor:
     """The tensor of a file's nested lists; floats from their bits."""
-    if dtype is not torch.bfloat16:
+    if not dtype.is_floating_point:
         return torch.tensor(values, dtype=dtype)
-    return torch.tensor(bits_of(values)).to(torch.int16).view(dtype)
+    as_wide = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+    return torch.tensor(bits_of(values)).to(as_wide).view(dtype)
 
 
 def bits_of(values: Any) -> Any:
@@ -85,6 +89,53 @@ def test_a_rollout_comes_out_the_same(part: str) -> None:
     digests = golden.rollout_digests(rollout_batch(**ROLLOUT["arguments"]))
     assert sorted(digests) == sorted(ROLLOUT.keys() - {"arguments"})
     assert digests[part] == ROLLOUT[part]
+
+
+@pytest.fixture(scope="module")
+def small() -> Rollout:
+    return rollout_batch(**SMALL["arguments"])
+
+
+@pytest.mark.parametrize("part", sorted(SMALL.keys() - {"arguments"}))
+def test_each_part_of_a_small_rollout_comes_out_the_same(part: str, small: Rollout) -> None:
+    now = json.loads(json.dumps(golden.rollout_in_full(small)))
+    assert now.keys() == SMALL.keys() - {"arguments"}
+    rows = zip(*(_rows(held[part]) for held in (now, SMALL)), strict=True)
+    unlike = {row: {"now": new, "file": old} for row, (new, old) in enumerate(rows) if new != old}
+    assert unlike == {}, f"rows of {part}"
+    assert now[part] == SMALL[part]
+
+
+@pytest.mark.parametrize("name", SMALL_COLUMNS)
+def test_a_small_rollouts_columns_can_be_made_from_the_file_alone(
+    name: str, small: Rollout
+) -> None:
+    held = SMALL_COLUMNS[name]
+    column = read(held["rows"], getattr(torch, held["dtype"]))
+    assert list(column.shape[1:]) == held["row_shape"]
+    assert same_rows(column, small.columns[name])
+
+
+def test_the_small_rollout_is_one_as_production_writes_it() -> None:
+    rows = {name: held["rows"] for name, held in SMALL_COLUMNS.items()}
+    kinds = {name: held["dtype"] for name, held in SMALL_COLUMNS.items()}
+    assert kinds["input_ids"] == "int64"
+    assert kinds["generation_logprobs"] == kinds["pixel_values"] == "bfloat16"
+    assert kinds["token_mask"] == kinds["sample_mask"] == "int32"
+    assert kinds["rewards"] == "float32"
+    assert [tag["input_lengths"] for tag in SMALL["tags"]] == rows["input_lengths"]
+    assert {tag["weight_version"] for tag in SMALL["tags"]} == {3}
+    assert [tag["std"] == 0 for tag in SMALL["tags"]] == [False, False, True, True]
+    assert sum(rows["truncated"]) == sum(not any(mask) for mask in rows["token_mask"]) == 1
+    for log, length in zip(SMALL["message_logs"], rows["input_lengths"], strict=True):
+        spans = [message["token_span"] for message in log]
+        assert [start for start, _ in spans] + [length] == [0] + [sum(span) for span in spans]
+    assert len((FOLDER / "rollout_small.json").read_bytes()) < 30_000
+
+
+def _rows(part: Any) -> list[Any]:
+    """A part's entries, one to a row."""
+    return list(part["rows"] if isinstance(part, dict) else part)
 
 
 def test_a_digest_tells_layouts_apart_that_hold_the_same_bytes() -> None:
