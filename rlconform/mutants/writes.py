@@ -165,7 +165,7 @@ class CountsFailedPuts(MemoryClient):
         return done and partition_id not in self._ghosts
 
 
-@breaks("PUT-16", says="never put, or cleared", may_fail=("PUT-15",))
+@breaks("PUT-16", says="never put, or cleared", may_fail=("PUT-15", "PUT-23"))
 class RollsBackByClearing(Writing):
     """Clears the ids of a put that failed, and with them the rows that were there before it."""
 

@@ -83,7 +83,7 @@ class ReusesBlocks(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@breaks("PUT-13", says="row:", may_fail=("PUT-02",))
+@breaks("PUT-13", says="row:", may_fail=("PUT-02", "PUT-23"))
 class OneRowStays(MemoryClient):
     """Takes a put of one row that is there for a repeated one, and leaves it (MC-02)."""
 
