@@ -175,6 +175,20 @@ class Slow(MemoryClient):
         return super().put_samples(*args, **more)
 
 
+def test_the_time_for_examples_begins_with_the_first(make: Make, clock: Clock) -> None:
+    tried: list[int] = []
+
+    def body(_part: Partition, number: int) -> None:
+        tried.append(number)
+        clock.now += 5.0
+
+    explorer = make(check=3.0)
+    clock.now += 60.0  # whatever comes before it: a search without any example would be a pass
+    with pytest.warns(FewerExamples, match="time for 1 examples only"):
+        explore(explorer, body)
+    assert len(tried) == 1
+
+
 def test_a_slow_broken_plane_fails_well_before_its_timeout(make: Make, clock: Clock) -> None:
     def body(part: Partition, number: int) -> None:
         part.put_payload([f"n{number}"])
