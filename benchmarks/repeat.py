@@ -15,21 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from again import ROOT, Noted, counted, differing, kept, note, say, show
 
-ROOT = Path(__file__).resolve().parent.parent
 #: What a verdict depends on.
 JUDGES = (
     "suites/unit/contract",
@@ -48,18 +43,13 @@ JUDGES = (
     "ci/constraints.txt",
 )
 
-console = Console(width=None if sys.stdout.isatty() else 120)
-
 
 @dataclass(frozen=True)
-class Certification:
-    """What one run came to: exit status, what did not pass and how much did, seconds, evidence."""
+class Certification(Noted):
+    """One certification: what did not pass and how much did, with what was said of it."""
 
     target: str
-    code: str
-    exit_code: int
     outcomes: dict[str, str]
-    seconds: float
     evidence: dict[str, str]
 
 
@@ -74,21 +64,25 @@ def certify(target: str, level: str | None, seed: int) -> Certification:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         report = Path(out) / "report.json"
         if not report.exists():
-            said_instead = {"(no report)": done.stdout + done.stderr}
             return Certification(
-                target, code_state(), done.returncode, {"(no report)": "yes"}, 0.0, said_instead
+                code=code_state(),
+                exit_code=done.returncode,
+                seconds=0.0,
+                target=target,
+                outcomes={"(no report)": "yes"},
+                evidence={"(no report)": done.stdout + done.stderr},
             )
         said: dict[str, Any] = json.loads(report.read_text("utf-8"))
     rows = said["requirements"]
     return Certification(
-        target,
-        code_state(),
-        done.returncode,
-        {row["id"]: row["outcome"] for row in rows if row["outcome"] != "PASS"}
+        code=code_state(),
+        exit_code=done.returncode,
+        seconds=said["header"]["seconds"]["total"],
+        target=target,
+        outcomes={row["id"]: row["outcome"] for row in rows if row["outcome"] != "PASS"}
         | {"(passed)": str(sum(row["outcome"] == "PASS" for row in rows))}
         | {"(complete)": str(said["footer"]["complete"])},
-        said["header"]["seconds"]["total"],
-        {row["id"]: row["reason"] for row in rows if row["outcome"] not in {"PASS"}},
+        evidence={row["id"]: row["reason"] for row in rows if row["outcome"] != "PASS"},
     )
 
 
@@ -103,22 +97,6 @@ def code_state() -> str:
     return digest.hexdigest()[:12]
 
 
-def kept(path: Path | None, target: str) -> list[Certification]:
-    """The target's runs in the file, by the code as it is now, oldest first."""
-    if path is None or not path.exists():
-        return []
-    lines = path.read_text("utf-8").splitlines()
-    runs = [Certification(**json.loads(line)) for line in lines]
-    return [run for run in runs if (run.target, run.code) == (target, code_state())]
-
-
-def differing(runs: Sequence[Certification]) -> dict[str, Counter[str]]:
-    """Requirements whose outcome is not the same in all runs, with how often each came."""
-    names = dict.fromkeys(name for run in runs for name in run.outcomes)
-    counts = {name: Counter(run.outcomes.get(name, "PASS") for run in runs) for name in names}
-    return {name: count for name, count in counts.items() if len(count) > 1}
-
-
 def main(
     targets: Annotated[list[str], typer.Argument(help="Planes as certify takes them.")],
     runs: Annotated[int, typer.Option(help="Certifications of each.", min=2)] = 20,
@@ -129,39 +107,28 @@ def main(
     ] = None,
 ) -> None:
     """Certify each plane many times and show what differs."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Plane", "Runs", "Exit codes", "Seconds (median, min, max)", "Not the same"):
-        table.add_column(heading)
-    flaky = False
+    done: dict[str, list[Certification]] = {}
     for target in targets:
-        done = kept(keep, target)
-        for number in range(len(done), runs):
-            done.append(certify(target, level, number if seeds else 0))
-            last = done[-1]
-            if keep is not None:
-                with keep.open("a", encoding="utf-8") as notes:
-                    notes.write(json.dumps(asdict(last)) + "\n")
+        its = done[target] = kept(keep, Certification, target=target, code=code_state())
+        for number in range(len(its), runs):
+            its.append(last := certify(target, level, number if seeds else 0))
+            note(keep, last)
             broken = {
                 n: r for n, r in last.evidence.items() if last.outcomes.get(n) != "NOT_APPLICABLE"
             }
-            console.print(
+            say(
                 f"{target} {number + 1}/{runs}: exit {last.exit_code}, {last.seconds:.0f} s "
-                f"{broken or ''}",
-                highlight=False,
-                markup=False,
+                f"{broken or ''}"
             )
-        different = differing(done)
-        flaky = flaky or bool(different)
-        took = [run.seconds for run in done]
-        table.add_row(
-            target,
-            str(runs),
-            ", ".join(f"{code} x {n}" for code, n in Counter(r.exit_code for r in done).items()),
-            f"{statistics.median(took):.0f}, {min(took):.0f}, {max(took):.0f}",
-            "; ".join(f"{name}: {dict(count)}" for name, count in different.items()) or "nothing",
-        )
-    console.print(table)
-    raise typer.Exit(int(flaky))
+    flakes = {
+        target: [
+            f"{name}: {counted(count.elements())}"
+            for name, count in differing([run.outcomes for run in its], "PASS").items()
+        ]
+        for target, its in done.items()
+    }
+    show("Plane", {target: (its, flakes[target]) for target, its in done.items()})
+    raise typer.Exit(int(any(flakes.values())))
 
 
 if __name__ == "__main__":

@@ -13,27 +13,22 @@ Exit status 1 where a run was not green, or any test's outcome is not the same i
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 from xml.etree import ElementTree
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from again import ROOT, Noted, counted, differing, kept, note, say, show
 
-ROOT = Path(__file__).resolve().parent.parent
 SESSIONS = ("unit", "functional")
 #: What a session's outcome depends on: benchmarks may change between two runs in a row.
 TRIED = (
@@ -49,21 +44,16 @@ TRIED = (
 )
 SEED = re.compile(r"--random-order-seed=(\d+)")
 
-console = Console(width=None if sys.stdout.isatty() else 120)
-
 
 @dataclass(frozen=True)
-class Run:
-    """One session once: when, how long (seconds), which order, and what the tests came to."""
+class Run(Noted):
+    """One session once: when, in which order, and what its tests came to."""
 
     session: str
-    code: str
     commit: str
     began: str
-    seconds: float
     load: float
     seed: str
-    exit_code: int
     passed: int
     tests: str
     others: dict[str, str]
@@ -110,38 +100,26 @@ def run(session: str, code: str, logs: Path | None) -> Run:
         (logs / f"{began:%Y%m%dT%H%M%S}-{session}.log").write_text(done.stdout, "utf-8")
     seed = SEED.search(done.stdout)
     return Run(
-        session,
-        code,
-        git("rev-parse", "--short", "HEAD"),
-        f"{began:%Y-%m-%d %H:%M}",
-        round(time.monotonic() - start, 1),
-        round(os.getloadavg()[1], 1),
-        seed.group(1) if seed else "",
-        done.returncode,
-        sum(outcome == "passed" for outcome in came.values()),
-        hashlib.sha256("\n".join(sorted(came)).encode()).hexdigest()[:12],
-        {name: outcome for name, outcome in came.items() if outcome != "passed"},
+        code=code,
+        exit_code=done.returncode,
+        seconds=round(time.monotonic() - start, 1),
+        session=session,
+        commit=git("rev-parse", "--short", "HEAD"),
+        began=f"{began:%Y-%m-%d %H:%M}",
+        load=round(os.getloadavg()[1], 1),
+        seed=seed.group(1) if seed else "",
+        passed=sum(outcome == "passed" for outcome in came.values()),
+        tests=hashlib.sha256("\n".join(sorted(came)).encode()).hexdigest()[:12],
+        others={name: outcome for name, outcome in came.items() if outcome != "passed"},
     )
 
 
-def kept(path: Path | None, session: str, code: str) -> list[Run]:
-    """The session's runs in the file, by the code as it is now, oldest first."""
-    if path is None or not path.exists():
-        return []
-    runs = [Run(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
-    return [run for run in runs if (run.session, run.code) == (session, code)]
-
-
-def differing(runs: Sequence[Run]) -> list[str]:
+def flakes(runs: Sequence[Run]) -> list[str]:
     """What is not the same in all runs, a sentence each: tests that came or went, outcomes."""
-    said = []
-    if len({run.tests for run in runs}) > 1:
-        said.append("not the same tests in all runs")
-    for name in dict.fromkeys(name for run in runs for name in run.others):
-        count = Counter(run.others.get(name, "passed") for run in runs)
-        if len(count) > 1:
-            said.append(f"{name}: {', '.join(f'{what} x {n}' for what, n in count.items())}")
-    return said
+    changed = differing([run.others for run in runs], "passed")
+    return ["not the same tests in all runs"] * (len({run.tests for run in runs}) > 1) + [
+        f"{name}: {counted(count.elements())}" for name, count in changed.items()
+    ]
 
 
 def main(
@@ -153,39 +131,23 @@ def main(
 ) -> None:
     """Run both sessions many times and show what differs."""
     code = code_state()
-    done = {session: kept(keep, session, code) for session in SESSIONS}
+    done = {session: kept(keep, Run, session=session, code=code) for session in SESSIONS}
     for number in range(min(map(len, done.values())), runs):
-        for session in SESSIONS:
-            if len(done[session]) > number:
+        for session, its in done.items():
+            if len(its) > number:
                 continue
-            last = run(session, code, logs)
-            done[session].append(last)
-            if keep is not None:
-                with keep.open("a", encoding="utf-8") as notes:
-                    notes.write(json.dumps(asdict(last)) + "\n")
-            console.print(
+            its.append(last := run(session, code, logs))
+            note(keep, last)
+            say(
                 f"{session} {number + 1}/{runs}: exit {last.exit_code}, {last.passed} passed, "
-                f"{last.seconds:.0f} s {last.others or ''}",
-                highlight=False,
-                markup=False,
+                f"{last.seconds:.0f} s {last.others or ''}"
             )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Session", "Runs", "Exit codes", "Passed", "Seconds (median, min, max)"):
-        table.add_column(heading)
-    table.add_column("Not the same")
+    different = {session: flakes(its) for session, its in done.items()}
+    show("Session", {session: (its, different[session]) for session, its in done.items()})
     for session, its in done.items():
-        took = [one.seconds for one in its]
-        table.add_row(
-            session,
-            str(len(its)),
-            ", ".join(f"{code} x {n}" for code, n in Counter(r.exit_code for r in its).items()),
-            ", ".join(str(n) for n in sorted({one.passed for one in its})),
-            f"{statistics.median(took):.0f}, {min(took):.0f}, {max(took):.0f}",
-            "; ".join(differing(its)) or "nothing",
-        )
-    console.print(table)
-    steady = not any(differing(its) or any(r.exit_code for r in its) for its in done.values())
-    raise typer.Exit(int(not steady))
+        say(f"{session}: {counted(f'{one.passed} passed' for one in its)}")
+    green = not any(one.exit_code for its in done.values() for one in its)
+    raise typer.Exit(int(any(different.values()) or not green))
 
 
 if __name__ == "__main__":
