@@ -49,19 +49,19 @@ def note(path: Path | None, run: Noted) -> None:
             notes.write(json.dumps(asdict(run)) + "\n")
 
 
-def differing(outcomes: Sequence[Mapping[str, str]], otherwise: str) -> dict[str, Counter[str]]:
-    """What has not the same outcome in all runs, with how often each came.
+def counted(things: Iterable[object]) -> str:
+    """Each thing with how often it is there: ``0 x 19, 1 x 1``."""
+    return ", ".join(f"{thing} x {n}" for thing, n in Counter(things).items())
+
+
+def differing(outcomes: Sequence[Mapping[str, str]], otherwise: str) -> list[str]:
+    """Say of each thing whose outcome is not the same in all runs how often each outcome came.
 
     A run that does not name a thing has the outcome ``otherwise`` for it.
     """
     names = dict.fromkeys(name for run in outcomes for name in run)
-    counts = {name: Counter(run.get(name, otherwise) for run in outcomes) for name in names}
-    return {name: count for name, count in counts.items() if len(count) > 1}
-
-
-def counted(things: Iterable[object]) -> str:
-    """Each thing with how often it is there: ``0 x 19, 1 x 1``."""
-    return ", ".join(f"{thing} x {n}" for thing, n in Counter(things).items())
+    came = {name: [run.get(name, otherwise) for run in outcomes] for name in names}
+    return [f"{name}: {counted(each)}" for name, each in came.items() if len(set(each)) > 1]
 
 
 def say(text: str) -> None:
@@ -69,10 +69,10 @@ def say(text: str) -> None:
     console.print(text, highlight=False, markup=False)
 
 
-def show(kind: str, rows: Mapping[str, tuple[Sequence[Noted], Sequence[str]]]) -> None:
+def show(what: str, rows: Mapping[str, tuple[Sequence[Noted], Sequence[str]]]) -> None:
     """Print a row for each thing: its runs, and what is not the same in all of them."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (kind, "Runs", "Exit codes", "Seconds (median, min, max)", "Not the same"):
+    for heading in (what, "Runs", "Exit codes", "Seconds (median, min, max)", "Not the same"):
         table.add_column(heading)
     for name, (runs, different) in rows.items():
         took = [run.seconds for run in runs]

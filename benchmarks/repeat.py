@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from again import ROOT, Noted, counted, differing, kept, note, say, show
+from again import ROOT, Noted, differing, kept, note, say, show
 
 #: What a verdict depends on.
 JUDGES = (
@@ -121,11 +121,7 @@ def main(
                 f"{broken or ''}"
             )
     flakes = {
-        target: [
-            f"{name}: {counted(count.elements())}"
-            for name, count in differing([run.outcomes for run in its], "PASS").items()
-        ]
-        for target, its in done.items()
+        target: differing([run.outcomes for run in its], "PASS") for target, its in done.items()
     }
     show("Plane", {target: (its, flakes[target]) for target, its in done.items()})
     raise typer.Exit(int(any(flakes.values())))
