@@ -26,6 +26,10 @@ _VERSIONS = 1_000_000
 MOST_REFUSALS = 20
 
 
+class GivenUp(Exception):
+    """Nobody waits for this role any more: it ends at its next call."""
+
+
 class Act:
     """A role at work.
 
@@ -46,6 +50,7 @@ class Act:
         self._version = number * _VERSIONS
         self._events: list[Event] = []
         self._stop = threading.Event()
+        self._given_up = False
 
     # -- for whoever watches -------------------------------------------------------------------
 
@@ -56,6 +61,11 @@ class Act:
 
     def stop(self) -> None:
         """Let the role come to its end."""
+        self._stop.set()
+
+    def give_up(self) -> None:
+        """Let the role make no more calls; it may never come to its end by itself."""
+        self._given_up = True
         self._stop.set()
 
     def overdue(self, seconds: float) -> bool:
@@ -216,6 +226,8 @@ class Act:
         outcome: Callable[[Any], dict[str, Any]],
     ) -> Event:
         """Make the call between two readings of the clock; the event as it is written down."""
+        if self._given_up:
+            raise GivenUp(f"{begun.op} of {self.who}")
         index = len(self._events)
         begun = replace(begun, start=time.monotonic())
         self._events.append(begun)

@@ -1,7 +1,7 @@
 """``Performer``: plays a role in a thread of this process, and tells of it also while it hangs.
 
     begin(role) ──▶ thread ──calls──▶ client       returns at once
-    finish()    ──▶ waits for its end, or for a call that is overdue
+    finish()    ──▶ waits for its end, or for a call that is overdue, and then gives it up
     stop()      ──▶ the role comes to its end by itself
 
 A Ray actor has one for each role; its calls arrive on the actor's own thread, which stays free for
@@ -15,7 +15,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
-from rlconform.certify.history.act import Act
+from rlconform.certify.history.act import Act, GivenUp
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.roles import Role
 from rlconform.contract import DataPlaneClient
@@ -70,6 +70,8 @@ class Performer:
     def _play(self, role: Role, act: Act) -> None:
         try:
             role.play(act)
+        except GivenUp:
+            return
         except Exception:  # noqa: BLE001 - the plane's errors are caught by the act: this is ours
             self._fault = traceback.format_exc()
 
@@ -79,11 +81,18 @@ class Performer:
             self._act.stop()
 
     def finish(self, call_s: float, all_s: float) -> Played:
-        """Wait until the part is over, a call takes longer than ``call_s``, or ``all_s`` go by."""
+        """Wait until the part is over, a call takes longer than ``call_s``, or ``all_s`` go by.
+
+        A part that is not over by then is given up: it makes no call after the one under way. On a
+        plane whose claims never end it would go on for ever, beside every check that comes after.
+        """
         assert self._act is not None
         deadline = time.monotonic() + all_s
         hangs = False
         while self._thread.is_alive() and not hangs and time.monotonic() < deadline:
             self._thread.join(min(call_s / 4, all_s))
             hangs = self._act.overdue(call_s)
-        return Played(self._act.events, not self._thread.is_alive(), hangs, self._fault)
+        over = not self._thread.is_alive()
+        if not over:
+            self._act.give_up()
+        return Played(self._act.events, over, hangs, self._fault)

@@ -1,7 +1,12 @@
-"""Settings of the kit's own properties, where they set nothing themselves."""
+"""What holds for all tests of the kit: settings of their properties, and no thread left behind."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # The machine may be busy, and what one run found must not decide about the next. The checks of
@@ -10,3 +15,29 @@ settings.register_profile(
     "kit", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kit")
+
+#: s that a thread has for its end after the test that started it.
+PATIENCE_S = 10.0
+BEFORE = pytest.StashKey[set[threading.Thread]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Note which threads there are once the fixtures stand: those may outlive the test."""
+    yield
+    item.stash[BEFORE] = set(threading.enumerate())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test that leaves a thread: it takes time and memory beside all that come after."""
+    yield
+    if BEFORE not in item.stash:
+        return  # its fixtures did not stand
+    deadline = time.monotonic() + PATIENCE_S
+    left = []
+    for thread in set(threading.enumerate()) - item.stash[BEFORE]:
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            left.append(thread.name)
+    assert not left, f"the test's threads to end within {PATIENCE_S:g} s of it; they go on: {left}"

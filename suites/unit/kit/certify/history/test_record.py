@@ -23,6 +23,7 @@ from rlconform.certify.history.scripts import RACES, race_script
 from rlconform.certify.history.timeline import History
 from rlconform.contract import Timeouts
 
+PATIENCE_S = 10.0
 QUICK = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=20)
 
 
@@ -127,10 +128,12 @@ class HangingClaim(MemoryClient):
         super().__init__()
         self.release = threading.Event()
         self.claims = 0
+        self.claimer = threading.current_thread()
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
         self.claims += 1
         if self.claims == 2:
+            self.claimer = threading.current_thread()
             self.release.wait()
         return super().claim_meta(*args, **kwargs)
 
@@ -139,6 +142,9 @@ def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
     client = HangingClaim()
     history = stage_on(client).play(Producer(0.1), Claimer())
     client.release.set()
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()
+    assert client.claims == 2  # it was given up: when the call came back, no other was made
     endless = [event for event in history.events if event.end is None]
     assert [(event.op, event.who) for event in endless] == [("claim", "claimer1")]
     assert history.of("put")  # what the others did meanwhile is told too
@@ -190,19 +196,26 @@ def test_a_broken_role_is_our_fault() -> None:
 class EndlessRows(MemoryClient):
     """A claim always finds another row."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimer = threading.current_thread()
+
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        self.claimer = threading.current_thread()
         meta = super().claim_meta(*args, **kwargs)
         meta.sample_ids.append("one more")
         return meta
 
 
-def test_claims_without_an_end_are_told() -> None:
+def test_claims_without_an_end_are_told_and_given_up() -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
     short = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=1)
     stage = Stage(lambda _: [Performer(client)], "p", short, "0", lambda _: None)
     with pytest.raises(ContractViolation, match="claimed to their end"):
         stage.play(Claimer())
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()  # or it would go on beside every test that comes after
 
 
 # -- scripts -------------------------------------------------------------------------------------
