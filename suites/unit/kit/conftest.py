@@ -18,6 +18,8 @@ settings.load_profile("kit")
 
 #: s that a thread has for its end after the test that started it.
 PATIENCE_S = 10.0
+#: Threads that a library starts once for the process, whoever uses it first.
+OF_LIBRARIES = {"tqdm_monitor"}
 BEFORE = pytest.StashKey[set[threading.Thread]]()
 
 
@@ -37,6 +39,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     deadline = time.monotonic() + PATIENCE_S
     left = []
     for thread in set(threading.enumerate()) - item.stash[BEFORE]:
+        if thread.name in OF_LIBRARIES:
+            continue
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             left.append(thread.name)
