@@ -28,6 +28,9 @@ class Player(Protocol):
     def stop(self) -> None:
         """Let the part come to its end."""
 
+    def give_up(self) -> None:
+        """Let the part, if there is one, make no more calls."""
+
     def finish(self, call_s: float, all_s: float) -> Played:
         """Wait for the end of the part."""
 
@@ -70,10 +73,19 @@ class Stage:
 
         Raises:
             ContractViolation: The roles were not over within half of the target's check timeout,
-                though their calls came back.
+                though their calls came back; or a player's process ended.
             RuntimeError: A role is broken: our fault.
         """
         players = self._players(len(roles))
+        try:
+            played = self._all_played(players, roles)
+        except ContractViolation:  # one is gone, and the others would wait for their stop for ever
+            for player in players:
+                player.give_up()
+            raise
+        return self._collected(played)
+
+    def _all_played(self, players: Sequence[Player], roles: Sequence[Role]) -> list[Played]:
         for number, (player, role) in enumerate(zip(players, roles, strict=True), self._played):
             who = f"{type(role).__name__.lower()}{number}"
             player.begin(Part(role, self._partition_id, who, number, self._seed))
@@ -83,8 +95,7 @@ class Stage:
         played = [self._finish(player) for player in leading]
         for player in others:
             player.stop()
-        played += [self._finish(player) for player in others]
-        return self._collected(played)
+        return played + [self._finish(player) for player in others]
 
     def _finish(self, player: Player) -> Played:
         return player.finish(self._timeouts.operation, self._timeouts.check / 2)

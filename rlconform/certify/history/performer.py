@@ -80,11 +80,16 @@ class Performer:
         if self._act is not None:
             self._act.stop()
 
+    def give_up(self) -> None:
+        """Let the part make no call after the one under way; nobody waits for its end."""
+        if self._act is not None:
+            self._act.give_up()
+
     def finish(self, call_s: float, all_s: float) -> Played:
         """Wait until the part is over, a call takes longer than ``call_s``, or ``all_s`` go by.
 
-        A part that is not over by then is given up: it makes no call after the one under way. On a
-        plane whose claims never end it would go on for ever, beside every check that comes after.
+        A part that is not over by then is given up: on a plane whose claims never end it would go
+        on for ever.
         """
         assert self._act is not None
         deadline = time.monotonic() + all_s
@@ -94,5 +99,5 @@ class Performer:
             hangs = self._act.overdue(call_s)
         over = not self._thread.is_alive()
         if not over:
-            self._act.give_up()
+            self.give_up()
         return Played(self._act.events, over, hangs, self._fault)

@@ -77,6 +77,12 @@ class Worker:
         """Let the role come to its end."""
         self._performers[who].stop()
 
+    def give_up(self, who: str) -> None:
+        """Let the role make no more calls; nothing where it never began or is over."""
+        performer = self._performers.pop(who, None)
+        if performer is not None:
+            performer.give_up()
+
     def finish(self, who: str, call_s: float, all_s: float) -> Played:
         """Wait for the role's end, see ``Performer.finish``."""
         return self._performers.pop(who).finish(call_s, all_s)
@@ -170,6 +176,12 @@ class Seat:
     def stop(self) -> None:
         """Let the role come to its end."""
         self._client.ask("stop", (self._who,), 0.0, "ending a role")
+
+    def give_up(self) -> None:
+        """Let the role make no more calls; one that doesn't answer is gone, or not used again."""
+        if not self._client.died:
+            with suppress(ContractViolation):
+                self._client.ask("give_up", (self._who,), 0.0, "giving up a role")
 
     def finish(self, call_s: float, all_s: float) -> Played:
         """Wait for the role's end; an actor in which a call hangs is ended."""

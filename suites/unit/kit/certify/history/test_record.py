@@ -218,6 +218,32 @@ def test_claims_without_an_end_are_told_and_given_up() -> None:
     assert not client.claimer.is_alive()  # or it would go on beside every test that comes after
 
 
+class Gone:
+    """A player whose process ended."""
+
+    def begin(self, _: Any) -> None:
+        """Begin, and end at once."""
+
+    def stop(self) -> None:
+        """Nobody hears of it."""
+
+    def give_up(self) -> None:
+        """Nobody hears of it."""
+
+    def finish(self, *_: float) -> Any:
+        raise ContractViolation("a role's history to come back", "its process died")
+
+
+def test_when_one_player_is_gone_the_others_are_given_up() -> None:
+    client = EndlessRows()
+    client.register_partition("p", ["x"], 8, ["train"])
+    stage = Stage(lambda _: [Performer(client), Gone()], "p", QUICK, "0", lambda _: None)
+    with pytest.raises(ContractViolation, match="a role's history"):
+        stage.play(Claimer(), Producer(60.0))
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()  # nobody told it to stop: it would claim for ever
+
+
 # -- scripts -------------------------------------------------------------------------------------
 
 
