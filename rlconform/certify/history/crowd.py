@@ -79,7 +79,7 @@ class Stage:
         players = self._players(len(roles))
         try:
             played = self._all_played(players, roles)
-        except ContractViolation:  # one is gone, and the others would wait for their stop for ever
+        except ContractViolation:  # one is gone, and nobody would stop the others
             for player in players:
                 player.give_up()
             raise

@@ -60,9 +60,10 @@ class Worker:
         return True, None
 
     def leave(self) -> None:
-        """Close the client, if it can be closed, and forget it."""
+        """Close the client, if it can be closed, and forget it and the roles on it."""
         client, self._client = self._client, None
-        self._performers = {}
+        for who in list(self._performers):  # a run that was cut short left them playing
+            self.give_up(who)
         if client is not None:
             with suppress(Exception):  # its plane may be gone, or never have been one
                 client.close()

@@ -20,25 +20,25 @@ settings.load_profile("kit")
 PATIENCE_S = 10.0
 #: Threads that a library starts once for the process, whoever uses it first.
 OF_LIBRARIES = {"tqdm_monitor"}
-BEFORE = pytest.StashKey[set[threading.Thread]]()
+THREADS = pytest.StashKey[set[threading.Thread]]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Note which threads there are once the fixtures stand: those may outlive the test."""
     yield
-    item.stash[BEFORE] = set(threading.enumerate())
+    item.stash[THREADS] = set(threading.enumerate())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Fail a test that leaves a thread: it takes time and memory beside all that come after."""
     yield
-    if BEFORE not in item.stash:
+    if THREADS not in item.stash:
         return  # its fixtures did not stand
     deadline = time.monotonic() + PATIENCE_S
     left = []
-    for thread in set(threading.enumerate()) - item.stash[BEFORE]:
+    for thread in set(threading.enumerate()) - item.stash[THREADS]:
         if thread.name in OF_LIBRARIES:
             continue
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -16,11 +16,12 @@ from rlconform.certify.history.calls import hung
 from rlconform.certify.history.crowd import Stage
 from rlconform.certify.history.events import Event, from_jsonl, to_jsonl
 from rlconform.certify.history.explain import judge
-from rlconform.certify.history.performer import Performer
+from rlconform.certify.history.performer import Part, Performer
 from rlconform.certify.history.roles import Claimer, Maker, Producer, Reader, Role
 from rlconform.certify.history.rows import batch, row, value_of, values_of
 from rlconform.certify.history.scripts import RACES, race_script
 from rlconform.certify.history.timeline import History
+from rlconform.certify.process.actors import Worker
 from rlconform.contract import Timeouts
 
 PATIENCE_S = 10.0
@@ -199,9 +200,11 @@ class EndlessRows(MemoryClient):
     def __init__(self) -> None:
         super().__init__()
         self.claimer = threading.current_thread()
+        self.asked = threading.Event()
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
         self.claimer = threading.current_thread()
+        self.asked.set()
         meta = super().claim_meta(*args, **kwargs)
         meta.sample_ids.append("one more")
         return meta
@@ -242,6 +245,22 @@ def test_when_one_player_is_gone_the_others_are_given_up() -> None:
         stage.play(Claimer(), Producer(60.0))
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()  # nobody told it to stop: it would claim for ever
+
+
+def test_an_actor_that_is_handed_on_leaves_no_role_playing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = EndlessRows()
+    client.register_partition("p", ["x"], 8, ["train"])
+    monkeypatch.setattr(client, "close", lambda: None)  # so that only giving up ends the role
+    monkeypatch.setattr("rlconform.certify.resolve.open_target", lambda *_, **__: client)
+    worker = Worker()
+    assert worker.attach("memory", {}) == (True, None)
+    worker.begin(Part(Claimer(), "p", "claimer0", 0, "0"))
+    assert client.asked.wait(PATIENCE_S)
+    worker.leave()
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()
 
 
 # -- scripts -------------------------------------------------------------------------------------
