@@ -8,7 +8,6 @@ been freed and taken.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from collections import defaultdict
@@ -16,7 +15,7 @@ from typing import Any
 
 from rlconform.backends.columns.parcel import Parcel
 from rlconform.backends.ray_store.controller import Controller, Location, Put
-from rlconform.mutants.races_store import GAP_S
+from rlconform.mutants.races_store import GAP_S, second_message
 
 
 class Slotted(Controller):
@@ -75,7 +74,7 @@ class ReadsTheSlot(Slotted):
         self, partition_id: str, sample_ids: list[str], names: list[str]
     ) -> list[Location]:
         slots = self._slots(partition_id, sample_ids, make=False)
-        await asyncio.sleep(_some_gap())
+        await second_message(_some_gap())
         owners = self._owners(partition_id, slots, sample_ids)
         found: list[Location] = await super().locate(partition_id, owners, names)
         return found
@@ -86,7 +85,7 @@ class WritesTheSlot(Slotted):
 
     async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
         slots = self._slots(put.partition_id, put.sample_ids, make=True)
-        await asyncio.sleep(_some_gap())
+        await second_message(_some_gap())
         owners = self._owners(put.partition_id, slots, put.sample_ids)
         if len(set(owners)) < len(owners):
             owners = put.sample_ids

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from rlconform.backends.columns.parcel import Parcel
 from rlconform.backends.ray_store.controller import Controller, Put, Refusal
-from rlconform.mutants.races_store import GAP_S
+from rlconform.mutants.races_store import second_message
 from rlconform.mutants.races_writers import WriteBack, claims_of, fields_of, records, stamps_of
 
 
@@ -20,7 +19,8 @@ class _WritesBack(Controller):
         if not parcel or put.tags is not None:
             return await super().commit(put, parcel, reference)
         known = records(self._index, put.partition_id, put.sample_ids)
-        await asyncio.sleep(GAP_S if known else 0)
+        if known:
+            await second_message()
         due = await super().commit(put, parcel, reference)
         if not isinstance(due, Refusal):
             for record in known:

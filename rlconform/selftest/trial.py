@@ -57,12 +57,14 @@ class Races:
         kills: Turns in which a check failed for the mutant's own reason.
         errors: What our own faults said.
         seconds: Wall time of the run, s.
+        others: What was said in each other turn that failed, for another reason.
     """
 
     seeds: int
     kills: int
     errors: tuple[str, ...]
     seconds: float
+    others: tuple[str, ...] = ()
 
 
 def try_right(spec: str, nursery: Nursery, effort: float) -> Trial:
@@ -119,18 +121,26 @@ def _trial(options: RunOptions, nursery: Nursery) -> Trial:
 def try_races(spec: str, mutant: Mutant, nursery: Nursery, seeds: int) -> Races:
     """Run the checks that must catch a race until one does, for each seed, on one open plane."""
     options = RunOptions(spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds)
-    run = _run(options, nursery)
+    return counted(_run(options, nursery), mutant.evidence)
+
+
+def counted(run: Run, evidence: str) -> Races:
+    """How often a run of several turns showed ``evidence``, and what it said where it didn't."""
     killed: dict[str, bool] = {}
+    others: dict[str, str] = {}
     errors = []
     for result in run.results.values():
         turn = _TURN.search(result.id)[1]  # type: ignore[index]  # each id has one
-        kill = result.outcome in BROKEN and mutant.evidence in result.evidence
+        kill = result.outcome in BROKEN and evidence in result.evidence
         killed[turn] = killed.get(turn, False) or kill
+        if result.outcome in BROKEN:
+            others.setdefault(turn, result.evidence)
         if result.outcome is Outcome.SUITE_ERROR:
             errors.append(f"{result.id}: {result.evidence}")
     if not run.complete:
         errors.append("; ".join(run.notes) or "the run ended early")
-    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds)
+    said = tuple(said for turn, said in others.items() if not killed[turn])
+    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, said)
 
 
 def _run(options: RunOptions, nursery: Nursery) -> Run:

@@ -24,6 +24,10 @@ Put = tuple[Event, TensorDict | None]
 _VERSIONS = 1_000_000
 #: Refused calls after which a role gives up: the history has what it needs.
 MOST_REFUSALS = 20
+#: Turns for each second that a role has: what they catch depends on them, not on the time.
+LEAST_PER_S = 20
+#: How many times its seconds a role may take for them, on a slow plane or a busy machine.
+PATIENCE = 3
 
 
 class GivenUp(Exception):
@@ -102,10 +106,15 @@ class Act:
         self._stop.wait()
 
     def turns(self, seconds: float, most: int) -> Iterator[int]:
-        """Numbers of turns, for so long, and no more of them."""
-        deadline = time.monotonic() + seconds
+        """Numbers of turns, for so long, and no more of them.
+
+        Where they are slow it takes longer, up to ``PATIENCE`` times, for ``LEAST_PER_S`` a second.
+        """
+        begun = time.monotonic()
         for turn in range(most):
-            if time.monotonic() > deadline or self.stopping or self.refusals > MOST_REFUSALS:
+            enough = turn >= LEAST_PER_S * seconds
+            over = time.monotonic() - begun > seconds * (1 if enough else PATIENCE)
+            if over or self.stopping or self.refusals > MOST_REFUSALS:
                 return
             yield turn
 

@@ -153,16 +153,21 @@ class Churner:
 
 @dataclass(frozen=True)
 class Clearer:
-    """Clears some of the rows at random, known or not."""
+    """Clears some of the rows at random, known or not; waits up to ``apart_s`` in between.
+
+    What it clears as fast as it can is seldom there to be read.
+    """
 
     ids: tuple[str, ...]
     at_once: int = 8
+    apart_s: float = 0.0
     leads: bool = field(default=False, init=False)
 
     def play(self, act: Act) -> None:
         """Clear until stopped."""
         for _ in act.until_stopped(MOST_LOOKS):
             act.clear(act.rng.sample(self.ids, self.at_once))
+            act.pause(self.apart_s * act.rng.random())
 
 
 @dataclass(frozen=True)

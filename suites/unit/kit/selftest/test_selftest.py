@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rlconform.backends.memory import TARGET, MemoryClient
-from rlconform.certify.outcome import Outcome, RequirementResult
+from rlconform.certify.outcome import CheckResult, Outcome, RequirementResult
+from rlconform.certify.runner.run import Run
 from rlconform.cli import app
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.failures import load_failures
@@ -24,6 +25,7 @@ from rlconform.selftest.judging import (
 )
 from rlconform.selftest.matrix import is_alone, lines_of, matrix_of, render_html, render_markdown
 from rlconform.selftest.session import cases
+from rlconform.selftest.trial import counted
 
 SAYS = "expected a row"
 
@@ -97,6 +99,23 @@ def test_a_right_plane_breaks_nothing() -> None:
 )
 def test_nine_seeds_in_ten_show_a_race(kills: int, seeds: int, enough: bool) -> None:
     assert enough_kills(kills, seeds) is enough
+
+
+def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
+    run = Run(target={}, complete=True)
+    outcomes = [
+        ("a[turn0]", Outcome.FAIL, "lost: r1"),
+        ("a[turn1]", Outcome.FAIL, "hung: a put"),
+        ("b[turn1]", Outcome.NOT_TESTED, ""),
+        ("a[turn2]", Outcome.PASS, ""),
+        ("b[turn2]", Outcome.FAIL, "lost: r2"),
+        ("a[turn3]", Outcome.PASS, ""),
+    ]
+    for name, outcome, evidence in outcomes:
+        run.results[name] = CheckResult(name, "CLEAR-07", outcome=outcome, evidence=evidence)
+    races = counted(run, "lost")
+    assert (races.seeds, races.kills, races.errors) == (4, 2, ())
+    assert races.others == ("hung: a put",)
 
 
 # -- the catalogue -------------------------------------------------------------------------------
