@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlconform.certify.evidence.expect import expect, expect_equal, expect_rejection
-from rlconform.certify.evidence.together import together
+from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
 from rlconform.contract import DataPlaneClient
@@ -147,18 +147,19 @@ def test_nonsense_is_rejected(client: DataPlaneClient, part: Partition, wrong: d
 
 @requirement("REG-06")
 def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
-    producers, fields_each = 8, 5
+    producers, fields_each = 8, 10
 
     def produce(producer: int) -> None:
         for k in range(fields_each):
             part.put_payload([f"p{producer}"], f"extra_{producer}_{k}")
 
-    def watch() -> None:
-        for _ in range(producers * fields_each):
-            part.claim("train", ["x"])
-
     calls = [lambda p=p: produce(p) for p in range(producers)]
-    together([*calls, watch], part.timeouts.check / 2, "producer")
+    half = part.timeouts.check / 2
+    producing = Background(lambda: together(calls, half, "producer"), "the producers")
+    while not producing.finished.is_set():
+        part.claim("train", ["x"])
+        producing.give_way()
+    producing.result(part.timeouts.operation)
     for producer in range(producers):
         fields = [f"extra_{producer}_{k}" for k in range(fields_each)]
         part.expect_payload([f"p{producer}"], *fields)

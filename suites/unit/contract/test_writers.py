@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -34,10 +35,15 @@ def test_columns_of_two_writers_both_stay(part: Partition) -> None:
 
 @requirement("CLAIM-08", race=True)
 def test_a_write_beside_a_claim_does_not_undo_it(part: Partition) -> None:
-    for ids in rounds():
+    for turn, ids in enumerate(rounds()):
         part.put_payload(ids, "x")
+
+        def claim(later_s: float = turn % 4 * 0.0005) -> list[str]:
+            time.sleep(later_s)  # now before the write, now in the middle of it, now after it
+            return part.claim("train").sample_ids
+
         _, claimed = together(
-            [lambda i=ids: part.put_payload(i, "y"), lambda: part.claim("train").sample_ids],
+            [lambda i=ids: part.put_payload(i, "y"), claim],
             part.timeouts.operation,
             "writer or claimer",
         )
