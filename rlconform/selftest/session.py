@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.runner.child import Nursery
 from rlconform.contract import ConfigError, load_requirements
 from rlconform.mutants import Mutant
@@ -174,9 +173,7 @@ def _try(case: Case, nursery: Nursery, settings: Settings) -> Judgement:
             trial = try_once(case.spec, nursery, case.mutant.level, settings.effort)
         return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
     races = try_races(case.spec, case.mutant, nursery, settings.seeds)
-    told = f"{races.kills} of {races.seeds} seeds"
-    if races.others:
-        told += f"; {len(races.others)} failed for another reason: {shorten(races.others[0])}"
+    told = races.told
     kind = Kind.CAUGHT if enough_kills(races.kills, races.seeds) else Kind.NOT_CAUGHT
     if races.errors:
         kind, told = Kind.SUITE_ERROR, races.errors[0]

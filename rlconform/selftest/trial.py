@@ -9,6 +9,7 @@ try_races     the checks that must catch it, once for each seed ──▶ kills
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -65,6 +66,15 @@ class Races:
     errors: tuple[str, ...]
     seconds: float
     others: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The rate; where turns failed for another reason, how many and the first one."""
+        rate = f"{self.kills} of {self.seeds} seeds"
+        if not self.others:
+            return rate
+        first = textwrap.shorten(self.others[0], 200, placeholder="...")
+        return f"{rate}; {len(self.others)} failed for another reason: {first}"
 
 
 def try_right(spec: str, nursery: Nursery, effort: float) -> Trial:

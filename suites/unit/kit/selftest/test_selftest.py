@@ -115,7 +115,8 @@ def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
         run.results[name] = CheckResult(name, "CLEAR-07", outcome=outcome, evidence=evidence)
     races = counted(run, "lost")
     assert (races.seeds, races.kills, races.errors) == (4, 2, ())
-    assert races.others == ("hung: a put",)
+    assert races.told == "2 of 4 seeds; 1 failed for another reason: hung: a put"
+    assert replace(races, others=()).told == "2 of 4 seeds"
 
 
 # -- the catalogue -------------------------------------------------------------------------------
