@@ -35,7 +35,8 @@ from rlconform.contract import Timeouts
 #: Examples of a property. Few of them are alike, as Hypothesis leaves out what it has seen.
 EXAMPLES = 25
 
-#: Seconds of the plane's own calls after which no further example begins: a slow plane gets fewer.
+#: Seconds of the plane's own calls after which no further example begins: a slow plane gets fewer,
+#: but always enough that something could be judged.
 PLANE_S = 0.8
 #: Seconds in which all examples end, and in which a failing one is made smaller, on however slow a
 #: machine. Two thirds of the check's own timeout are the most that both may take.
@@ -128,18 +129,27 @@ class Explorer:
         self._effort = effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
-        self._deadline = math.inf  # counts from the first example: there is always one
+        self._search_began = math.inf  # with the first example: there is always one
+        self._deadline = math.inf
         self._made: list[tuple[Partition, set[str]]] = []
         self._left = ""  # why rows of an example could not be cleared
 
-    def begin(self) -> None:
-        """Begin an example: nothing is left of the one before, neither rows nor recorded calls."""
+    def begin(self, *, enough: bool = True) -> None:
+        """Begin an example: nothing is left of the one before, neither rows nor recorded calls.
+
+        Args:
+            enough: Whether the examples so far may do, where the plane is slow. Until they do, the
+                search may take a third of the check's own timeout.
+        """
         if not self._begun:
-            self._deadline = time.monotonic() + min(SEARCH_S, self.timeouts.check / 3)
+            self._search_began = time.monotonic()
+        if self.failure is None:
+            longest = self.timeouts.check / 3
+            self._deadline = self._search_began + (min(SEARCH_S, longest) if enough else longest)
+            spent = self._client.recording.plane_seconds - self._plane_began
+            if enough and spent > PLANE_S:
+                raise OutOfTime
         self.check_time()
-        searching = self.failure is None
-        if searching and self._client.recording.plane_seconds - self._plane_began > PLANE_S:
-            raise OutOfTime
         self._tidy()
         self._client.recording.restart()
         fresh_entropy()

@@ -66,7 +66,7 @@ class History:
     """
 
     def __init__(self, explorer: Explorer, play: Play, tally: Tally) -> None:
-        explorer.begin()
+        explorer.begin(enough=tally.compared > 0)
         self.play = play
         self.written = False  # since the last clear
         self._explorer = explorer

@@ -23,6 +23,8 @@ from rlconform.certify.generated.examples import (
     FailedExample,
     FewerExamples,
 )
+from rlconform.certify.generated.machine import play_histories
+from rlconform.certify.generated.machine_plays import PLAYS
 from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import Timeouts
 
@@ -166,12 +168,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class Slow(MemoryClient):
     """Takes its time, of which nothing else takes any."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seconds: float = 0.3) -> None:
         super().__init__()
         self.clock = clock
+        self.seconds = seconds
 
     def put_samples(self, *args: Any, **more: Any) -> Any:
-        self.clock.now += 0.3
+        self.clock.now += self.seconds
         return super().put_samples(*args, **more)
 
 
@@ -212,6 +215,26 @@ def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> Non
     with pytest.warns(FewerExamples):
         explore(make(partial(Slow, clock)), body)
     assert 1 <= len(seen) < SETTINGS.max_examples
+
+
+@pytest.mark.filterwarnings("ignore::rlconform.certify.process.checked.FewerExamples")
+@pytest.mark.parametrize("requirement_id", PLAYS)
+def test_a_slow_right_plane_is_judged_by_every_play(
+    make: Make, clock: Clock, requirement_id: str
+) -> None:
+    explorer = make(partial(Slow, clock, 0.9))  # so slow that one history would be all
+    try:
+        play_histories(explorer, PLAYS[requirement_id])
+    except pytest.skip.Exception as skipped:
+        pytest.fail(f"{requirement_id} was not judged, {skipped}")
+    assert explorer.cut_short
+
+
+def test_histories_that_show_nothing_come_to_an_end(make: Make, clock: Clock) -> None:
+    explorer = make(partial(Slow, clock, 9.0), check=30.0)
+    with pytest.warns(FewerExamples), pytest.raises(pytest.skip.Exception, match="too slow"):
+        play_histories(explorer, PLAYS["REG-03"])
+    assert 10.0 < clock.now < 20.0
 
 
 def numbers_of(explorer: Explorer) -> list[int]:
