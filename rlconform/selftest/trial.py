@@ -149,8 +149,8 @@ def counted(run: Run, evidence: str) -> Races:
             errors.append(f"{result.id}: {result.evidence}")
     if not run.complete:
         errors.append("; ".join(run.notes) or "the run ended early")
-    said = tuple(said for turn, said in others.items() if not killed[turn])
-    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, said)
+    told = tuple(said for turn, said in others.items() if not killed[turn])
+    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, told)
 
 
 def _run(options: RunOptions, nursery: Nursery) -> Run:

@@ -124,6 +124,22 @@ def test_the_same_seed_plays_the_same_part() -> None:
     assert asked("1") == asked("1") != asked("2")
 
 
+@pytest.mark.parametrize(
+    ("each_s", "turns"),
+    [(0.011, 46), (0.03, 17), (0.06, 10), (0.1, 10), (0.125, 10), (0.25, 7), (2.0, 1)],
+)
+def test_slow_turns_get_more_time_up_to_three_times(
+    monkeypatch: pytest.MonkeyPatch, each_s: float, turns: int
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(act, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    came = 0
+    for _ in Act(MemoryClient({}), "p", "a", 0, "0").turns(0.5, 100):
+        clock[0] += each_s
+        came += 1
+    assert came == turns
+
+
 class HangingClaim(MemoryClient):
     """Its second claim waits for an event that comes when the test is over."""
 
@@ -139,22 +155,6 @@ class HangingClaim(MemoryClient):
             self.claimer = threading.current_thread()
             self.release.wait()
         return super().claim_meta(*args, **kwargs)
-
-
-@pytest.mark.parametrize(
-    ("each_s", "turns"),
-    [(0.011, 46), (0.03, 17), (0.06, 10), (0.1, 10), (0.125, 10), (0.25, 7), (2.0, 1)],
-)
-def test_slow_turns_get_more_time_up_to_three_times(
-    monkeypatch: pytest.MonkeyPatch, each_s: float, turns: int
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(act, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    came = 0
-    for _ in Act(MemoryClient({}), "p", "a", 0, "0").turns(0.5, 100):
-        clock[0] += each_s
-        came += 1
-    assert came == turns
 
 
 def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
