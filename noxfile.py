@@ -22,6 +22,7 @@ ANY_ORDER = ("-n", "2", "--dist", "worksteal", "--random-order", "--durations", 
 def install(session: nox.Session, *extras: str) -> None:
     """Install the checkout. The checks start hundreds of processes: let them share bytecode."""
     session.env["PYTHONDONTWRITEBYTECODE"] = ""  # where it is set, each would compile torch anew
+    session.env["OMP_NUM_THREADS"] = "1"  # as rlconform does: see its THREADS
     session.install(*CONSTRAINTS, "-e", f".[{','.join(extras)}]")
 
 

@@ -58,6 +58,24 @@ def test_config_file_reaches_the_factory(certify: Callable[..., Any], tmp_path: 
     assert "FAIL" not in done.outcomes().values()
 
 
+@pytest.mark.parametrize(("said", "threads"), [(None, 1), ("2", 2)])
+def test_torch_has_one_thread_unless_the_user_says_otherwise(
+    certify: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: str | None,
+    threads: int,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    config = tmp_path / "plane.yaml"
+    config.write_text(f"threads: {threads}", "utf-8")
+    done = certify("hostile:with_threads", "--config", str(config), "-k", "have_their_own_cursors")
+    came = [check["outcome"] for check in done.checks().values() if "seconds" in check]
+    assert came == ["PASS"], done.stdout
+
+
 def test_a_slow_start_is_not_the_checks_time(certify: Callable[..., Any]) -> None:
     done = certify("hostile:slow_to_open", "-k", "have_their_own_cursors or each_row_comes")
     checks = [check for check in done.checks().values() if "seconds" in check]
