@@ -21,7 +21,7 @@ HOSTILE = {
         "claim_meta",
         "TIMEOUT",
         "did not return",
-        "test_reg or test_tag or test_stat or test_names_and_tags or test_the_status",
+        "test_reg or test_stat or test_names_and_tags or test_the_status",
     ),
 }
 
