@@ -129,9 +129,15 @@ class History:
         self.write(side, new, fields, width, "rebirth" if reborn else "put", key)
 
     def clear(self, side: Side, ids: list[str] | None) -> None:
-        """Clear rows that are there, that never were, or all."""
+        """Clear rows that are there, that never were, or all.
+
+        A clear of everything may end the registration, so the partition is registered again.
+        """
         with self._calling("clear"):
             side.part.clear(ids)
+        if ids is None:
+            with self._calling("start_anew"):
+                side.part.register(FIELDS)
         side.model.clear(ids)
         self.written = False
 

@@ -92,6 +92,7 @@ def result_of(
     if isinstance(error, pytest.skip.Exception):
         return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
     base["steps"] = recording.lines()
+    base["leans_on"] = leans_on(mark, error)
     played = item.stash.get(HISTORY, None)
     base["history"] = to_jsonl(played or [])
     if not (isinstance(error, AssertionError) or recording.is_planes(error)):
@@ -109,3 +110,11 @@ def result_of(
     return CheckResult(
         **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once
     )
+
+
+def leans_on(mark: pytest.Mark, error: BaseException) -> list[str]:
+    """What the check took for granted where it failed: of the assertion, else of the check."""
+    raised = [error, error.__cause__]  # a generated example's failure is raised from the check's
+    named = [one for each in raised for one in getattr(each, "leans_on", ())]
+    named += mark.kwargs["leans_on"]
+    return [one for one in dict.fromkeys(named) if one != mark.args[0]]

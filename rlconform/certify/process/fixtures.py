@@ -66,31 +66,29 @@ def new_partition(
     request: pytest.FixtureRequest, client: DataPlaneClient, target: Target
 ) -> Iterator[Callable[..., Partition]]:
     """Makes partitions with fresh names; their rows are cleared after the check, loudly."""
-    made: list[tuple[Partition, set[str]]] = []
+    made: list[Partition] = []
 
     def make(register: bool = True, exact: str = "", **options: Any) -> Partition:
-        ids: set[str] = set()
-        name = exact or f"p-{uuid.uuid4().hex[:8]}"
-        part = Partition(client, name, target.timeouts, ids)
+        part = Partition(client, exact or f"p-{uuid.uuid4().hex[:8]}", target.timeouts)
         if register:
             part.register(**options)
-        made.append((part, ids))
+        made.append(part)
         return part
 
     yield make
     history = request.node.stash.get(HISTORY, [])
-    for _, ids in made:
-        ids |= {i for event in history if event.op == "put" for i in event.ids}
-    for part, ids in () if ends_plane(request.node) else made:
-        clean_up(part, ids)
+    for part in made:
+        part.will_hold(i for event in history if event.op == "put" for i in event.ids)
+    for part in () if ends_plane(request.node) else made:
+        clean_up(part)
 
 
-def clean_up(part: Partition, ids: set[str]) -> None:
+def clean_up(part: Partition) -> None:
     """Clear what the check put; a plane that can't is told of, the next check has its own names."""
-    if not ids:
+    if not part.ids:
         return
     try:
-        part.clear(sorted(ids))
+        part.clear(sorted(part.ids))
     except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it, here it is told
         warnings.warn(
             f"rows of {part.id} stay behind, clear_samples raised {type(error).__name__}: "
