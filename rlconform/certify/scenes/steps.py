@@ -218,7 +218,7 @@ def write_with_logs(part: Partition, target: Target, rollout: Rollout) -> Step:
     except TypeError as refusal:
         if target.declares("objects"):
             raise ContractViolation(
-                "the declared capability 'objects'", f"TypeError: {refusal}"
+                "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
             ) from refusal
         return Step(part, rollout.sample_ids, tokens)
 

@@ -96,6 +96,7 @@ def root_causes(
         checks: Results of the checks.
         must: Ids of the requirements that are MUSTs.
     """
+    checks = list(checks)
     order = [result.id for result in results]
     errors = _errors(checks)
     grouped: dict[str, list[RequirementResult]] = defaultdict(list)
@@ -104,7 +105,8 @@ def root_causes(
             shared = errors.get(result.id, set())
             key = next(iter(shared)) if len(shared) == 1 else f"{result.id}: by itself"
             grouped[key].append(result)
-    causes = [_cause(roots, results) for roots in grouped.values()]
+    own = _own_evidence(checks, {result.id for result in results if result.failures})
+    causes = [_cause(roots, results, own) for roots in grouped.values()]
     musts = set(must)
 
     def rank(cause: Cause) -> tuple[bool, int, int]:
@@ -114,13 +116,27 @@ def root_causes(
     return sorted(causes, key=rank)
 
 
-def _cause(roots: Sequence[RequirementResult], results: Sequence[RequirementResult]) -> Cause:
+def _own_evidence(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, str]:
+    """Of each requirement, what its first failing check says that leans on nothing broken."""
+    evidence: dict[str, str] = {}
+    for check in checks:
+        leans = broken.intersection(check.leans_on) - {check.requirement}
+        if check.outcome in BROKEN and not leans:
+            evidence.setdefault(check.requirement, check.evidence)
+    return evidence
+
+
+def _cause(
+    roots: Sequence[RequirementResult],
+    results: Sequence[RequirementResult],
+    own: Mapping[str, str],
+) -> Cause:
     ids = {root.id for root in roots}
     while more := {r.id for r in results if ids.intersection(r.may_follow_from)} - ids:
         ids |= more
     named = [root.id for root in roots]
     followers = [r.id for r in results if r.id in ids and r.id not in named]
-    return Cause(named, roots[0].failures[0], followers)
+    return Cause(named, own.get(named[0], roots[0].failures[0]), followers)
 
 
 def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
