@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, cast
 
+import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase
 
@@ -37,12 +39,53 @@ from rlconform.mutants.values import partitions_of
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
 
+@dataclass(frozen=True)
+class TupleMeta:
+    """A meta of a plane that prefers tuples to lists."""
+
+    partition_id: str
+    task_name: str | None
+    sample_ids: tuple[str, ...]
+    fields: tuple[str, ...] | None
+    sequence_lengths: tuple[int, ...] | None
+    extra_info: dict[str, Any]
+    tags: tuple[Tags, ...] | None
+
+    @classmethod
+    def of(cls, meta: KVBatchMeta) -> TupleMeta:
+        """The same meta, its lists as tuples."""
+        return cls(
+            meta.partition_id,
+            meta.task_name,
+            tuple(meta.sample_ids),
+            None if meta.fields is None else tuple(meta.fields),
+            None if meta.sequence_lengths is None else tuple(meta.sequence_lengths),
+            meta.extra_info,
+            None if meta.tags is None else tuple(meta.tags),
+        )
+
+
 class NestsFields(MemoryClient):
     """Returns every field jagged whose rows have a dimension that can be.
 
     Rows without one stay dense: PUT-03 keeps (N,) apart from (N, 1), and ``torch.jagged`` has no
-    column of scalars.
+    column of scalars. Metas name their rows in tuples, and a status is one of numpy's bools; a
+    batch size that is written as text is read.
     """
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Put; the receipt holds tuples."""
+        return TupleMeta.of(super().put_samples(*args, **kwargs))
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        """Claim rows; the meta holds tuples."""
+        if isinstance(kwargs.get("batch_size"), str):
+            kwargs["batch_size"] = int(kwargs["batch_size"])
+        return TupleMeta.of(super().claim_meta(*args, **kwargs))
+
+    def check_consumption_status(self, *args: Any, **kwargs: Any) -> Any:
+        """Ask; the answer is a numpy bool."""
+        return np.bool_(super().check_consumption_status(*args, **kwargs))
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]

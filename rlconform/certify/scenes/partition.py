@@ -15,8 +15,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.certify.evidence.expect import ContractViolation, expect, expect_column, expect_equal
-from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.scenes.bookkeeping import Bookkeeping
+from rlconform.certify.scenes.metas import meta_of, status_of
 from rlconform.certify.scenes.payload import payload_column, payload_rows
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
 from rlconform.wire import object_array
@@ -105,7 +105,7 @@ class Partition:
             sample_ids=list(ids), partition_id=self.id, fields=fields, **extra
         )
         self._rows.put(ids, [] if fields is None else map(str, fields.keys()))
-        return _meta(receipt, "put_samples")
+        return meta_of(receipt, "put_samples")
 
     def put_payload(
         self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
@@ -165,7 +165,7 @@ class Partition:
         timeout_s: float | None,
         dp_rank: int | None,
     ) -> BatchMeta:
-        meta = _meta(
+        meta = meta_of(
             self.client.claim_meta(
                 partition_id=self.id,
                 task_name=task,
@@ -201,12 +201,11 @@ class Partition:
             claimed += ids
 
     def consumed(self, *tasks: str) -> bool:
-        """``check_consumption_status``; anything but a bool is a violation."""
+        """``check_consumption_status``; what is no truth value is a violation."""
         came = self.client.check_consumption_status(
             partition_id=self.id, task_names=list(tasks or ("train",))
         )
-        expect(isinstance(came, bool), "check_consumption_status to be a bool", repr(came))
-        return came
+        return status_of(came)
 
     def clear(self, ids: Sequence[str] | None) -> None:
         """``clear_samples``."""
@@ -292,36 +291,6 @@ def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
         leans_on=("TAG-01",),
     )
     return dict(zip(meta.sample_ids, tags, strict=True))
-
-
-def _meta(came: Any, method: str) -> BatchMeta:
-    """``came`` if it is a meta with ids that are strings, else a violation."""
-    wanted = ("partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "tags")
-    missing = [name for name in wanted if not hasattr(came, name)]
-    expect(
-        not missing,
-        f"{method} to return a meta",
-        f"{shorten(repr(came))} without {', '.join(missing)}",
-    )
-    ids = came.sample_ids
-    expect(
-        isinstance(ids, list) and all(isinstance(i, str) for i in ids),
-        f"{method} to name sample_ids as a list of strings",
-        shorten(repr(ids)),
-    )
-    for name in ("tags", "sequence_lengths"):
-        beside = getattr(came, name)
-        expect(
-            beside is None or (isinstance(beside, list) and len(beside) == len(ids)),
-            f"{method} to give {name} as None or as a list of {len(ids)}, 1:1 with the ids",
-            shorten(repr(beside)),
-        )
-    expect(
-        all(isinstance(row, dict) for row in came.tags or ()),
-        f"{method} to give each row's tags as a dict",
-        shorten(repr(came.tags)),
-    )
-    return came  # type: ignore[no-any-return]
 
 
 def _batch(came: Any, method: str) -> TensorDictBase:
