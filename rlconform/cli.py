@@ -19,10 +19,12 @@ from rlconform.bench import command as bench_command
 from rlconform.certify.marked import marked_tests
 from rlconform.certify.runner.job import RunOptions
 from rlconform.certify.runner.run import PlaneDidNotStart, Runner
+from rlconform.certify.verdict.causes import root_causes, with_followers
 from rlconform.certify.verdict.judge import ExitCode, conclude, judge
 from rlconform.certify.verdict.report import build_report, write_report
 from rlconform.certify.verdict.show import (
     LiveProgress,
+    print_causes,
     print_folder,
     print_summary,
     requirement_table,
@@ -126,6 +128,9 @@ def certify(
     )
     if not any(r.published and r.profile == run.target["level"] for r in requirements.values()):
         run.notes.append(f"no requirement is published yet that needs level {run.target['level']}")
+    results = with_followers(results, run.results.values())
+    musts = [row.id for row in requirements.values() if row.level == "MUST"]
+    causes = root_causes(results, run.results.values(), musts)
     results, problems = apply_waivers(results, waived, datetime.now(UTC).date())
     conclusion = conclude(
         requirements,
@@ -135,9 +140,12 @@ def certify(
         allow_deviations=allow_deviations,
     )
     console.print(requirement_table(requirements, results))
+    print_causes(console, causes)
     print_summary(console, run, results, conclusion)
     try:
-        write_report(out, build_report(options, run, requirements, results, conclusion), run)
+        write_report(
+            out, build_report(options, run, requirements, results, conclusion, causes), run
+        )
     except OSError as error:
         _fail(f"--out {out}", ConfigError(f"no report was written: {error}"), verbose)
     print_folder(console, run, out)

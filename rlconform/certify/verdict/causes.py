@@ -150,7 +150,7 @@ def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
     return errors
 
 
-def told(cause: Cause) -> str:
+def describe(cause: Cause) -> str:
     """The cause in one line: how many requirements, and the error or the evidence."""
     raised = _RAISED.match(cause.evidence)
     if len(cause.requirements) == 1 or raised is None:

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import rlconform
 from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck, RequirementResult
 from rlconform.certify.runner.job import Run, RunOptions
+from rlconform.certify.verdict.causes import Cause
 from rlconform.certify.verdict.judge import Conclusion
 from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import CURRENT_SET, Requirement
@@ -41,6 +42,7 @@ def build_report(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
     conclusion: Conclusion,
+    causes: Sequence[Cause] = (),
 ) -> dict[str, Any]:
     """The report as plain data. ``footer`` tells whether it is whole and seals the body."""
     body = {
@@ -49,6 +51,7 @@ def build_report(
             "exit_code": conclusion.exit_code,
             "reasons": conclusion.reasons,
         },
+        "causes": [asdict(cause) for cause in causes],
         "requirements": [
             asdict(result) | {key: getattr(requirements[result.id], key) for key in _TOLD}
             for result in results

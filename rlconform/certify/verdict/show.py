@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ from rich.table import Table
 
 from rlconform.certify.outcome import BROKEN, NOT_SELECTED, Outcome, RequirementResult
 from rlconform.certify.runner.job import Run
+from rlconform.certify.verdict.causes import Cause, describe
 from rlconform.certify.verdict.judge import Conclusion, Verdict
 from rlconform.certify.verdict.report import REPRODUCERS
 from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import Requirement
 from rlconform.terminal import LiveBar
+
+#: Characters of a cause in the terminal; the report has all of them.
+LONGEST = 300
 
 STYLE: dict[Outcome, str] = {
     Outcome.PASS: "green",
@@ -97,12 +102,28 @@ def requirement_table(
         text = escape(row.title)
         if result.outcome is not Outcome.PASS:
             text += f"\n[dim]{escape(result.reason)}[/]"
+        if result.may_follow_from:
+            text += f"\n[dim]may follow from {', '.join(result.may_follow_from)}[/]"
         outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
         table.add_row(result.id, row.level, outcome, text)
     if unwanted:
         table.caption = f"{len(unwanted)} requirements more, whose checks were not selected"
         table.caption_justify = "left"
     return table
+
+
+def print_causes(console: Console, causes: Sequence[Cause]) -> None:
+    """What is broken, root causes first, each with the requirements that may follow from it."""
+    if not causes:
+        return
+    console.print("\n[bold]What is broken, root causes first[/]")
+    for number, cause in enumerate(causes, 1):
+        said = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
+        console.print(f"{number:>3}. {escape(said)}", highlight=False)
+        if len(cause.requirements) > 1:
+            console.print(f"     {', '.join(cause.requirements)}", highlight=False)
+        if cause.followers:
+            console.print(f"     may follow: {', '.join(cause.followers)}", highlight=False)
 
 
 def print_summary(

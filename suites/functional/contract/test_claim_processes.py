@@ -91,7 +91,7 @@ def test_each_row_is_claimed_once_by_ranks(
     expect_once([*claims_of_four(part, ids, actors, range(4)), part.claim_all()], ids)
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_each_group_is_claimed_once_and_whole_by_processes(
     new_partition: Callable[..., Partition], actors: Actors
 ) -> None:

@@ -16,7 +16,7 @@ from rlconform.certify.scenes.partition import Partition, expect_ids
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload([IDS[0], IDS[2], IDS[3]])
@@ -25,7 +25,7 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> No
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 @pytest.mark.parametrize(("size", "asked"), [(2, 3), (3, 4), (3, 5)])
 def test_no_group_is_cut_where_the_claim_is_full(
     new_partition: Callable[..., Partition], size: int, asked: int
@@ -51,7 +51,7 @@ def test_a_blocking_claim_waits_for_the_whole_group(
     expect_ids(waiting.result(part.timeouts.settle), IDS[2:4], "rows of the group made whole")
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Partition]) -> None:
     part = new_partition(grpo_group_size=2)
     put: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlconform.certify.outcome import CheckResult, Outcome, RequirementResult
-from rlconform.certify.verdict.causes import Cause, root_causes, told, with_followers
+from rlconform.certify.verdict.causes import Cause, describe, root_causes, with_followers
 
 MUSTS = ["PUT-11", "PUT-12", "CLAIM-02", "CLAIM-04"]
 
@@ -73,7 +73,7 @@ def test_equal_errors_are_one_cause_and_names_and_numbers_do_not_matter() -> Non
     ]
     first, second = causes_of(checks)
     assert first.requirements == ["PUT-11", "PUT-12"]
-    assert told(first).startswith("2 requirements: OperationalError: no transaction in ")
+    assert describe(first).startswith("2 requirements: OperationalError: no transaction in ")
     assert second.requirements == ["CLAIM-02"]
 
 
