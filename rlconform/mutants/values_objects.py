@@ -178,7 +178,7 @@ class KeepsTheFirstObjects(MemoryClient):
         return replace(receipt, fields=names)
 
 
-@breaks("PUT-25", "PUT-16", says="a leaf that is no column")
+@breaks("PUT-25", says="a leaf that is no column")
 class LeavesOutNestedLeaves(MemoryClient):
     """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
 

@@ -89,10 +89,15 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
     "register_fields_none": ("register_partition", {"fields": None}),
 }
 
+#: A row that has tags and no field: no claim may return it.
+STAMPED = "stamped"
+
 #: A call that has no harmless reading: what a right plane may answer in place of an error, if
 #: anything. All other malformed calls may be read, such as "4" as 4 and None as no fields, as long
 #: as nobody else notices.
 HARMFUL: dict[str, Callable[[Any], bool]] = {
+    "claim_no_fields": lambda meta: STAMPED not in meta.sample_ids,
+    "claim_fields_none": lambda meta: STAMPED not in meta.sample_ids,
     "claim_batch_size_negative": lambda meta: not meta.sample_ids,
     "put_fields_not_a_batch": lambda _receipt: False,
     "put_tags_not_dicts": lambda _receipt: False,
@@ -132,6 +137,7 @@ def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
     if method == "register_partition":  # what it does to living rows is the plane's choice
         wrong = wrong | {"partition_id": f"{part.id}-other"}
     part.put_payload(["bystander"])
+    part.put([STAMPED], [{"std": 0.0}])
     arguments = _right_call(part, method) | wrong
     expect_harmless(
         lambda: getattr(client, method)(**arguments),
@@ -139,6 +145,7 @@ def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
         part.timeouts.operation,
         HARMFUL.get(name, lambda _came: True),
     )
+    part.clear([STAMPED])
     after = Background(lambda: part.expect_payload(["bystander"]), "a read after it")
     after.result(part.timeouts.operation)
     after = Background(lambda: part.put_payload(["later"]), "a put after it")
