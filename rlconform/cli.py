@@ -103,6 +103,13 @@ def certify(
     seed: Annotated[
         int, typer.Option(help="Other generated examples than those of seed 0.", min=0)
     ] = 0,
+    first: Annotated[
+        bool, typer.Option("-x", help="Stop at the first broken check of a MUST.")
+    ] = False,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many broken checks of MUSTs; never certified.", min=1),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
     ] = False,
@@ -113,7 +120,13 @@ def certify(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
         options = RunOptions(
-            target, _read_config(config), _level(level), select, check_timeout, seed
+            target,
+            _read_config(config),
+            _level(level),
+            select,
+            check_timeout,
+            seed,
+            max_failures=1 if first else max_failures,
         )
         waived = load_waivers(waivers) if waivers else []
         check_writable(out)

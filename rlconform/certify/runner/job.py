@@ -36,6 +36,8 @@ class RunOptions:
         turns: Times that the checks run, each from the next seed, until one of them is broken.
         effort: Share of the usual number of generated examples.
         races: Run the checks that wait for threads to meet at an unlucky moment, too.
+        max_failures: Broken checks of MUSTs after which the run stops; ``None`` for no limit.
+        max_hangs: Checks in which a kind of call may hang before it is given up; 0 for no limit.
     """
 
     spec: str
@@ -49,6 +51,8 @@ class RunOptions:
     turns: int = 1
     effort: float = 1.0
     races: bool = True
+    max_failures: int | None = None
+    max_hangs: int = 3
 
 
 @dataclass

@@ -47,7 +47,7 @@ def claims_beside(
 
 def expect_waiting(claim: Background, part: Partition, what: str, came: str) -> None:
     """The claim is still under way after the target's ``quiet`` time, since ``what`` is missing."""
-    early = claim.finished.wait(part.timeouts.quiet)
+    early = claim.returned_within(part.timeouts.quiet)
     expect(not early, f"the claim to wait for {what}", came, leans_on=("CLAIM-05",))
 
 

@@ -192,10 +192,10 @@ def test_rows_for_one_of_two_blocked_claims_wake_one(part: Partition) -> None:
         Background(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
         for n in range(2)
     ]
-    early = any(claim.finished.wait(part.timeouts.quiet) for claim in claims)
+    early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
     expect(not early, "both claims to wait", "an answer before there was any row")
     part.put_payload(IDS[:3])
-    still = [claim for claim in claims if not claim.finished.wait(part.timeouts.quiet)]
+    still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
     expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
     part.put_payload(IDS[3:])
     claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]

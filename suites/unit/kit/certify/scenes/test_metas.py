@@ -35,7 +35,7 @@ def test_a_meta_that_names_no_lengths_and_no_tags_stays_so() -> None:
     [
         {"sample_ids": "ab"},
         {"sample_ids": (1, 2)},
-        {"sample_ids": {"a", "b"}},
+        {"sample_ids": {"a": 1, "b": 2}},
         {"sequence_lengths": (1,)},
         {"tags": ({},)},
         {"tags": (1, 2)},
