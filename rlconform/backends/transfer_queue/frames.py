@@ -31,6 +31,7 @@ from rlconform.backends.columns import codec
 from rlconform.contract import ForeignRow
 from rlconform.wire import classify_leaf, object_column, object_rows
 from rlconform.wire.leaves import jagged_parts
+from rlconform.wire.rows import Rows as JaggedRows
 
 _MAGIC, _VERSION = b"RLCF", 1
 _PREFIX = Struct("<4sBBHIIQQQ")
@@ -90,7 +91,7 @@ class Column:
         """
         if len(set(self.sizes)) == 1 and self.sizes[0] <= _LARGE:
             return self.buffer.view(len(self.sizes), -1)
-        return _jagged(self.buffer, self.sizes)
+        return JaggedRows(self.sizes).nest(self.buffer)
 
 
 def split_column(name: str, leaf: Any, n_rows: int) -> Rows:
@@ -246,7 +247,8 @@ def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> tor
     firsts = [row.first for row in rows]
     if len(set(firsts)) == 1 and any(row.layout is Layout.DENSE for row in rows):
         return _filled((len(rows), firsts[0], *tail), dtype, rows)
-    return _jagged(_filled((sum(firsts), *tail), dtype, rows), firsts)
+    # Built by `nest`, which tells torch the longest row: without it torch pads to all tokens.
+    return JaggedRows(firsts).nest(_filled((sum(firsts), *tail), dtype, rows))
 
 
 def _filled(shape: tuple[int, ...], dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
@@ -280,12 +282,6 @@ def _split_objects(name: str, values: Sequence[Any]) -> Rows:
     except TypeError as error:
         raise TypeError(f"field {name!r}: {error}") from error
     return Rows(Layout.OBJECT, OBJECT, None, [0] * len(values), payloads)
-
-
-def _jagged(values: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-    offsets = torch.tensor([0, *lengths], dtype=torch.int64).cumsum(0)
-    nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
-    return nested
 
 
 def _memory(size: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from rlconform.backends.transfer_queue.frames import (
     encode_column,
     split_column,
 )
+from rlconform.certify.evidence.jagged import expect_whole_column
 from rlconform.contract import ForeignRow
 from rlconform.wire import object_column, rows_of
 
@@ -80,6 +81,21 @@ def test_jagged_columns_come_back_jagged(
     got = round_trip(put)
     assert got.layout is torch.jagged
     assert_same(got, put)
+    expect_whole_column(TensorDict({"x": got}, batch_size=[3]), "x")
+
+
+def test_a_column_is_padded_to_its_longest_row_and_not_to_the_sum() -> None:
+    # Equal rows are read here beside one more: a plane may return equal ones alone dense.
+    put = torch.nested.nested_tensor([torch.ones(n) for n in (4, 4, 3)], layout=torch.jagged)
+    padded = torch.nested.to_padded_tensor(round_trip(put), padding=0)
+    assert padded.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+def test_frames_on_their_way_to_the_store_know_their_longest() -> None:
+    put = torch.nested.nested_tensor([torch.ones(n) for n in (4, 40, 3)], layout=torch.jagged)
+    column = encode(put)
+    padded = torch.nested.to_padded_tensor(column.batched(), padding=0)
+    assert padded.shape == (3, max(column.sizes))
 
 
 @pytest.mark.parametrize(
