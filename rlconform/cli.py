@@ -21,7 +21,7 @@ from rlconform.certify.runner.job import RunOptions
 from rlconform.certify.runner.run import PlaneDidNotStart, Runner
 from rlconform.certify.verdict.causes import root_causes, with_followers
 from rlconform.certify.verdict.judge import ExitCode, conclude, judge
-from rlconform.certify.verdict.report import build_report, write_report
+from rlconform.certify.verdict.report import build_report, folder_to_write, write_report
 from rlconform.certify.verdict.show import (
     LiveProgress,
     print_causes,
@@ -87,7 +87,9 @@ def certify(
     config: Annotated[
         Path | None, typer.Option(help="YAML file handed to the target, e.g. a data_plane: block.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("rlconform-report"),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the report, made where there is none.")
+    ] = Path("rlconform-report"),
     select: Annotated[
         str, typer.Option("-k", help="Only checks that match (pytest -k); never certified.")
     ] = "",
@@ -108,8 +110,12 @@ def certify(
     ] = False,
     max_failures: Annotated[
         int | None,
-        typer.Option(help="Stop after so many broken checks of MUSTs; never certified.", min=1),
+        typer.Option(help="Stop after so many broken checks of MUSTs.", min=1),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Let a partial report replace the report of a whole run."),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
     ] = False,
@@ -145,23 +151,26 @@ def certify(
     musts = [row.id for row in requirements.values() if row.level == "MUST"]
     causes = root_causes(results, run.results.values(), musts)
     results, problems = apply_waivers(results, waived, datetime.now(UTC).date())
+    whole = run.complete and not select
     conclusion = conclude(
         requirements,
         results,
-        complete=run.complete and not select,
+        complete=whole,
         problems=problems,
         allow_deviations=allow_deviations,
     )
     console.print(requirement_table(requirements, results))
     print_causes(console, causes)
-    print_summary(console, run, results, conclusion)
+    print_summary(console, run, results, conclusion, causes)
+    report = build_report(options, run, requirements, results, conclusion, causes)
+    folder = folder_to_write(out, whole, force)
     try:
-        write_report(
-            out, build_report(options, run, requirements, results, conclusion, causes), run
-        )
+        write_report(folder, report, run, requirements, results)
     except OSError as error:
-        _fail(f"--out {out}", ConfigError(f"no report was written: {error}"), verbose)
-    print_folder(console, run, out)
+        _fail(f"--out {folder}", ConfigError(f"no report was written: {error}"), verbose)
+    if folder != out:
+        console.print(f"{escape(str(out))} keeps the report of a whole run; --force replaces it")
+    print_folder(console, run, folder)
     raise typer.Exit(conclusion.exit_code)
 
 

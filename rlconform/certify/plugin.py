@@ -38,6 +38,7 @@ from rlconform.certify.process.checked import (
 from rlconform.certify.process.pipe import Events
 from rlconform.certify.process.session import PlaneSession, failure_of
 from rlconform.certify.process.watchdog import Watchdog, allowance
+from rlconform.certify.provenance import adapter_of
 from rlconform.certify.resolve import resolve_target
 from rlconform.certify.runner.hangs import Hangs
 from rlconform.contract import LEVELS, ConfigError, Level
@@ -87,7 +88,7 @@ class Checks:
     def session(self) -> PlaneSession:
         """The plane under test; the target is resolved the first time it is asked for."""
         if self._session is None:
-            target = resolve_target(self._spec)
+            target = resolve_target(self._spec, self._level)
             if self._check_timeout is not None:
                 timeouts = replace(target.timeouts, check=self._check_timeout)
                 target = replace(target, timeouts=timeouts)
@@ -107,7 +108,10 @@ class Checks:
             return
         try:
             target = self.session.target
-            self.events.send("target", **describe(target), level=self.session.level)
+            told = describe(target, self._config) | {"level": self.session.level}
+            if self._only is None:  # the run's first process tells it for all
+                told["adapter"] = adapter_of(target)
+            self.events.send("target", **told)
             self.session.prepare()
             self.events.send("opening")  # what comes before it is the kit's time
             self.session.owner()
@@ -124,6 +128,8 @@ class Checks:
         self.events.send("opened")
         if self._looks_after_health:
             self.session.note_health()
+            for remark in self.session.remarks_on_types():
+                self.events.send("note", text=remark)
         self.events.send("looked_after")
         self._watchdog = Watchdog(
             target.timeouts,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,8 +35,8 @@ RECORDING = pytest.StashKey[Recording]()
 HISTORY = pytest.StashKey[list[Event]]()
 
 
-def describe(target: Target) -> dict[str, Any]:
-    """A target as plain data for the report."""
+def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A target as plain data for the report; ``config`` is the user's, empty for the target's."""
     return {
         "name": target.name,
         "vendor": target.vendor,
@@ -43,7 +45,18 @@ def describe(target: Target) -> dict[str, Any]:
         "capabilities": dict(target.capabilities),
         "timeouts": asdict(target.timeouts),
         "declared_level": target.level,
+        "config": as_json(config or target.config),
     }
+
+
+def as_json(value: Any) -> Any:
+    """A configuration as JSON can hold it: what JSON has no word for is written as text."""
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    known = value is None or isinstance(value, str | bool | int)
+    return value if known or (isinstance(value, float) and math.isfinite(value)) else str(value)
 
 
 def check_id(item: pytest.Item) -> str:

@@ -15,6 +15,7 @@ from rlconform.certify.evidence.recorder import Recording, RecordingClient, shor
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.process.actor_pool import ActorPool
+from rlconform.certify.process.preflight import remarks_on_types
 from rlconform.certify.resolve import open_client
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
 
@@ -35,7 +36,7 @@ def require_packages(level: Level) -> None:
         if find_spec(package) is None:
             raise ConfigError(
                 f"level {level} needs the Python package {package}: "
-                f'pip install "rlconform[{extra}]"'
+                f'pip install "rlconform[{extra}]", or certify what one process shows: --level unit'
             )
 
 
@@ -155,6 +156,16 @@ class PlaneSession:
     def lost_health(self) -> str:
         """Why the plane can no longer do what it could when it was fresh; "" while it can."""
         return self._round_trip() if self._was_healthy else ""
+
+    def remarks_on_types(self) -> list[str]:
+        """What is unusual about the types that the client returns; none where it can't be asked."""
+        client = self.owner()
+        try:
+            look = Background(lambda: remarks_on_types(client), "a look at the returned types")
+            remarks: list[str] = look.result(self.target.timeouts.operation)
+        except Exception:  # noqa: BLE001 - a plane may raise anything; the checks judge it
+            return []
+        return remarks
 
     def _round_trip(self) -> str:
         client = self.owner()

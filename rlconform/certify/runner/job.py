@@ -86,6 +86,11 @@ class Run:
         """Checks that this level and target call for."""
         return [check for check in self.plan if not check.left_out]
 
+    def is_probe(self, check: PlannedCheck | CheckResult) -> bool:
+        """Whether the check needs a capability that the target does not declare."""
+        declared = self.target.get("capabilities", {})
+        return bool(check.capability) and declared.get(check.capability) is not True
+
     @property
     def pending(self) -> list[PlannedCheck]:
         """Due checks without a result."""

@@ -198,7 +198,7 @@ class Runner:
             case "begin" | "call" | "restart" | "processes":
                 return max(0.0, self._check_deadline - time.monotonic())
             case "opened":
-                return 2 * timeouts.operation
+                return 3 * timeouts.operation  # a round trip, and a look at the types
             case "opening":
                 return timeouts.start + timeouts.operation  # opening, then a first round trip
             case "closing":
@@ -211,7 +211,7 @@ class Runner:
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "target":
-                self.run.target = {key: value for key, value in event.items() if key != "event"}
+                self.run.target |= {key: value for key, value in event.items() if key != "event"}
             case "start_failed":
                 self._start_failed(event["message"], event["detail"], event["plain"])
             case "plan" if not self.run.plan:
@@ -263,14 +263,13 @@ class Runner:
         """Whether as many checks of MUSTs are broken as were asked for; probes do not count."""
         if self._options.max_failures is None:
             return False
-        declared = self.run.target.get("capabilities", {})
         requirements = load_requirements()
         broken = [
             result
             for result in self.run.results.values()
             if result.outcome in BROKEN
             and requirements[result.requirement].level == "MUST"
-            and (not result.capability or declared.get(result.capability) is True)
+            and not self.run.is_probe(result)
         ]
         return len(broken) >= self._options.max_failures
 

@@ -15,10 +15,10 @@ from rich.table import Table
 from rlconform.certify.outcome import BROKEN, NOT_SELECTED, Outcome, RequirementResult
 from rlconform.certify.runner.job import Run
 from rlconform.certify.verdict.causes import Cause, describe
-from rlconform.certify.verdict.judge import Conclusion, Verdict
+from rlconform.certify.verdict.judge import Conclusion, Verdict, counted_as
 from rlconform.certify.verdict.report import REPRODUCERS
 from rlconform.certify.verdict.timing import time_split
-from rlconform.contract import Requirement
+from rlconform.contract import Requirement, load_requirements
 from rlconform.terminal import LiveBar
 
 #: Characters of a cause in the terminal; the report has all of them.
@@ -43,6 +43,7 @@ class LiveProgress(LiveBar):
     def __init__(self, console: Console, verbose: bool) -> None:
         super().__init__(console, "starting the plane")
         self._verbose = verbose
+        self._requirements = load_requirements()
 
     def hear(self, run: Run, event: Mapping[str, Any]) -> None:
         """Show what an event of the run means to somebody who waits."""
@@ -58,7 +59,7 @@ class LiveProgress(LiveBar):
                 self.console.print(f"{len(run.due)} checks planned")
             case "begin":
                 requirement = event["id"].rpartition("::")[2]
-                self.show(escape(requirement[:44]))
+                self.show(requirement[:44])
             case "end":
                 self.show(done=len(run.results))
                 self._tell(run, event)
@@ -68,9 +69,9 @@ class LiveProgress(LiveBar):
         if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
         result = run.results[event["id"]]
-        probe = result.capability and run.target["capabilities"].get(result.capability) is not True
-        if probe and not self._verbose:
-            return  # of a capability that the target doesn't declare; the table tells what came
+        if run.is_probe(result) and not self._verbose:
+            return  # the table says what the probe found
+        outcome = counted_as(outcome, self._requirements[result.requirement])
         self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
@@ -131,8 +132,9 @@ def print_summary(
     run: Run,
     results: list[RequirementResult],
     conclusion: Conclusion,
+    causes: Sequence[Cause],
 ) -> None:
-    """The verdict, counts by outcome, and where the time went."""
+    """The verdict, counts by outcome, where the time went, and what to read first."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     split = time_split(run)
@@ -157,8 +159,16 @@ def print_summary(
         console.print(f"  {escape(reason)}")
     if len(conclusion.reasons) > 20:
         console.print(f"  and {len(conclusion.reasons) - 20} more")
-    if failed := next((r for r in results if r.outcome in BROKEN | {Outcome.WARN}), None):
-        console.print(f"rlconform explain {failed.id} says what it asks, and why it matters")
+    if explained := _to_explain(results, causes):
+        console.print(f"rlconform explain {explained} says what it asks, and why it matters")
+
+
+def _to_explain(results: list[RequirementResult], causes: Sequence[Cause]) -> str:
+    """The requirement to read about first: the first root cause, a failure before a warning."""
+    outcomes = {result.id: result.outcome for result in results}
+    named = [one for cause in causes for one in cause.requirements] + list(outcomes)
+    failed = [one for one in named if outcomes[one] in BROKEN]
+    return next(iter(failed + [one for one in named if outcomes[one] is Outcome.WARN]), "")
 
 
 def print_folder(console: Console, run: Run, out: Path) -> None:

@@ -25,7 +25,9 @@ def test_a_missing_package_is_named_with_its_extra(
         return None if name == missing else ModuleSpec(name, None)
 
     monkeypatch.setattr(session, "find_spec", find)
-    with pytest.raises(ConfigError, match=rf"level {level} needs.*{missing}.*rlconform\[{extra}\]"):
+    with pytest.raises(
+        ConfigError, match=rf"level {level} needs.*{missing}.*rlconform\[{extra}\].*--level unit"
+    ):
         session.require_packages(level)
 
 
