@@ -81,8 +81,7 @@ class CheckResult:
         plane_seconds: Share of ``seconds`` in which at least one call of the plane ran, s.
         start_seconds: Share of ``seconds`` spent on starting and ending planes and processes, s.
         reproducer: Source of a script that repeats the calls, or "".
-        at_once: Whether some of these calls ran at the same time, in threads: the script makes them
-            one after the other, and may show nothing.
+        at_once: Whether some of these calls ran at the same time, in threads: once may not show it.
         history: What several processes did, one event as JSON a line, or "".
         leans_on: Requirements that the check took for granted where it failed.
     """

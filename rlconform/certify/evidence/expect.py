@@ -6,11 +6,14 @@ its rows must have the dtype, the shape and the bytes that were put.
 
 from __future__ import annotations
 
+import inspect
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec
 
 import torch
 from tensordict import TensorDictBase
@@ -18,8 +21,28 @@ from tensordict import TensorDictBase
 from rlconform.certify.evidence.recorder import shorten
 from rlconform.wire import object_rows, rows_of
 
+P = ParamSpec("P")
+
 #: Characters of what came, of a whole step's ids, say.
 _LONG = 1000
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The call of an ``expect_...`` function that raised a violation, for a script to make again.
+
+    Attributes:
+        function: Its name.
+        args: What it was called with; ``LAST_CALL`` stands for a function that gave what came of
+            the last client call.
+    """
+
+    function: str
+    args: tuple[Any, ...]
+
+
+#: See ``Judgement.args``.
+LAST_CALL = object()
 
 
 class ContractViolation(AssertionError):
@@ -29,6 +52,7 @@ class ContractViolation(AssertionError):
         expected, came: What was expected, and what came.
         leans_on: Ids of requirements that this assertion takes for granted. Where one of them is
             broken too, the violation may follow from it; the report then says so.
+        judgements: The calls of ``expect_...`` functions that led to it, the innermost first.
     """
 
     def __init__(self, expected: str, came: str, leans_on: Sequence[str] = ()) -> None:
@@ -36,6 +60,23 @@ class ContractViolation(AssertionError):
         self.expected = expected
         self.came = came
         self.leans_on = tuple(leans_on)
+        self.judgements: list[Judgement] = []
+
+
+def judges(function: Callable[P, None]) -> Callable[P, None]:
+    """Note in a violation that this function raised it, so that a script can make the same call."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def judging(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except ContractViolation as violation:
+            called = signature.bind(*args, **kwargs)
+            violation.judgements.append(Judgement(function.__name__, called.args))
+            raise
+
+    return judging
 
 
 class Blemish(UserWarning):
@@ -63,12 +104,14 @@ def leaning_on(*requirement_ids: str) -> Iterator[None]:
         raise
 
 
+@judges
 def expect_equal(came: Any, expected: Any, what: str) -> None:
     """``came == expected``, of the same type; ``what`` names the thing compared."""
     same = type(came) is type(expected) and came == expected
     expect(same, f"{what} {shorten(repr(expected))}", shorten(repr(came), _LONG))
 
 
+@judges
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
     """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes."""
     came = rows_in(batch, field)
@@ -78,6 +121,7 @@ def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor
             raise ContractViolation(f"row {index} of {field!r} {difference[0]}", difference[1])
 
 
+@judges
 def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> None:
     """``batch[field]`` is an object column of ``values``, equal in value and type, at any depth."""
     leaf = leaf_of(batch, field)
@@ -115,6 +159,7 @@ def overwrite_first(batch: TensorDictBase, field: str) -> None:
         raise ContractViolation(f"{field!r} to be the reader's own memory", str(error)) from error
 
 
+@judges
 def expect_rows_but_first(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
     """The rows after the first are still these: no two of a result share memory."""
     for index, (got, want) in enumerate(zip(rows_in(batch, field), rows, strict=True)):
@@ -221,7 +266,9 @@ def expect_rejection(
                 stacklevel=2,
             )
         return
-    raise ContractViolation(f"{what} to be rejected with an error", shorten(f"{came!r}"))
+    violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{came!r}"))
+    violation.judgements.append(Judgement("expect_rejection", (LAST_CALL, what)))
+    raise violation
 
 
 def is_rejected(call: Callable[[], object]) -> bool:

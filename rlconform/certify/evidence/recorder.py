@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
+from rlconform.certify.evidence.judged import Judged, judged_return, judged_violation
 from rlconform.certify.evidence.replay import Call
 from rlconform.certify.evidence.source import call_source
 from rlconform.certify.evidence.stopwatch import Stopwatch
@@ -100,9 +101,21 @@ class Recording:
         self._in_flight: dict[int, Step] = {}
         self._results: dict[int, tuple[str, Any]] = {}  # id -> name; the result keeps its id taken
         self._errors: dict[int, tuple[BaseException, str]] = {}
+        self._raised_by: dict[int, int] = {}  # id of an error -> number of its call
+        self._claimed: dict[int, list[Any]] = {}  # rows that a call's result names, as they came
         self._lock = threading.Lock()
         self._came_back = threading.Condition(self._lock)
         self._over = False
+        self._started = time.monotonic()
+        self._clients: dict[str, Any] = {}  # by who they are
+        self._anew: set[str] = set()  # whose client was opened anew since its last call
+        self._last: tuple[int, Any, bool] | None = None  # number, result, raised
+
+    def has_client(self, who: str, client: Any) -> None:
+        """Note whose calls go to which client: another one belongs to a plane opened anew."""
+        if self._clients.setdefault(who, client) is not client:
+            self._clients[who] = client
+            self._anew.add(who)
 
     @property
     def plane_seconds(self) -> float:
@@ -125,12 +138,16 @@ class Recording:
             number = self._count
             self._count += 1
             beside = tuple(other.text for other in self._in_flight.values())
+            flying = tuple(self._in_flight)
             self._in_flight[number] = step
             step.text, source = text, ""
             if number - self._base < MAX_CALLS:
                 names = {key: name for key, (name, _) in self._results.items()}
                 source = call_source(number, step.who, step.method, step.args, step.kwargs, names)
-            call = Call(step.who, text, source, beside)
+            began = step.started - self._started
+            anew = step.who in self._anew
+            self._anew.discard(step.who)
+            call = Call(step.who, text, source, beside, number, flying, round(began, 3), anew)
             if source:
                 self.calls.append(call)
                 self.outcomes.append(step.outcome)
@@ -142,12 +159,15 @@ class Recording:
         """Note that the call came back, with a result or an error."""
         with self._lock:
             del self._in_flight[number]
+            self._last = (number, result, error is not None)
             if error is not None:
                 came = f"raised {type(error).__name__}: {shorten(str(error))}"
                 self._errors[id(error)] = (error, f"the plane's {step.method} {came}")
+                self._raised_by[id(error)] = number
             elif 0 <= number - self._base < MAX_CALLS:
                 came = brief(result)
                 self._results[id(result)] = (f"r{number}", result)
+                self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
             if 0 <= number - self._base < MAX_CALLS:
                 self.outcomes[number - self._base] = came
             self._came_back.notify_all()
@@ -168,6 +188,9 @@ class Recording:
             self.outcomes.clear()
             self._results.clear()
             self._errors.clear()
+            self._raised_by.clear()
+            self._claimed.clear()
+            self._last = None
             self._base = self._count
         if self._listener is not None:
             self._listener(None)
@@ -183,6 +206,17 @@ class Recording:
     def blame(self, error: BaseException) -> str:
         """Which call raised ``error``, in one line; "" if none did."""
         return self._errors.get(id(error), (error, ""))[1]
+
+    def judgement_of(self, error: BaseException) -> Judged | None:
+        """What a script is to expect of the calls' results, told from what the check raised."""
+        with self._lock:
+            results = dict(self._results.values())
+            judged: Judged | None
+            if id(error) in self._raised_by:
+                judged = judged_return(self._raised_by[id(error)], self._claimed)
+            else:
+                judged = judged_violation(error, results, self._last, self._claimed)
+        return judged and replace(judged, raised=frozenset(self._raised_by.values()))
 
     def overdue(self, allowed: Callable[[Step], float]) -> Overdue | None:
         """The first call that has run longer than ``allowed(step)`` seconds."""
@@ -223,6 +257,7 @@ class RecordingClient:
         measuring: Callable[[Stopwatch], AbstractContextManager[None]] = Stopwatch.running,
     ) -> None:
         self.recording = recording
+        recording.has_client(who, client)
         self._who = who
         self._measuring = measuring
         for method in CLIENT_METHODS:

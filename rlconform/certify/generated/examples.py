@@ -26,6 +26,7 @@ from hypothesis import seed as seeded
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
+from rlconform.certify.evidence.judged import Judged
 from rlconform.certify.evidence.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.generated.examples_process import elsewhere, fresh_entropy
 from rlconform.certify.generated.strategies import FIELDS, OBJECTS
@@ -68,6 +69,11 @@ SETTINGS = settings(
 Check = Callable[..., None]
 
 
+#: What the seed is worth; and where the plane answers the same calls now so, now otherwise.
+REPEATS = "which repeats it"
+NOT_ALWAYS = "which repeats the calls; the plane does not answer them the same every time"
+
+
 class FailedExample(AssertionError):
     """An example for which the plane did not do what the contract asks."""
 
@@ -79,16 +85,21 @@ class OutOfTime(KeyboardInterrupt):
 class Excerpt(Recording):
     """The calls of one example, which stay as they are while other examples are recorded."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, error: Exception) -> None:
         super().__init__()
         self.calls = list(recording.calls)
         self.inside = recording.inside
         self._lines = recording.lines()
+        self._judged = recording.judgement_of(error)
         self._whole = recording
 
     def lines(self) -> list[str]:
         """The calls in order with what came of each."""
         return list(self._lines)
+
+    def judgement_of(self, error: BaseException) -> Judged | None:  # noqa: ARG002 - see below
+        """What a script is to expect of these calls; the error that is asked for wraps theirs."""
+        return self._judged
 
     def finish(self, timeout_s: float) -> None:
         """The check is over, and so is the recording that this is taken from."""
@@ -190,7 +201,9 @@ class Explorer:
     def failure_of(self, error: Exception) -> Failure:
         """The error and the calls that led to it."""
         recording = self._client.recording
-        return Failure(recording.blame(error) or str(error).strip(), error, Excerpt(recording))
+        return Failure(
+            recording.blame(error) or str(error).strip(), error, Excerpt(recording, error)
+        )
 
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function or machine, to be explored from the seed."""
@@ -223,14 +236,13 @@ class Explorer:
             self._tidy()
             self._tell()
         if self.failure is not None:
-            self.fail(self.failure, "" if always else "not every time in the same way")
+            self.fail(self.failure, REPEATS if always else NOT_ALWAYS)
 
-    def fail(self, failure: Failure, remark: str = "") -> NoReturn:
-        """Let this be what the run has found."""
+    def fail(self, failure: Failure, how: str = REPEATS) -> NoReturn:
+        """Let this be what the run has found; ``how`` says what the seed is worth."""
         self.failure = failure
-        how = f"found with --seed {self._seed}, which repeats it"
         raise FailedExample(
-            f"{failure.text} ({how}{', but ' * bool(remark)}{remark})"
+            f"{failure.text} (found with --seed {self._seed}, {how})"
         ) from failure.error
 
     def _tidy(self) -> None:

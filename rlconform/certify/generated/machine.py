@@ -50,7 +50,7 @@ def play_histories(explorer: Explorer, play: Play, configured: settings = HISTOR
         lambda: run_state_machine_as_test(seeded, settings=explorer.with_effort(configured))
     )
     if not tally.compared and tally.unjudged is not None:
-        explorer.fail(tally.unjudged, "so early that nothing could be judged")
+        explorer.fail(tally.unjudged, "which repeats it, so early that nothing could be judged")
     if not tally.compared:
         pytest.skip("too slow: time was up before there was anything to judge")
 

@@ -37,9 +37,12 @@ class HistoryViolation(ContractViolation):
     Attributes:
         lines: The shortest history that shows it, one event a line.
         race: Name of the race, see ``scripts``.
+        checker: Name of the checker that found it, see ``judge_again``.
     """
 
-    def __init__(self, findings: Sequence[Finding], history: History, race: str) -> None:
+    def __init__(
+        self, findings: Sequence[Finding], history: History, race: str, checker: str
+    ) -> None:
         first = findings[0]
         others = f" ({len(findings) - 1} more of the kind)" if len(findings) > 1 else ""
         super().__init__(
@@ -49,6 +52,7 @@ class HistoryViolation(ContractViolation):
         )
         self.lines = shown(first, history)
         self.race = race
+        self.checker = checker
 
 
 def judge(history: History, race: str, *checkers: Checker) -> None:
@@ -57,7 +61,8 @@ def judge(history: History, race: str, *checkers: Checker) -> None:
         findings = list(checker(history))
         if findings:
             shortest = sorted(findings, key=lambda f: (len(f.events), f.events[0].start))
-            raise HistoryViolation(shortest, history, race)
+            name = getattr(checker, "__name__", "")
+            raise HistoryViolation(shortest, history, race, name)
 
 
 def shown(first: Finding, history: History) -> list[str]:

@@ -1,35 +1,24 @@
 """The races of the histories as plain client calls in threads: what a vendor can run by hand.
 
-Each script opens the plane as its owner and attaches a second client. What it prints is the defect;
-a right plane prints nothing. Threads of one process stand in for processes.
+Each script opens the plane as its owner and attaches a second client in another process. What it
+prints is the defect; on a right plane it prints nothing. A script that saw nothing runs the check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from rlconform.certify.evidence.replay import ATTACH, Origin, header
 
-from rlconform.certify.evidence.replay import in_docstring
-
-_HEADER = '''"""{name}: {evidence}
-
-Run it: what it prints is the defect, seen through plain client calls in threads.
-"""
-
-import random, threading, time
+_HEADER = """import random, threading, time
 
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.resolve import open_target
-
-client = open_target({spec!r}{config})
-other = open_target({spec!r}{attach}, bootstrap=False)
-client.register_partition(
+client = plane.open()
+{other}client.register_partition(
     partition_id="p", fields=["x", "y"], num_samples=64, consumer_tasks=["train"]
 )
 end = time.monotonic() + 10
-seen = set()
+seen, running = [], []
 
 
 def going():
@@ -54,21 +43,20 @@ def get(by, ids, fields):
 
 def say(what):
     if len(seen) < 10 and what not in seen:
-        seen.add(what)
+        seen.append(what)
         print(what)
 
 
-'''
+"""
 
 _FOOTER = """
 
-threads = [threading.Thread(target=role) for role in [{roles}]]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-{after}other.close()
-client.close()
+for role in [{roles}]:
+    running.append(plane.play(role))
+plane.join(running)
+{after}if seen:
+    plane.violated({expected!r}, "; ".join(seen))
+plane.end()
 """
 
 _CLAIMS = """
@@ -93,9 +81,9 @@ def consume(by):
 _CLAIMS_AFTER = """while ids := claim(client).sample_ids:
     handed.extend(ids)
 twice = sorted({i for i in handed if handed.count(i) > 1})
-print("claimed twice:", twice) if twice else None
+say(f"claimed twice: {twice}") if twice else None
 lost = sorted(set(made) - set(handed))
-print("never claimed:", lost) if lost else None
+say(f"never claimed: {lost}") if lost else None
 """
 
 _CHURN = """
@@ -291,7 +279,7 @@ def consume():
 _WRITE_AFTER = """while ids := claim(client).sample_ids:
     handed.extend(ids)
 twice = sorted({i for i in handed if handed.count(i) > 1})
-print("claimed twice:", twice) if twice else None
+say(f"claimed twice: {twice}") if twice else None
 for sample_id in IDS:
     try:
         get(client, [sample_id], ["x", "y", "z"])
@@ -337,21 +325,32 @@ RACES: dict[str, tuple[str, str, str]] = {
 }
 
 
-def race_script(
-    requirement_id: str,
-    race: str,
-    evidence: str,
-    spec: str,
-    config: Mapping[str, Any] | None = None,
-) -> str:
-    """A script that runs the race for ten seconds on the target ``spec``."""
+#: What a right plane does, by the race's name.
+EXPECTED = {
+    "claims": "each row claimed once, with its tags",
+    "churn": "reads of a row to give its own values, and claims of rows that are there",
+    "overwrite": "what one put wrote to be read together, once it is acknowledged",
+    "first sight": "what is claimed to be readable",
+    "register": "no row claimable where nothing was put",
+    "stamp": "the tags of both stamps to stay",
+    "new fields": "puts and claims beside new fields to return",
+    "write back": "each write, stamp and claim to keep what the others did",
+    "status": "a status that fits the puts and claims that have returned",
+    "threads": "each thread to read what it put",
+}
+
+
+def race_script(origin: Origin, race: str, evidence: str) -> str:
+    """A script that runs the race for ten seconds; where it shows nothing, the check decides."""
     body, roles, after = RACES[race]
-    options = f", {dict(config)!r}" if config else ""
-    header = _HEADER.format(
-        name=requirement_id,
-        evidence=in_docstring(evidence),
-        spec=spec,
-        config=options,
-        attach=options or ", {}",
+    other = ""
+    if "other" in body + roles:
+        threads = origin.check.startswith("unit/")
+        other = "other = client  # shared by threads\n" if threads else f"other = {ATTACH}\n"
+    footer = _FOOTER.format(roles=roles, after=after, expected=EXPECTED[race])
+    return (
+        header(origin, evidence, races=True)
+        + _HEADER.format(other=other)
+        + body.lstrip("\n")
+        + footer
     )
-    return header + body.lstrip("\n") + _FOOTER.format(roles=roles, after=after)

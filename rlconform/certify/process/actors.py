@@ -96,6 +96,7 @@ class RemoteClient:
                 return came
             raise rebuilt_error(*came)
 
+        remote.__name__ = method
         return remote
 
     def ask(self, method: str, arguments: tuple[Any, ...], waits: float, what: str) -> Any:

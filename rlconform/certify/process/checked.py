@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlconform.certify.evidence.recorder import Recording
-from rlconform.certify.evidence.replay import render_script
+from rlconform.certify.evidence.replay import Origin, render_script
 from rlconform.certify.history.events import Event, to_jsonl
 from rlconform.certify.history.explain import HistoryViolation
 from rlconform.certify.history.scripts import race_script
@@ -28,6 +29,13 @@ class CleanUpFailed(UserWarning):
 class FewerExamples(UserWarning):
     """The plane was too slow for all of a check's generated examples."""
 
+
+#: What a race's failure says of itself: its seed repeats what roles choose, not who is first.
+REPEATED = (
+    "chance decides when a race shows, and the same seed may not show it again; its history does: "
+    "python -m rlconform.certify.history.judge_again HISTORY_FILE"
+)
+_TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
 
 #: Where an item keeps the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
@@ -85,6 +93,11 @@ def turn_of(item: pytest.Item) -> int:
     return callspec.params.get("turn", 0) if callspec else 0
 
 
+def untold_turn(check: str) -> str:
+    """The check's id in a run of one turn."""
+    return _TURN.sub("", check)
+
+
 def result_of(
     item: pytest.Item,
     mark: pytest.Mark,
@@ -114,11 +127,14 @@ def result_of(
         return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
     evidence = recording.blame(error) or str(error).strip()
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
+    seed = item.config.getoption("--seed", 0)
+    origin = Origin(mark.args[0], untold_turn(base["id"]), session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):
         base["steps"] = error.lines
-        script = race_script(mark.args[0], error.race, evidence, session.spec, session.config)
+        evidence += f" ({REPEATED} {error.checker})"
+        script = race_script(origin, error.race, evidence)
         return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
-    script = render_script(mark.args[0], evidence, recording.calls, session.spec, session.config)
+    script = render_script(origin, evidence, recording.calls, recording.judgement_of(error))
     at_once = any(call.beside for call in recording.calls)
     return CheckResult(
         **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once

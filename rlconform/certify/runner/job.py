@@ -33,6 +33,7 @@ class RunOptions:
         seed: What generated examples start from; the same seed makes the same examples.
         checks: Folders and files below ``suites/`` that hold the checks.
         requirements: Only checks of these, or all.
+        only: Only the checks of these ids, or all.
         turns: Times that the checks run, each from the next seed, until one of them is broken.
         effort: Share of the usual number of generated examples.
         races: Run the checks that wait for threads to meet at an unlucky moment, too.
@@ -48,6 +49,7 @@ class RunOptions:
     seed: int = 0
     checks: Sequence[str] = CHECKS
     requirements: Sequence[str] = ()
+    only: Sequence[str] = ()
     turns: int = 1
     effort: float = 1.0
     races: bool = True

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from rlconform.certify.evidence.replay import Call, render_script
+from rlconform.certify.evidence.replay import Call, Origin, render_script
 from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.runner.child import Child, Nursery
 from rlconform.certify.runner.hangs import Hangs
@@ -169,6 +169,8 @@ class Runner:
         arguments += ["--hangs", json.dumps(self._hangs.as_data())]
         if self.run.plan:
             arguments += ["--only", self._nursery.note([c.id for c in self.run.pending])]
+        elif options.only:
+            arguments += ["--only", self._nursery.note(options.only)]
         return arguments
 
     def _files(self) -> Sequence[str]:
@@ -321,6 +323,7 @@ class Runner:
         check = next(check for check in self.run.plan if check.id == self._in_flight)
         seconds = time.monotonic() - self._check_began
         options = self._options
+        origin = Origin(check.requirement, check.id, options.spec, options.config, options.seed)
         result = CheckResult(
             check.id,
             check.requirement,
@@ -331,9 +334,7 @@ class Runner:
             stacks=stacks,
             seconds=seconds,
             plane_seconds=seconds,
-            reproducer=render_script(
-                check.requirement, evidence, self._calls, options.spec, options.config
-            ),
+            reproducer=render_script(origin, evidence, self._calls),
             at_once=any(call.beside for call in self._calls),
         )
         self.run.results[result.id] = result

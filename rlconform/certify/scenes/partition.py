@@ -14,7 +14,15 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.evidence.expect import ContractViolation, expect, expect_column, expect_equal
+from rlconform.certify.evidence.expect import (
+    LAST_CALL,
+    ContractViolation,
+    Judgement,
+    expect,
+    expect_column,
+    expect_equal,
+    judges,
+)
 from rlconform.certify.scenes.bookkeeping import Bookkeeping
 from rlconform.certify.scenes.metas import meta_of, status_of
 from rlconform.certify.scenes.payload import payload_column, payload_rows
@@ -228,7 +236,9 @@ class Partition:
             for field, rows in columns.items():
                 expect_column(batch, field, rows)
         except ContractViolation as violation:
-            raise ContractViolation(f"of get_data: {violation.expected}", violation.came) from None
+            by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.came)
+            by_meta.judgements = violation.judgements
+            raise by_meta from None
 
     def expect_payload(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
         """Reading ``ids`` gives their own self-describing rows."""
@@ -260,7 +270,10 @@ def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field:
         return
     rows = came.batch_size[0] if came.batch_size else 0
     if rows and field in came.keys():  # noqa: SIM118 - a TensorDict's own `in` refuses strings
-        raise ContractViolation(f"{field!r} of {sample_id!r} not to be readable", f"{rows} rows")
+        unreadable = f"{field!r} of {sample_id!r} not to be readable"
+        violation = ContractViolation(unreadable, f"{rows} rows")
+        violation.judgements.append(Judgement("expect_unreadable", (LAST_CALL, sample_id, field)))
+        raise violation
 
 
 def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
@@ -274,6 +287,7 @@ def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
     )
 
 
+@judges
 def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
     """The meta names exactly ``ids``, in any order."""
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -13,6 +18,7 @@ import torch
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.evidence.recorder import MethodGivenUp
+from rlconform.certify.evidence.replay import Origin
 from rlconform.certify.history import act
 from rlconform.certify.history.act import Act
 from rlconform.certify.history.calls import hung
@@ -25,6 +31,7 @@ from rlconform.certify.history.rows import batch, row, value_of, values_of
 from rlconform.certify.history.scripts import RACES, race_script
 from rlconform.certify.history.timeline import History
 from rlconform.certify.process.actor_worker import Worker
+from rlconform.certify.reproduce.supervisor import EVENTS
 from rlconform.contract import Timeouts
 
 PATIENCE_S = 10.0
@@ -299,13 +306,23 @@ def test_a_role_whose_calls_were_given_up_does_not_play() -> None:
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_a_races_script_runs_on_a_right_plane_and_prints_nothing(
-    race: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = race_script("CLAIM-02", race, 'said """so"""', "memory")
-    compiled = compile(script.replace("+ 10\n", "+ 0.3\n"), race, "exec")
-    exec(compiled, {"__name__": "script"})
-    assert capsys.readouterr().out == ""
+def test_a_races_script_runs_on_a_right_plane_and_shows_nothing(race: str, tmp_path: Path) -> None:
+    check = "unit/contract/test_life.py::test_threads_share_a_client"
+    origin = Origin("CLAIM-02", check, "memory", {})
+    script = tmp_path / "script.py"
+    script.write_text(
+        race_script(origin, race, 'said """so"""').replace("+ 10\n", "+ 0.3\n"), "utf-8"
+    )
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w"):
+        ran = subprocess.run(
+            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True,
+            timeout=60, check=False, env=os.environ | {EVENTS: str(writing)}, pass_fds=[writing],
+        )  # fmt: skip
+    with os.fdopen(reading) as lines:
+        told = [json.loads(line) for line in lines]
+    assert ran.stdout == "", ran.stdout
+    assert told == [{"event": "nothing", "expected": ""}], ran.stderr
 
 
 def test_a_history_is_indexed_once() -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlconform.certify.history.calls import hung, refused, refused_alone
 from rlconform.certify.history.claims import cross_task, duplicated, lost, null_ids, phantoms
-from rlconform.certify.history.events import Event
+from rlconform.certify.history.events import Event, to_jsonl
 from rlconform.certify.history.explain import MEANS, HistoryViolation, judge
 from rlconform.certify.history.finding import Checker
+from rlconform.certify.history.judge_again import CHECKERS
+from rlconform.certify.history.judge_again import main as judge_again
 from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.history.status import early_status, late_status, non_monotonic
 from rlconform.certify.history.tags import lost_updates, tags_late
@@ -534,3 +537,26 @@ def test_lines_tell_of_the_row_concerned_alone() -> None:
 
 def test_a_right_history_is_no_violation() -> None:
     judge(History([put(0, 1), claim(2, 3, "r")]), "claims", *{case.checker for case in BAD})
+
+
+# -- saved histories -----------------------------------------------------------------------------
+
+
+def test_a_saved_history_is_judged_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A race may not show twice; the calls that it made show it as often as they are judged."""
+    events = [put(0, 1, ids="s"), claim(2, 3, "s"), claim(4, 5, "s")]
+    with pytest.raises(HistoryViolation) as caught:
+        judge(History(events), "claims", phantoms, duplicated)
+    assert caught.value.checker == "duplicated"
+    file = tmp_path / "history.jsonl"
+    file.write_text(to_jsonl(events), "utf-8")
+    assert judge_again([str(file), "duplicated"]) == 1
+    assert str(caught.value) in capsys.readouterr().out
+    assert judge_again([str(file), "phantoms"]) == 0
+    assert judge_again([str(file), "nobody"]) == 2
+
+
+def test_every_checker_of_the_checks_judges_saved_histories() -> None:
+    assert {case.checker for case in BAD} == set(CHECKERS.values())

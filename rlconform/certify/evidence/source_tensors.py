@@ -1,0 +1,149 @@
+"""Tensors as Python source, exact in dtype, shape, bytes, layout and strides."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from typing import Any
+
+import torch
+
+#: Elements of a tensor that are written one by one; more are written as compressed bytes.
+MAX_LITERAL = 256
+#: Characters of one tensor in a script.
+MAX_CHARACTERS = 20_000
+#: Bytes of a tensor that anybody compresses to see how long it gets: every call is written down.
+MAX_BYTES = 1 << 16
+
+#: A row that says whose it is, see ``scenes.payload``.
+_PAYLOAD = re.compile(rb"row:([^|]+)\|([^|]+)\|([^|]+)\|v(\d+)(\.*)")
+
+
+class NoSource(ValueError):
+    """A value that a script can't build."""
+
+
+def tensor_source(value: torch.Tensor) -> str:
+    """Python source of the tensor.
+
+    Raises:
+        NoSource: It is too large, or of a layout that nobody writes.
+    """
+    if value.requires_grad:
+        return f"{tensor_source(value.detach())}.requires_grad_()"
+    value = value.detach()
+    if value.device.type != "cpu":
+        return f"{tensor_source(value.cpu())}.to({str(value.device)!r})"
+    if value.is_nested:
+        return _nested(value)
+    if value.layout is torch.sparse_coo:
+        plain = value.coalesce()
+        parts = f"{tensor_source(plain.indices())}, {tensor_source(plain.values())}"
+        return f"torch.sparse_coo_tensor({parts}, {tuple(value.shape)})"
+    if value.layout is torch.sparse_csr:
+        return f"{tensor_source(value.to_dense())}.to_sparse_csr()"
+    if value.layout is not torch.strided or value.is_quantized:
+        raise NoSource(f"it holds a tensor of layout {value.layout}")
+    if value.is_conj():
+        return f"{tensor_source(value.conj())}.conj()"
+    if value.is_neg():
+        return f"torch._neg_view({tensor_source(value.resolve_neg().neg())})"
+    return _strided(value)
+
+
+def _nested(value: Any) -> str:
+    if value.layout is torch.strided:
+        shown = ", ".join(tensor_source(row.clone()) for row in value.unbind())
+        return f"torch.nested.nested_tensor([{shown}], layout=torch.strided)"
+    if getattr(value, "_ragged_idx", 1) != 1:
+        raise NoSource("it holds a tensor that is ragged in a later dimension")
+    values, offsets, lengths = value.values(), value.offsets(), value.lengths()
+    if lengths is None and int(offsets[0]) == 0 and int(offsets[-1]) == len(values):
+        rows = list(torch.split(values, offsets.diff().tolist()))
+        unlike = len({len(row) for row in rows}) > 1  # alike ones would come back dense
+        if unlike and len(values) <= MAX_BYTES and (payload := _payload(rows)):
+            return payload
+        if rows and _is_plain(values) and offsets.dtype is torch.int64:
+            shown = ", ".join(tensor_source(row.clone()) for row in rows)
+            return f"torch.nested.as_nested_tensor([{shown}], layout=torch.jagged)"
+    parts = [tensor_source(part) for part in (values, offsets, lengths) if part is not None]
+    return f"torch.nested.nested_tensor_from_jagged({', '.join(parts)})"
+
+
+def _strided(value: torch.Tensor) -> str:
+    if _is_plain(value):
+        return _dense(value)
+    size, stride, first = tuple(value.shape), value.stride(), value.storage_offset()
+    nbytes = value.untyped_storage().nbytes()
+    if nbytes > MAX_BYTES:
+        raise NoSource(f"it holds a view of {nbytes} bytes, too large to be written")
+    count = nbytes // value.element_size()
+    whole = value.as_strided((count,), (1,), 0)
+    return f"{_dense(whole)}.as_strided({size}, {stride}, {first})"
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    """Whether the tensor is all of its memory, row by row."""
+    size = value.untyped_storage().nbytes()
+    return value.is_contiguous() and value.numel() * value.element_size() == size
+
+
+def _dense(value: torch.Tensor) -> str:
+    if value.dim() == 2 and 1 < value.numel() <= MAX_BYTES and (payload := _payload(list(value))):
+        return payload
+    if value.numel() == 0:
+        return f"torch.empty({tuple(value.shape)}, dtype={value.dtype})"
+    if value.numel() > MAX_LITERAL:
+        return _large(value)
+    if value.is_complex() or (value.is_floating_point() and not value.double().isfinite().all()):
+        # only bytes say which NaN it is, and a complex one has no literal
+        raw = value.reshape(-1).view(torch.uint8).tolist()
+        source = f"torch.tensor({raw}, dtype=torch.uint8).view({value.dtype})"
+        return f"{source}.reshape({tuple(value.shape)})"
+    return f"torch.tensor({_elements(value)}, dtype={value.dtype})"
+
+
+def _large(value: torch.Tensor) -> str:
+    size, flat = tuple(value.shape), value.reshape(-1)
+    if value.numel() * value.element_size() > MAX_BYTES:
+        raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")
+    raw = flat.view(torch.uint8).reshape(len(flat), -1)
+    if bool((raw == raw[0]).all()) and not value.is_complex():
+        first = tensor_source(flat[:1].clone())
+        return f"{first}.expand({len(flat)}).clone().reshape({size})"
+    text = base64.b85encode(zlib.compress(raw.numpy().tobytes())).decode()
+    if len(text) <= MAX_CHARACTERS:
+        return f"unpacked({text!r}, {value.dtype}, {size})"
+    raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")
+
+
+def _payload(rows: list[torch.Tensor]) -> str:
+    """Rows that say whose they are, as the call that makes them; "" for others."""
+    told = []
+    for row in rows:
+        if row.dtype is not torch.uint8 or row.dim() != 1:
+            return ""
+        said = _PAYLOAD.fullmatch(bytes(row.tolist()))
+        if said is None:
+            return ""
+        try:
+            part, sample_id, field, version = (said[n].decode() for n in range(1, 5))
+        except UnicodeDecodeError:
+            return ""
+        told.append((part, sample_id, field, int(version), len(row) if said[5] else 0))
+    if len({(part, field, version, width) for part, _, field, version, width in told}) != 1:
+        return ""
+    part, _, field, version, width = told[0]
+    more = f", {version}, {width}" if width else f", {version}" if version else ""
+    return f"payload_column({part!r}, {[row[1] for row in told]!r}, {field!r}{more})"
+
+
+def _elements(value: torch.Tensor) -> str:
+    """The elements as nested lists; rows of printable bytes (self-describing ones) as text."""
+    if value.dtype is not torch.uint8 or value.dim() not in {1, 2}:
+        return repr(value.tolist())
+    if value.dim() == 2:
+        return f"[{', '.join(_elements(row) for row in value)}]"
+    text = bytes(value.tolist())
+    return f"[*{text!r}]" if text.isascii() and text.decode().isprintable() else repr([*text])

@@ -1,0 +1,195 @@
+"""The script that a certification leaves shows the defect by its exit code, kind by kind.
+
+Each is made by certifying a broken plane. Run as it lies, it exits with 1 and ends with what was
+expected and what it got; run on a right plane, it exits with 0.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytestmark = pytest.mark.timeout(900)
+
+CALLS = "These calls show nothing: the check itself decides."
+
+
+class Kind(NamedTuple):
+    """A kind of failure, and a script of it.
+
+    Attributes:
+        spec: A plane that shows it.
+        select: The check, as for ``-k``.
+        id: The requirement.
+        holds: What stands in the script.
+        by_calls: Whether the calls of the script show it, so that no check is needed.
+        right: A plane that does not show it.
+    """
+
+    spec: str
+    select: str
+    id: str
+    holds: tuple[str, ...]
+    by_calls: bool = True
+    right: str = "memory"
+
+
+KINDS = {
+    "data_where_an_error_is_due": Kind(
+        "rlconform.mutants.reads:DropsUnknownIds",
+        "test_one_unknown_id_among_many_raises",
+        "GET-04",
+        ("payload_column(", "expect_rejection(lambda: plane.came(r"),
+    ),
+    "error_where_none_is_due": Kind(
+        "rlconform.mutants.values_layout:RefusesGrad",
+        "test_put_objects or test_put",
+        "PUT-08",
+        (".requires_grad_()", "    plane.came(r"),
+    ),
+    "result_of_get_data": Kind(
+        "rlconform.mutants.reads_metas:AddsTheMetasFields",
+        "test_select_fields_go_before_the_metas",
+        "GET-11",
+        ("client.get_data, KVBatchMeta(",),
+    ),
+    "rows_that_differ": Kind(
+        "rlconform.mutants.values_layout:IgnoresStrides",
+        "test_put",
+        "PUT-08",
+        (".as_strided(", "expect_column(r"),
+    ),
+    "odd_leaves": Kind(
+        "rlconform.mutants.values_objects:LeavesOutNestedLeaves",
+        "test_a_leaf_that_is_no_column_is_rejected and tensorclass",
+        "PUT-25",
+        ("tensorclass_like('Images', ",),
+    ),
+    "sparse_leaf": Kind(
+        "rlconform.mutants.values_objects:KeepsTheValuesOfSparse",
+        "test_a_leaf_that_is_no_column_is_rejected and sparse",
+        "PUT-25",
+        ("torch.sparse_coo_tensor(",),
+        by_calls=False,
+    ),
+    "threads": Kind(
+        "rlconform.mutants.waits:WakesForNewRowsOnly",
+        "test_claim_waits",
+        "CLAIM-05",
+        ("= begin(client.claim_meta, ", "= finish(r"),
+        by_calls=False,
+    ),
+    "generated_example": Kind(
+        "rlconform.mutants.values:ForgetsEmptyShapes",
+        "test_columns",
+        "PUT-04",
+        ("seed=0",),
+    ),
+    "history_of_calls": Kind(
+        "rlconform.mutants.claims:CountsRowsFromTheFront",
+        "test_histories",
+        "CLEAR-04",
+        ("seed=0",),
+        by_calls=False,
+    ),
+    "race_of_threads": Kind(
+        "rlconform.mutants.races_threads:SHARES_A_BUFFER",
+        "test_threads_put_and_read_different_dtypes_at_once",
+        "LIFE-05",
+        ("races=True", "plane.play(role)"),
+        by_calls=False,
+    ),
+    "memory": Kind(
+        "rlconform.mutants.corners:KeepsWhatLiesBehind",
+        "test_put_views",
+        "PUT-10",
+        ("# Not all calls of the check can be written down",),
+        by_calls=False,
+    ),
+    "plane_opened_anew": Kind(
+        "rlconform.mutants.lives:KeepsTagsInTheModule",
+        "test_a_new_plane_holds_nothing_of_the_old",
+        "LIFE-04",
+        ("client = plane.reopen()",),
+        by_calls=False,
+    ),
+    "hang": Kind(
+        "hostile:sleeping_claim",
+        "test_only_ready_rows_are_claimed",
+        "CLAIM-01",
+        ("attempt(client.claim_meta, ",),
+    ),
+    "crash": Kind(
+        "hostile:segfaulting_get",
+        "test_rows_come_in_the_order_asked",
+        "GET-01",
+        ("attempt(client.get_samples, ",),
+    ),
+    "exit": Kind(
+        "hostile:exiting_put",
+        "test_rows_come_in_the_order_asked",
+        "GET-01",
+        ("attempt(client.put_samples, ",),
+    ),
+    "attached_client": Kind(
+        "rlconform.mutants.crowds:StartsFromNow",
+        "test_a_late_client_sees_what_was_put_before",
+        "LIFE-06",
+        ("= plane.attach()  # in a process of its own",),
+        right="ray_store",
+    ),
+    "close_of_an_attached_client": Kind(
+        "rlconform.mutants.crowds:TurnsOffTheLight",
+        "test_an_attached_clients_close_leaves_the_plane_up",
+        "LIFE-02",
+        ("actor1 = plane.attach()", "attempt(actor1.close)"),
+        by_calls=False,
+        right="ray_store",
+    ),
+    "race_of_processes": Kind(
+        "rlconform.mutants.races:TWO_CLAIMERS",
+        "test_processes_claim_every_row_once_for_each_task",
+        "CLAIM-02",
+        ("races=True", "other = plane.attach()"),
+        by_calls=False,
+        right="ray_store",
+    ),
+}
+
+
+def ran(script: Path, planes: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and standard output of a script that runs beside the planes."""
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=planes, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_reproducer_tells_a_broken_plane_from_a_right_one(
+    certify: Callable[..., Any], planes: Path, kind: Kind
+) -> None:
+    done = certify(kind.spec, "-k", kind.select)
+    assert done.outcomes()[kind.id] in {"FAIL", "TIMEOUT", "CRASH"}, done.stdout
+    script = done.out / "reproducers" / f"{kind.id}.py"
+    text = script.read_text("utf-8")
+    assert [part for part in kind.holds if part not in text] == [], text
+
+    code, said = ran(script, planes)
+    lines = said.splitlines()
+    assert code == 1, said
+    assert (lines[-2].partition(" ")[0], lines[-1].partition(" ")[0]) == ("expected", "got"), said
+    if kind.by_calls:
+        assert CALLS not in said
+
+    code, said = ran(script, planes, kind.right)
+    lines = said.splitlines()
+    assert code == 0, said
+    assert (lines[-2].partition(" ")[0], lines[-1].partition(" ")[0]) == ("expected", "got"), said
+    assert CALLS in said
