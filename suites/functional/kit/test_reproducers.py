@@ -69,6 +69,7 @@ KINDS = {
         "test_a_leaf_that_is_no_column_is_rejected and tensorclass",
         "PUT-25",
         ("tensorclass_like('Images', ",),
+        by_calls=False,
     ),
     "sparse_leaf": Kind(
         "rlconform.mutants.values_objects:KeepsTheValuesOfSparse",
@@ -79,7 +80,7 @@ KINDS = {
     ),
     "threads": Kind(
         "rlconform.mutants.waits:WakesForNewRowsOnly",
-        "test_claim_waits",
+        "test_a_put_wakes_the_claim_that_it_is_for",
         "CLAIM-05",
         ("= begin(client.claim_meta, ", "= finish(r"),
         by_calls=False,
@@ -92,7 +93,7 @@ KINDS = {
     ),
     "history_of_calls": Kind(
         "rlconform.mutants.claims:CountsRowsFromTheFront",
-        "test_histories",
+        "test_a_cleared_id_lives_again_without_its_past",
         "CLEAR-04",
         ("seed=0",),
         by_calls=False,
@@ -106,7 +107,7 @@ KINDS = {
     ),
     "memory": Kind(
         "rlconform.mutants.corners:KeepsWhatLiesBehind",
-        "test_put_views",
+        "test_a_view_keeps_nothing_of_what_lies_behind_it",
         "PUT-10",
         ("# Not all calls of the check can be written down",),
         by_calls=False,
