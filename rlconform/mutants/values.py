@@ -271,9 +271,9 @@ class FlattensTokens(Altering):
 
 @breaks("PUT-07", says="of shape (0, 3)")
 class NoTokensNoShape(Altering):
-    """Learns a token's shape from the first token that there is."""
+    """Learns a token's shape from the first token of a put."""
 
-    def given(self, leaf: Tensor) -> Tensor:
+    def stored(self, leaf: Tensor) -> Tensor:
         """Plain empty rows, where all are empty."""
         if not is_jagged(leaf) or leaf.dim() == 2 or any(len(row) for row in rows_of(leaf)):
             return leaf
