@@ -130,11 +130,11 @@ class EngineClient:
     ) -> TensorDict:
         """Read fields of rows in the order asked, a repeated id repeatedly; batch size ``(N,)``.
 
-        A field comes back jagged if its rows were put jagged or differ in length, else dense. An
-        empty list of ids gives an empty batch without columns.
+        A field comes back dense if all its rows have one shape, however they were put, else jagged.
+        An empty list of ids gives an empty batch without columns.
 
         Raises:
-            LookupError: An unknown partition or id, or a field not produced for every id.
+            KeyError: An unknown partition or id, or a field not produced for every id.
             ValueError: A malformed argument, or rows whose shapes no one tensor can hold.
         """
         sample_ids = arguments.texts("sample_ids", sample_ids)
@@ -161,7 +161,7 @@ class EngineClient:
 
         Raises:
             TimeoutError: ``timeout_s`` seconds went by; nothing is claimed.
-            LookupError: An unknown partition or task.
+            KeyError: An unknown partition or task.
             ValueError: A malformed argument, or a blocking claim that whole groups can't fill.
         """
         arguments.text("partition_id", partition_id)

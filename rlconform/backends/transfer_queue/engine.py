@@ -13,11 +13,14 @@ from rlconform.contract import Tags
 
 
 class TransferQueueEngine:
-    """The plane behind a session; a claim that waits looks every ``poll_s`` seconds."""
+    """The plane behind a session; a claim that waits looks every ``poll_s`` seconds.
 
-    def __init__(self, session: Session, poll_s: float) -> None:
+    The controller has ``answer_s`` seconds to answer a request, None for the adapter's own limit.
+    """
+
+    def __init__(self, session: Session, poll_s: float, answer_s: float | None = None) -> None:
         self._session = session
-        self._store = Store(session)
+        self._store = Store(session, answer_s)
         self._poll_s = poll_s
 
     def check_open(self) -> None:

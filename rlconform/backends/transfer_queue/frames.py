@@ -28,6 +28,7 @@ import torch
 from tensordict import NonTensorStack
 
 from rlconform.backends.columns import codec
+from rlconform.backends.columns.parcel import equally_long
 from rlconform.contract import ForeignRow
 from rlconform.wire import classify_leaf, object_column, object_rows
 from rlconform.wire.leaves import jagged_parts
@@ -43,7 +44,7 @@ OBJECT = "object"
 
 
 class Layout(IntEnum):
-    """How a column was put; it comes back the same way."""
+    """How a column was put."""
 
     DENSE = 0
     JAGGED = 1
@@ -235,7 +236,7 @@ def _open_names(
 
 
 def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
-    """Dense where the rows have one shape, unless all were put jagged; else jagged."""
+    """Dense where the rows have one shape, whichever way they were put; else jagged."""
     tails = {row.tail for row in rows}
     if len(tails) > 1:
         raise ValueError(
@@ -245,7 +246,7 @@ def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> tor
     if tail is None:
         return _filled((len(rows),), dtype, rows)
     firsts = [row.first for row in rows]
-    if len(set(firsts)) == 1 and any(row.layout is Layout.DENSE for row in rows):
+    if equally_long(firsts):
         return _filled((len(rows), firsts[0], *tail), dtype, rows)
     # Built by `nest`, which tells torch the longest row: without it torch pads to all tokens.
     return JaggedRows(firsts).nest(_filled((sum(firsts), *tail), dtype, rows))

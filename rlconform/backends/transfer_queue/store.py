@@ -47,9 +47,9 @@ _LONGEST_PAUSE_S = 0.02
 class Store:
     """The plane's operations on one session; arguments were checked before."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, answer_s: float | None = None) -> None:
         self._session = session
-        self._calls = Calls(session)
+        self._calls = Calls(session, answer_s)
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
         """Declare a partition's consumer tasks and the size of its groups."""

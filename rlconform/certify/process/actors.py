@@ -178,7 +178,6 @@ def rebuilt_error(name: str, bases: list[str], message: str) -> Exception:
         for known in (getattr(builtins, base, None) for base in bases)
         if isinstance(known, type) and issubclass(known, Exception)
     )
-    if base is KeyError:  # its str() quotes the message
-        base = LookupError
-    rebuilt: Exception = type(name, (base,), {})(message)
+    # ``message`` is str() of the original: KeyError's own str() would put it in quotes once more
+    rebuilt: Exception = type(name, (base,), {"__str__": Exception.__str__})(message)
     return rebuilt

@@ -72,14 +72,15 @@ def test_dense_columns_come_back_bit_for_bit(dtype: torch.dtype, row: tuple[int,
 @pytest.mark.parametrize("dtype", DTYPES, ids=codec.dtype_name)
 @pytest.mark.parametrize("tail", [(), (2,), (2, 3), (0,)])
 @pytest.mark.parametrize("lengths", [(0, 2, 3), (0, 0, 0), (2, 2, 2), (1, 0, 0)])
-def test_jagged_columns_come_back_jagged(
+def test_jagged_columns_come_back_row_by_row(
     dtype: torch.dtype, tail: tuple[int, ...], lengths: tuple[int, ...]
 ) -> None:
     values = random_bytes(dtype, sum(lengths), *tail)
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     put = torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
     got = round_trip(put)
-    assert got.layout is torch.jagged
+    # equally long rows come back dense, as NeMo-RL's adapters return them
+    assert got.layout is (torch.strided if len(set(lengths)) == 1 else torch.jagged)
     assert_same(got, put)
     expect_whole_column(TensorDict({"x": got}, batch_size=[3]), "x")
 
