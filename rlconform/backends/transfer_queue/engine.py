@@ -6,6 +6,7 @@ import time
 
 from tensordict import TensorDict, TensorDictBase
 
+from rlconform.backends.saved import SavedPartition
 from rlconform.backends.transfer_queue.frames import split_column
 from rlconform.backends.transfer_queue.session import Session
 from rlconform.backends.transfer_queue.store import Store
@@ -78,6 +79,18 @@ class TransferQueueEngine:
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None those that this process put."""
         self._store.clear(partition_id, sample_ids)
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows."""
+        return self._store.sample_ids(partition_id)
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        return self._store.snapshot()
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        self._store.restore(partition)
 
     def close(self) -> None:
         """Let go of the plane, or end it."""
