@@ -17,6 +17,7 @@ from typing import Any
 
 from rlconform.certify.evidence.replay import Call, Origin, render_script
 from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck
+from rlconform.certify.runner.arguments import process_arguments
 from rlconform.certify.runner.child import Child, Nursery
 from rlconform.certify.runner.hangs import Hangs
 from rlconform.certify.runner.job import Listener, Run, RunOptions
@@ -114,7 +115,7 @@ class Runner:
     def _one_child(self) -> None:
         self.run.children += 1
         self._in_flight = ""
-        child = self._nursery.start(self._child_options(), self._files())
+        child = self._nursery.start(self._arguments(), self._files())
         event: dict[str, Any] = {"event": "started"}
         began = time.monotonic()
         try:
@@ -150,28 +151,12 @@ class Runner:
         if said := child.refused():
             raise PlaneDidNotStart(said, "", plain=True)
 
-    def _child_options(self) -> list[str]:
-        options = self._options
-        arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
-        arguments += ["--seed", str(options.seed), "--turns", str(options.turns)]
-        arguments += ["--effort", str(options.effort)]
-        arguments += ["--requirements", ",".join(options.requirements)]
-        if not options.races:
-            arguments.append("--no-races")
-        if options.check_timeout is not None:
-            arguments += ["--check-timeout", str(options.check_timeout)]
-        if options.level:
-            arguments += ["--level", options.level]
-        if not self._look_after_health:
-            arguments.append("--no-health")
-        if options.select:
-            arguments += ["-k", options.select]
-        arguments += ["--hangs", json.dumps(self._hangs.as_data())]
-        if self.run.plan:
-            arguments += ["--only", self._nursery.note([c.id for c in self.run.pending])]
-        elif options.only:
-            arguments += ["--only", self._nursery.note(options.only)]
-        return arguments
+    def _arguments(self) -> list[str]:
+        """Options of the next test process; it runs what is left to run."""
+        due = [check.id for check in self.run.pending] if self.run.plan else self._options.only
+        only = self._nursery.note(due) if due else ""
+        hangs = json.dumps(self._hangs.as_data())
+        return process_arguments(self._options, only, hangs, self._look_after_health)
 
     def _files(self) -> Sequence[str]:
         """Files that still hold checks to run: collecting the others again would only take time.
