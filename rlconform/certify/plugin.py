@@ -109,7 +109,8 @@ class Checks:
         try:
             target = self.session.target
             told = describe(target, self._config) | {"level": self.session.level}
-            if self._only is None:  # the run's first process tells it for all
+            first = self._only is None  # the run's first process tells it for all
+            if first:
                 told["adapter"] = adapter_of(target)
             self.events.send("target", **told)
             self.session.prepare()
@@ -128,8 +129,9 @@ class Checks:
         self.events.send("opened")
         if self._looks_after_health:
             self.session.note_health()
-            for remark in self.session.remarks_on_types():
-                self.events.send("note", text=remark)
+            if remarks := self.session.remarks_on_types() if first else []:
+                said = "; ".join(remarks)
+                self.events.send("note", text=f"unusual types, judged by their values: {said}")
         self.events.send("looked_after")
         self._watchdog = Watchdog(
             target.timeouts,

@@ -228,6 +228,16 @@ def test_what_a_plane_says_is_shown_as_it_is(certify: Callable[..., Any]) -> Non
     assert "sig:factory: [red]TypeError[/red]" in done.stdout
 
 
+def test_unusual_types_are_one_note_and_fail_nothing(certify: Callable[..., Any]) -> None:
+    """Ids as a tuple failed 77 requirements, and a numpy bool as a status 12."""
+    done = certify("rlconform.mutants.unusual:NESTED", "-k", "test_stat or test_claim_order")
+    (note,) = (note for note in done.report["notes"] if "types" in note)
+    assert "put_samples gives sample_ids as tuple, not list" in note
+    assert "check_consumption_status returns numpy.bool, not bool" in note.replace("bool_", "bool")
+    ran = {check["outcome"] for check in done.report["checks"] if "seconds" in check}
+    assert ran == {"PASS"}
+
+
 def test_a_probe_that_fails_leaves_junit_green(certify: Callable[..., Any]) -> None:
     """An undeclared capability that was probed made nine failures of a certified plane."""
     done = certify("hostile:declares_nothing", "-k", "test_put.py or test_get.py")
