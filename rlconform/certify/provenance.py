@@ -25,7 +25,7 @@ def adapter_of(target: Target) -> dict[str, Any]:
         see ``source_digest``; absent for a module without a file. ``distributions``: versions by
         name of the installed distributions that bring the module; empty for a loose file.
     """
-    module_name = _function_of(target.open).__module__
+    module_name = getattr(_function_of(target.open), "__module__", None) or ""
     names = packages_distributions().get(module_name.partition(".")[0], [])
     adapter: dict[str, Any] = {
         "module": module_name,
@@ -43,8 +43,8 @@ def source_files(module_name: str) -> dict[str, Path]:
     The class that ``open`` returns usually stands in another file of the same package, so the
     package is taken as a whole.
     """
-    module = sys.modules[module_name]
-    if not getattr(module, "__file__", None):
+    module = sys.modules.get(module_name)
+    if module is None or not getattr(module, "__file__", None):
         return {}
     path = Path(str(module.__file__))
     if not module.__package__:

@@ -99,6 +99,14 @@ def test_an_opener_of_any_kind_is_found(folder: Path) -> None:
         assert adapter_of(Target(name="x", open=opener))["module"] == "acme_loose"
 
 
+def test_an_opener_from_nowhere_has_no_digest() -> None:
+    made: dict[str, Any] = {"__name__": "nowhere"}
+    exec("def opens(cfg, bootstrap): ...", made)
+    assert adapter_of(Target(name="x", open=made["opens"])) == {
+        "module": "nowhere", "distributions": {},
+    }  # fmt: skip
+
+
 def test_an_installed_adapter_has_its_distributions_version() -> None:
     built_in = adapter("memory")
     assert built_in["distributions"] == {"rlconform": version("rlconform")}
