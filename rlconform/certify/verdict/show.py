@@ -95,7 +95,7 @@ def requirement_table(
     table.add_column("Level", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
     table.add_column("What it asks, and what came", overflow="fold")
-    unwanted = [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
+    unwanted = _not_selected(results)
     for result in results:
         if result in unwanted:
             continue
@@ -111,6 +111,11 @@ def requirement_table(
         table.caption = f"{len(unwanted)} requirements more, whose checks were not selected"
         table.caption_justify = "left"
     return table
+
+
+def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResult]:
+    """Requirements none of whose checks ``-k`` selected."""
+    return [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
 
 
 def print_causes(console: Console, causes: Sequence[Cause]) -> None:
@@ -155,10 +160,12 @@ def print_summary(
         Verdict.NOT_CERTIFIED: "bold red",
     }[conclusion.verdict]
     console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
-    for reason in conclusion.reasons[:20]:
+    unwanted = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
+    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unwanted)]
+    for reason in reasons[:20]:
         console.print(f"  {escape(reason)}")
-    if len(conclusion.reasons) > 20:
-        console.print(f"  and {len(conclusion.reasons) - 20} more")
+    if len(reasons) > 20:
+        console.print(f"  and {len(reasons) - 20} more")
     if explained := _to_explain(results, causes):
         console.print(f"rlconform explain {explained} says what it asks, and why it matters")
 
