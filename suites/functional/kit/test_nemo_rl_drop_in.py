@@ -11,7 +11,6 @@ import inspect
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,47 +197,3 @@ def test_ids_are_listed_without_a_claim(client: Any, step: str) -> None:
     assert client.list_sample_ids(partition_id=step) == sorted(IDS)
     assert len(client.claim_meta(step, "train", ["input_ids"], 4).sample_ids) == 4
     assert client.list_sample_ids(f"{step}-none") == []
-
-
-#: From which plane to which: each saves once and loads once.
-MOVES = [("memory", "transfer_queue"), ("transfer_queue", "ray_store"), ("ray_store", "memory")]
-
-
-@pytest.fixture(scope="module")
-def ray_running() -> Iterator[None]:
-    with ensure_ray():
-        yield
-
-
-@pytest.mark.usefixtures("ray_running")
-@pytest.mark.parametrize(("source", "into"), MOVES)
-def test_a_checkpoint_brings_back_rows_groups_and_cursors(
-    source: str, into: str, tmp_path: Path
-) -> None:
-    with closing(OPENS[source]()) as saving:
-        first: Any = saving
-        register(first, "step")
-        rollout(first, "step")
-        log = np.empty(len(IDS), dtype=object)
-        log[:] = [{"text": sample_id} for sample_id in IDS]
-        put(first, "step", message_log=log)
-        first.put_samples(["u0_g9"], "step", tags=[{"reward": 1.5}])
-        claimed = first.claim_meta("step", "train", ["input_ids"], 2)
-        first.save_checkpoint(tmp_path / "saved", metadata={"step": 7})
-    with closing(OPENS[into]()) as loading:
-        second: Any = loading
-        assert second.load_checkpoint(tmp_path / "saved") == {"step": 7}
-        assert second.list_sample_ids("step") == sorted([*IDS, "u0_g9"])
-        batch = second.get_samples(IDS, "step", ["input_ids", "message_log"])
-        assert [row.tolist() for row in batch["input_ids"].unbind()] == [
-            [0] * 3, [1], [2] * 4, [3] * 2
-        ]  # fmt: skip
-        assert [row["text"] for row in batch["message_log"]] == IDS
-        rest = second.claim_meta("step", "train", ["input_ids"], 4, blocking=False)
-        assert sorted([*claimed.sample_ids, *rest.sample_ids]) == IDS
-        assert rest.tags == [{"input_lengths": n, "uid": "u1"} for n in (4, 2)]
-        assert second.check_consumption_status("step", ["train"])
-        assert not second.check_consumption_status("step", ["prev_lp"])
-        more = TensorDict({"input_ids": torch.ones(1, 2, dtype=torch.int64)}, batch_size=[1])
-        second.put_samples(["u0_g8"], "step", fields=more)
-        assert second.claim_meta("step", "train", ["input_ids"], 2, blocking=False).sample_ids == []
