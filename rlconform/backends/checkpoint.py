@@ -19,6 +19,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
@@ -57,9 +58,7 @@ def save(engine: Engine, folder: Path, metadata: dict[str, Any] | None) -> None:
     try:
         (unfinished / _METADATA).write_text(text, encoding="utf-8")
         _write(engine, unfinished)
-        if folder.exists():
-            shutil.rmtree(folder)
-        unfinished.rename(folder)
+        _replace(folder, unfinished)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -79,17 +78,29 @@ def load(engine: Engine, folder: Path) -> dict[str, Any]:
     held = sorted(each.partition_id for each in engine.snapshot())
     if held:
         raise RuntimeError(f"load_checkpoint needs a clean plane, this one has partitions {held}")
-    loaded = False
     saved = [_partition(each) for each in state["partitions"]]
-    try:
+    with ExitStack() as undo:
         for partition, runs in zip(saved, state["runs"], strict=True):
+            undo.callback(_forget, engine, partition.partition_id)
             _load_partition(engine, folder, partition, runs)
-        loaded = True
-    finally:
-        for partition in [] if loaded else saved:
-            engine.clear(partition.partition_id, None)
+        undo.pop_all()
     user_metadata: dict[str, Any] = metadata["user_metadata"]
     return user_metadata
+
+
+def _replace(folder: Path, by: Path) -> None:
+    """Rename ``by`` to ``folder``; what was there is removed last, or is there again on failure."""
+    if not folder.exists():
+        by.rename(folder)
+        return
+    aside = by.with_name(f"{by.name}-replaced")
+    folder.rename(aside)
+    try:
+        by.rename(folder)
+    except OSError:
+        aside.rename(folder)
+        raise
+    shutil.rmtree(aside)
 
 
 def _write(engine: Engine, folder: Path) -> None:
@@ -172,6 +183,12 @@ def _load_partition(
         batch = batch_of(_read_columns(folder / run["file"], run["columns"]), len(ids))
         engine.put(partition.partition_id, ids, batch, None)
     engine.restore(partition)
+
+
+def _forget(engine: Engine, partition_id: str) -> None:
+    """Take back a partition that was loaded in part, so that the plane is empty as before."""
+    engine.clear(partition_id, None)
+    engine.register(partition_id, [], 1)  # an empty partition starts anew: no task is left of it
 
 
 def _plain(value: SavedPartition) -> dict[str, Any]:

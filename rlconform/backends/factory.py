@@ -7,10 +7,13 @@ builds the memory plane all the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.contract import ConfigError, DataPlaneClient
+
+if TYPE_CHECKING:
+    from rlconform.backends.client import EngineClient
 
 
 def build_data_plane_client(
@@ -43,7 +46,7 @@ def build_data_plane_client(
     return observed(client, config.observability.callback)
 
 
-def _open(config: DataPlaneConfig, bootstrap: bool) -> DataPlaneClient:
+def _open(config: DataPlaneConfig, bootstrap: bool) -> EngineClient:
     if config.impl == "memory":
         from rlconform.backends.memory import MemoryClient  # noqa: PLC0415
 
@@ -54,5 +57,4 @@ def _open(config: DataPlaneConfig, bootstrap: bool) -> DataPlaneClient:
         return RayStoreClient(config, bootstrap=bootstrap)
     from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
 
-    client: DataPlaneClient = TransferQueueClient(config, bootstrap=bootstrap)
-    return client
+    return TransferQueueClient(config, bootstrap=bootstrap)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
-from rlconform.contract import DataPlaneClient
+from rlconform.backends.client import EngineClient
 from rlconform.plane.metrics import MetricsClient, Operation
 
 _LOG = logging.getLogger(__name__)
@@ -27,9 +28,34 @@ _NAMES = {
 }
 
 
+class ObservedClient(MetricsClient):
+    """A client around a built-in plane's, whose optional methods are reported like the others."""
+
+    def __init__(self, client: EngineClient, callback: Callable[[Operation], object]) -> None:
+        super().__init__(client, callback)
+        self._built_in = client
+
+    def list_sample_ids(self, partition_id: str) -> list[str]:
+        """List the ids of all rows of a partition."""
+        with self._measured("list_sample_ids", partition_id):
+            return self._built_in.list_sample_ids(partition_id)
+
+    def save_checkpoint(
+        self, checkpoint_dir: str | PathLike[str], *, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Write the whole plane to a folder."""
+        with self._measured("save_checkpoint", None):
+            self._built_in.save_checkpoint(checkpoint_dir, metadata=metadata)
+
+    def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
+        """Fill an empty plane from a folder."""
+        with self._measured("load_checkpoint", None):
+            return self._built_in.load_checkpoint(checkpoint_dir)
+
+
 def observed(
-    client: DataPlaneClient, callback: Callable[[dict[str, Any]], object] | None = None
-) -> MetricsClient:
+    client: EngineClient, callback: Callable[[dict[str, Any]], object] | None = None
+) -> ObservedClient:
     """The client, reporting to ``callback``; without one it logs each operation at level INFO."""
     report = callback or _log
 
@@ -45,7 +71,7 @@ def observed(
             }
         )
 
-    return MetricsClient(client, reported)
+    return ObservedClient(client, reported)
 
 
 def _log(event: dict[str, Any]) -> None:

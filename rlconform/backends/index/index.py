@@ -126,7 +126,8 @@ class Index:
 
     def snapshot(self) -> list[SavedPartition]:
         """What a checkpoint must hold beside the values."""
-        return [partition.snapshot(name) for name, partition in self._partitions.items()]
+        each = (partition.snapshot(name) for name, partition in self._partitions.items())
+        return [saved for saved in each if saved is not None]
 
     def restore(self, saved: SavedPartition) -> None:
         """Give a partition, whose rows were put again, its groups and cursors."""

@@ -55,8 +55,10 @@ class Partition:
         """The ids of its rows, the oldest first."""
         return list(self._rows)
 
-    def snapshot(self, partition_id: str) -> SavedPartition:
-        """All that it knows of its rows, for a checkpoint."""
+    def snapshot(self, partition_id: str) -> SavedPartition | None:
+        """All that it knows of its rows, for a checkpoint; None if it holds nothing at all."""
+        if not (self._rows or self._tasks or self._ever_produced):
+            return None
         rows = [
             SavedRow(
                 row.sample_id, sorted(row.fields), dict(row.tags), sorted(row.claimed_by), row.group

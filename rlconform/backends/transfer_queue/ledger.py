@@ -219,7 +219,7 @@ class Ledger:
         return [self._rows[sample_id].index for sample_id in sample_ids]
 
     def snapshot(self, claimed: Callable[[str, int], bool]) -> dict[str, Any] | None:
-        """A ``SavedPartition`` as plain data; None for a ledger of which nobody ever heard.
+        """A ``SavedPartition`` as plain data; None if it holds nothing at all.
 
         ``claimed`` tells whether a task claimed the row of an index.
         """

@@ -1,4 +1,7 @@
-"""A checkpoint of one plane loads into another one, whichever engines the two have."""
+"""A checkpoint of one plane loads into another one, whichever engines the two have.
+
+It holds the rows of all processes, and a load that fails leaves a plane that takes another one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from tensordict import TensorDict
 
@@ -70,3 +74,43 @@ def test_rows_groups_and_cursors_come_back(source: str, into: str, tmp_path: Pat
         more = TensorDict({"tokens": torch.ones(1, 2, dtype=torch.int64)}, batch_size=[1])
         second.put_samples(["u0_g8"], "step", fields=more)  # its group lacks the fields of u0_g9
         assert second.claim_meta("step", "train", ["tokens"], 2, blocking=False).sample_ids == []
+
+
+@ray.remote(num_cpus=0)
+def fill_from_another_process() -> None:
+    with closing(RAY_STORE.open(RAY_STORE.config, False)) as attached:
+        fill(attached)
+
+
+def test_rows_of_another_process_are_saved_and_are_the_loaders_then(tmp_path: Path) -> None:
+    with closing(OPENS["ray_store"]()) as owner:
+        ray.get(fill_from_another_process.remote())
+        owner.save_checkpoint(tmp_path / "saved")
+        owner.clear_samples(None, "step")  # drops what this process put, which is nothing
+        assert len(owner.list_sample_ids("step")) == 5
+    with closing(OPENS["ray_store"]()) as loader:
+        assert loader.load_checkpoint(tmp_path / "saved") == {}
+        batch = loader.get_samples(IDS[::-1], "step", ["tokens", "log"])
+        assert [len(row) for row in batch["tokens"].unbind()] == LENGTHS[::-1]
+        assert [row["text"] for row in batch["log"]] == IDS[::-1]
+        loader.clear_samples(None, "step")
+        assert loader.list_sample_ids("step") == []
+
+
+@pytest.mark.parametrize("into", ["ray_store", "transfer_queue"])
+def test_a_load_that_failed_may_be_tried_again(into: str, tmp_path: Path) -> None:
+    with closing(OPENS["memory"]()) as first:
+        fill(first)
+        first.put_samples(IDS[:1], "step", fields=TensorDict({"late": torch.ones(1)}, [1]))
+        first.save_checkpoint(tmp_path / "saved")
+    lost, elsewhere = tmp_path / "saved" / "rows-1.npz", tmp_path / "rows-1.npz"
+    lost.rename(elsewhere)
+    with closing(OPENS[into]()) as second:
+        with pytest.raises(FileNotFoundError):
+            second.load_checkpoint(tmp_path / "saved")
+        assert second.list_sample_ids("step") == []
+        elsewhere.rename(lost)
+        second.load_checkpoint(tmp_path / "saved")
+        assert second.list_sample_ids("step") == sorted([*IDS, "u0_g9"])
+        claimed = second.claim_meta("step", "train", ["tokens"], 4, blocking=False)
+        assert claimed.sample_ids == IDS

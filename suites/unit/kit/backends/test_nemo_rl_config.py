@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 
 from rlconform.backends import build_data_plane_client, parse_data_plane
+from rlconform.backends.memory import MemoryClient
 from rlconform.contract import ConfigError
 
 GIB = 2**30
@@ -146,6 +149,32 @@ def test_each_operation_is_reported_to_the_callback() -> None:
     ]
     assert {each["partition_id"] for each in events} == {"p", ""}
     assert all(each["wall_ms"] >= 0 for each in events)
+
+
+def test_the_optional_methods_are_reported_as_well(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    observability = {"enabled": True, "callback": events.append}
+    client: Any = build_data_plane_client({**MEMORY, "observability": observability})
+    assert client.load_checkpoint(saved_by_another_plane(tmp_path / "saved")) == {"step": 3}
+    assert client.list_sample_ids("p") == ["a"]
+    client.save_checkpoint(tmp_path / "again", metadata={"step": 4})
+    with pytest.raises(RuntimeError):
+        client.load_checkpoint(tmp_path / "again")
+    client.close()
+    assert [(each["op"], each["partition_id"], each["status"]) for each in events] == [
+        ("load_checkpoint", "", "ok"),
+        ("list_sample_ids", "p", "ok"),
+        ("save_checkpoint", "", "ok"),
+        ("load_checkpoint", "", "error"),
+        ("close", "", "ok"),
+    ]
+
+
+def saved_by_another_plane(folder: Path) -> Path:
+    with closing(MemoryClient()) as other:
+        other.put_samples(["a"], "p", tags=[{"std": 0.5}])
+        other.save_checkpoint(folder, metadata={"step": 3})
+    return folder
 
 
 def test_without_a_callback_operations_are_logged(caplog: pytest.LogCaptureFixture) -> None:
