@@ -23,6 +23,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, PACKING_KEYS
+from rlconform.mutants.unusual import nested_where_it_may
 from rlconform.plane import kv_first_write
 from rlconform.plane.broadcast import GroupLost, SiblingGroup
 from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
@@ -115,14 +116,22 @@ def test_every_shard_is_padded_to_the_steps_width(worker: PolicyWorker, meta: KV
     assert worker.fetch_shard(meta.subset([]), ["input_ids"]).batch.batch_size == (0,)
 
 
-@pytest.mark.parametrize("put", ["dense", "jagged"])
-def test_a_column_is_padded_alike_whether_the_plane_keeps_it_dense_or_jagged(
-    client: MemoryClient, worker: PolicyWorker, meta: KVBatchMeta, put: str
+@pytest.mark.parametrize("layout", ["dense", "jagged"])
+def test_a_column_is_padded_alike_whether_the_plane_returns_it_dense_or_jagged(
+    client: MemoryClient,
+    worker: PolicyWorker,
+    meta: KVBatchMeta,
+    layout: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = torch.arange(12.0).reshape(4, 3)
-    column = rows if put == "dense" else to_nested_by_length(rows, [3] * 4)
     for name in ("advantages", "routes"):
-        client.put_samples(IDS, "train", TensorDict({name: column}, [4]))
+        client.put_samples(IDS, "train", TensorDict({name: rows}, [4]))
+    if layout == "jagged":
+        read = client.get_samples
+        monkeypatch.setattr(client, "get_samples", lambda **row: nested_where_it_may(read(**row)))
+    stored = client.get_samples(sample_ids=IDS, partition_id="train", select_fields=["routes"])
+    assert stored["routes"].is_nested == (layout == "jagged")
     work = worker.fetch_shard(meta, ["advantages"])
     assert torch.equal(work.batch["advantages"], torch.nn.functional.pad(rows, (0, WIDTH - 3)))
     work = worker.fetch_shard(meta, ["routes"], token_fields=["routes"])
