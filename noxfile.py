@@ -15,7 +15,8 @@ nox.options.default_venv_backend = "venv"
 # Most of what torch brings is never imported: what is, Python compiles then, once.
 CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
-# Another order each time (pytest prints its seed), in several processes: no test may lean on another.
+# Another order each time (pytest prints its seed), in processes side by side: no test may lean on
+# another.
 ANY_ORDER = ("--dist", "worksteal", "--random-order", "--durations", "10")
 
 
