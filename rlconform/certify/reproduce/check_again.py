@@ -21,7 +21,7 @@ from rlconform.certify.runner.run import PlaneDidNotStart, Runner
 from rlconform.contract import load_requirements
 
 #: Seconds after which no further run of a race begins.
-RACING_S = 60.0
+RACING_S = 30.0
 
 
 def run_check(
