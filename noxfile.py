@@ -15,8 +15,9 @@ nox.options.default_venv_backend = "venv"
 # Most of what torch brings is never imported: what is, Python compiles then, once.
 CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
-# Another order each time (pytest prints its seed), in two processes: no test may lean on another.
-ANY_ORDER = ("-n", "2", "--dist", "worksteal", "--random-order", "--durations", "10")
+# Another order each time (pytest prints its seed), in processes side by side: no test may lean on
+# another.
+ANY_ORDER = ("--dist", "worksteal", "--random-order", "--durations", "10")
 
 
 def install(session: nox.Session, *extras: str) -> None:
@@ -30,7 +31,7 @@ def install(session: nox.Session, *extras: str) -> None:
 def unit(session: nox.Session) -> None:
     """One process: the kit's own tests, and the contract on the embedded plane."""
     install(session, "dev", "tq", "grpo")
-    session.run("pytest", "suites/unit", *ANY_ORDER, *session.posargs)
+    session.run("pytest", "suites/unit", "-n", "2", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -38,7 +39,8 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
-    session.run("pytest", "suites/functional", *ANY_ORDER, *session.posargs)
+    # three on two cores: more than half of what these tests take is waiting
+    session.run("pytest", "suites/functional", "-n", "3", *ANY_ORDER, *session.posargs)
 
 
 @nox.session

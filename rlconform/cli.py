@@ -19,10 +19,12 @@ from rlconform.bench import command as bench_command
 from rlconform.certify.marked import marked_tests
 from rlconform.certify.runner.job import RunOptions
 from rlconform.certify.runner.run import PlaneDidNotStart, Runner
+from rlconform.certify.verdict.causes import root_causes, with_followers
 from rlconform.certify.verdict.judge import ExitCode, conclude, judge
-from rlconform.certify.verdict.report import build_report, write_report
+from rlconform.certify.verdict.report import build_report, folder_to_write, write_report
 from rlconform.certify.verdict.show import (
     LiveProgress,
+    print_causes,
     print_folder,
     print_summary,
     requirement_table,
@@ -85,7 +87,9 @@ def certify(
     config: Annotated[
         Path | None, typer.Option(help="YAML file handed to the target, e.g. a data_plane: block.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("rlconform-report"),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the report, made where there is none.")
+    ] = Path("rlconform-report"),
     select: Annotated[
         str, typer.Option("-k", help="Only checks that match (pytest -k); never certified.")
     ] = "",
@@ -101,6 +105,17 @@ def certify(
     seed: Annotated[
         int, typer.Option(help="Other generated examples than those of seed 0.", min=0)
     ] = 0,
+    first: Annotated[
+        bool, typer.Option("-x", help="Stop at the first broken check of a MUST.")
+    ] = False,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many broken checks of MUSTs.", min=1),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Let a partial report replace the report of a whole run."),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
     ] = False,
@@ -111,7 +126,13 @@ def certify(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
     try:
         options = RunOptions(
-            target, _read_config(config), _level(level), select, check_timeout, seed
+            target,
+            _read_config(config),
+            _level(level),
+            select,
+            check_timeout,
+            seed,
+            max_failures=1 if first else max_failures,
         )
         waived = load_waivers(waivers) if waivers else []
         check_writable(out)
@@ -126,21 +147,30 @@ def certify(
     )
     if not any(r.published and r.profile == run.target["level"] for r in requirements.values()):
         run.notes.append(f"no requirement is published yet that needs level {run.target['level']}")
+    results = with_followers(results, run.results.values())
+    musts = [row.id for row in requirements.values() if row.level == "MUST"]
+    causes = root_causes(results, run.results.values(), musts)
     results, problems = apply_waivers(results, waived, datetime.now(UTC).date())
+    whole = run.complete and not select
     conclusion = conclude(
         requirements,
         results,
-        complete=run.complete and not select,
+        complete=whole,
         problems=problems,
         allow_deviations=allow_deviations,
     )
     console.print(requirement_table(requirements, results))
-    print_summary(console, run, results, conclusion)
+    print_causes(console, causes)
+    print_summary(console, run, results, conclusion, causes)
+    report = build_report(options, run, requirements, results, conclusion, causes)
+    folder = folder_to_write(out, whole, force)
     try:
-        write_report(out, build_report(options, run, requirements, results, conclusion), run)
+        write_report(folder, report, run, requirements, results)
     except OSError as error:
-        _fail(f"--out {out}", ConfigError(f"no report was written: {error}"), verbose)
-    print_folder(console, run, out)
+        _fail(f"--out {folder}", ConfigError(f"no report was written: {error}"), verbose)
+    if folder != out:
+        console.print(f"{escape(str(out))} keeps the report of a whole run; --force replaces it")
+    print_folder(console, run, folder)
     raise typer.Exit(conclusion.exit_code)
 
 

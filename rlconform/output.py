@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from rlconform.contract import ConfigError
 
 
 def check_writable(folder: Path) -> None:
-    """Raise unless the folder is there and can be written to, or can be made. Makes nothing.
+    """Write a file where the folder is or would be made, and remove it again.
+
+    Permissions alone do not tell: ``/proc`` is a folder that root may write to, and can't.
 
     Raises:
-        ConfigError: It can't; the message says what stands in the way.
+        ConfigError: It can't be written; the message says why.
     """
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise ConfigError(f"--out {folder}: {there} is a file; name a folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"--out {folder}: {there} can't be written to; name another folder")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".rlconform-", dir=there) as tried:
+            (Path(tried) / "file").write_text("written", "utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"--out {folder}: {there} can't be written to ({os.strerror(error.errno or 0)}); "
+            f"name another folder"
+        ) from error

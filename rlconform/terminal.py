@@ -13,14 +13,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def new_console() -> Console:
-    """Standard output; what goes to a file or a pipe has lines of 120 characters."""
-    return Console(width=None if sys.stdout.isatty() else 120)
+    """Standard output; what goes to a file or a pipe has lines of 120 characters.
+
+    Without emoji codes: ``sig:factory: x`` in a plane's message is no factory.
+    """
+    return Console(width=None if sys.stdout.isatty() else 120, emoji=False)
 
 
 def refuse(message: str, code: int) -> NoReturn:
     """Say in one line on standard error what is wrong, and end the command with this exit code."""
     sys.stdout.flush()
-    Console(stderr=True).print(f"[bold red]rlconform:[/] {escape(message)}", soft_wrap=True)
+    console = Console(stderr=True, emoji=False)
+    console.print(f"[bold red]rlconform:[/] {escape(message)}", soft_wrap=True)
     raise typer.Exit(code)
 
 
@@ -35,7 +39,7 @@ class LiveBar:
     def __init__(self, console: Console, doing: str, total: int | None = None) -> None:
         self.console = console
         self.bar = Progress(
-            TextColumn("{task.description}", markup=True),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -60,7 +64,7 @@ class LiveBar:
     def show(
         self, doing: str | None = None, total: int | None = None, done: int | None = None
     ) -> None:
-        """Say what is under way (markup), of how many steps in all, and how many are done."""
+        """Say what is under way (plain text), of how many steps in all, and how many are done."""
         self.bar.update(self._task, description=doing, total=total, completed=done)
 
     def advance(self) -> None:

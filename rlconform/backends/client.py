@@ -9,12 +9,15 @@ malformed call touches nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends import arguments
+from rlconform.backends import arguments, checkpoint
+from rlconform.backends.saved import SavedPartition
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 
@@ -50,6 +53,15 @@ class Engine(Protocol):
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None those that this process put."""
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows; none where there is no partition."""
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
 
     def close(self) -> None:
         """Let go of the plane, or end it. Idempotent."""
@@ -130,11 +142,11 @@ class EngineClient:
     ) -> TensorDict:
         """Read fields of rows in the order asked, a repeated id repeatedly; batch size ``(N,)``.
 
-        A field comes back jagged if its rows were put jagged or differ in length, else dense. An
-        empty list of ids gives an empty batch without columns.
+        A field comes back dense if all its rows have one shape, however they were put, else jagged.
+        An empty list of ids gives an empty batch without columns.
 
         Raises:
-            LookupError: An unknown partition or id, or a field not produced for every id.
+            KeyError: An unknown partition or id, or a field not produced for every id.
             ValueError: A malformed argument, or rows whose shapes no one tensor can hold.
         """
         sample_ids = arguments.texts("sample_ids", sample_ids)
@@ -161,7 +173,7 @@ class EngineClient:
 
         Raises:
             TimeoutError: ``timeout_s`` seconds went by; nothing is claimed.
-            LookupError: An unknown partition or task.
+            KeyError: An unknown partition or task.
             ValueError: A malformed argument, or a blocking claim that whole groups can't fill.
         """
         arguments.text("partition_id", partition_id)
@@ -213,6 +225,46 @@ class EngineClient:
         self._engine.check_open()
         if sample_ids != []:
             self._engine.clear(partition_id, sample_ids)
+
+    def list_sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of all rows of a partition, sorted; none for a partition that isn't known.
+
+        Moves no cursor and reads no values. Rows that carry tags only are among them. This method
+        and the two for checkpoints are optional: the contract does not ask for them.
+        """
+        arguments.text("partition_id", partition_id)
+        self._engine.check_open()
+        return sorted(self._engine.sample_ids(partition_id))
+
+    def save_checkpoint(
+        self, checkpoint_dir: str | PathLike[str], *, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Write the whole plane to a folder: registrations, rows with fields and tags, cursors.
+
+        The folder appears once it is whole; an earlier checkpoint there is replaced. No process may
+        put to or clear the plane meanwhile.
+
+        Raises:
+            TypeError, ValueError: ``metadata`` is no dict that JSON can hold.
+            FileExistsError: The folder is there and is no checkpoint.
+        """
+        self._engine.check_open()
+        checkpoint.save(self._engine, Path(checkpoint_dir), metadata)
+
+    def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
+        """Fill an empty plane from a folder; returns the ``metadata`` it was saved with.
+
+        The rows count as put by this process. Values of object columns that are no plain data are
+        unpickled when they are read: load what you trust.
+
+        Raises:
+            RuntimeError: The plane has partitions already.
+            FileNotFoundError: There is no checkpoint.
+            ValueError: It is of another format.
+            CapacityExceeded: The plane has no room for the rows.
+        """
+        self._engine.check_open()
+        return checkpoint.load(self._engine, Path(checkpoint_dir))
 
     def close(self) -> None:
         """Let go of the plane. The owner's close ends it, with everything that it started."""

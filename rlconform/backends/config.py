@@ -8,12 +8,13 @@
 
 The eight keys are NeMo-RL's; ``ray_store`` takes a ``name`` beside them. The YAML is the only
 source of values: a plane that needs a key finds it there or the configuration is refused; nothing
-is filled in.
+is filled in. NeMo-RL's optional keys and its newer, nested blocks are taken too, see
+``nemo_rl_keys``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,10 +28,33 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_serializer,
 )
 
+from rlconform.backends.nemo_rl_keys import BLOCKS, flattened, refuse_controller_address
 from rlconform.contract import ConfigError, did_you_mean
 from rlconform.yaml_file import read_mapping
+
+
+class ObservabilityConfig(BaseModel):
+    """Whether operations are reported.
+
+    Attributes:
+        enabled: Whether the client is wrapped in one that reports each operation.
+        callback: Takes each operation as a dict; None logs it. A YAML file can't hold one: it is
+            set by the program.
+        verify_tensor_hash: NeMo-RL's check of bytes on their way; not supported.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    enabled: bool
+    callback: Callable[[dict[str, Any]], object] | None = None
+    verify_tensor_hash: Literal[False] = False
+
+    @field_serializer("callback", when_used="json-unless-none")
+    def _name_of_callback(self, callback: Callable[[dict[str, Any]], object]) -> str:
+        return getattr(callback, "__qualname__", repr(callback))
 
 
 class DataPlaneConfig(BaseModel):
@@ -46,6 +70,7 @@ class DataPlaneConfig(BaseModel):
             poll.
         global_segment_size: Bytes that a process lends to a distributed store; 0 lends none.
         local_buffer_size: Bytes of a process's transfer buffer.
+        observability: Whether, and to whom, operations are reported.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -58,6 +83,7 @@ class DataPlaneConfig(BaseModel):
     claim_meta_poll_interval_s: PositiveFloat | None = None
     global_segment_size: NonNegativeInt | None = None
     local_buffer_size: PositiveInt | None = None
+    observability: ObservabilityConfig | None = None
 
 
 class MemoryConfig(DataPlaneConfig):
@@ -81,7 +107,11 @@ class RayStoreConfig(DataPlaneConfig):
 
 
 class TransferQueueConfig(DataPlaneConfig):
-    """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``)."""
+    """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``).
+
+    Attributes:
+        ack_timeout_ms: Milliseconds that the controller may take to answer; 30 s by default.
+    """
 
     impl: Literal["transfer_queue"]
     backend: Literal["simple", "mooncake_cpu"]
@@ -90,6 +120,7 @@ class TransferQueueConfig(DataPlaneConfig):
     claim_meta_poll_interval_s: PositiveFloat
     global_segment_size: NonNegativeInt
     local_buffer_size: PositiveInt
+    ack_timeout_ms: PositiveInt | None = None
 
 
 _MODELS: dict[str, type[DataPlaneConfig]] = {
@@ -98,6 +129,8 @@ _MODELS: dict[str, type[DataPlaneConfig]] = {
     "transfer_queue": TransferQueueConfig,
 }
 _KEYS = tuple(DataPlaneConfig.model_fields)
+#: Keys of NeMo-RL's that not every implementation can do anything about.
+_NEMO_RL_KEYS = (*BLOCKS, "ack_timeout_ms")
 
 
 def load_data_plane(path: str | Path) -> DataPlaneConfig:
@@ -124,8 +157,14 @@ def parse_data_plane(
     block = _block(cfg, source)
     impl = block.get("impl")
     model = _MODELS.get(impl) if isinstance(impl, str) else None
-    keys = _KEYS if model is None else tuple(model.model_fields)
+    if model is TransferQueueConfig:
+        block = flattened(block, source)
+    refuse_controller_address(block, source)
+    block.pop("controller_address", None)
+    keys = (*_KEYS, *_NEMO_RL_KEYS) if model is None else tuple(model.model_fields)
     for key in block:
+        if key not in keys and key in _NEMO_RL_KEYS:
+            raise ConfigError(f"{source}: {key} is not supported by impl {impl!r}: leave it out")
         if key not in keys:
             raise ConfigError(f"{source}: {key!r} is no key of data_plane{did_you_mean(key, keys)}")
     _require(block, ["enabled", "impl"], source)
@@ -138,7 +177,8 @@ def parse_data_plane(
     except ValidationError as invalid:
         wrong = invalid.errors()[0]
         reason = wrong["msg"][:1].lower() + wrong["msg"][1:]
-        raise ConfigError(f"{source}: {wrong['loc'][0]} is {wrong['input']!r}: {reason}") from None
+        key = ".".join(map(str, wrong["loc"]))
+        raise ConfigError(f"{source}: {key} is {wrong['input']!r}: {reason}") from None
 
 
 def _block(cfg: Any, source: str) -> dict[str, Any]:

@@ -22,6 +22,8 @@ def build_data_plane_client(
         cfg: A checked block, a block, or a whole configuration that holds one.
         bootstrap: True in the owner, the one process that starts the plane; False in all others.
 
+    With ``observability.enabled`` the client reports each operation, see ``observability``.
+
     Raises:
         ConfigError: The block can't be used, or says ``enabled: false``.
         PlaneUnavailable: There is no running plane to attach to.
@@ -33,6 +35,15 @@ def build_data_plane_client(
             "data_plane.enabled is false: set it to true, or run a trainer that hands its batches "
             "over in memory and builds no data plane"
         )
+    client = _open(config, bootstrap)
+    if config.observability is None or not config.observability.enabled:
+        return client
+    from rlconform.backends.observability import observed  # noqa: PLC0415
+
+    return observed(client, config.observability.callback)
+
+
+def _open(config: DataPlaneConfig, bootstrap: bool) -> DataPlaneClient:
     if config.impl == "memory":
         from rlconform.backends.memory import MemoryClient  # noqa: PLC0415
 

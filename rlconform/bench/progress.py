@@ -47,7 +47,7 @@ class LiveProgress(LiveBar):
             case "contest" if not self.console.is_terminal:
                 self._say("blue", "measure", event["what"])
             case "turn":
-                self.show(f"[bold]{escape(event['target'])}[/] {escape(event['what'])}")
+                self.show(f"{event['target']} {event['what']}")
             case "turn_done":
                 self.advance()
             case "refused":

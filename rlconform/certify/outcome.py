@@ -83,6 +83,7 @@ class CheckResult:
         reproducer: Source of a script that repeats the calls, or "".
         at_once: Whether some of these calls ran at the same time, in threads: once may not show it.
         history: What several processes did, one event as JSON a line, or "".
+        leans_on: Requirements that the check took for granted where it failed.
     """
 
     id: str
@@ -99,6 +100,7 @@ class CheckResult:
     reproducer: str = ""
     at_once: bool = False
     history: str = ""
+    leans_on: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class RequirementResult:
         reason: Why, in one line; the evidence of the first broken check on a failure.
         checks: Ids of the checks that ran for it.
         failures: Evidence of each check that the plane broke.
+        may_follow_from: Broken requirements from which all its failures may follow.
     """
 
     id: str
@@ -118,3 +121,4 @@ class RequirementResult:
     reason: str = ""
     checks: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    may_follow_from: list[str] = field(default_factory=list)

@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.evidence.expect import Blemish
+from rlconform.certify.evidence.expect import Blemish, ContractViolation
 from rlconform.certify.evidence.recorder import Recording, shorten
 from rlconform.certify.outcome import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
+from rlconform.certify.process.actor_pool import ActorsLateWarning
 from rlconform.certify.process.checked import (
     RECORDING,
     CleanUpFailed,
@@ -36,8 +37,10 @@ from rlconform.certify.process.checked import (
 )
 from rlconform.certify.process.pipe import Events
 from rlconform.certify.process.session import PlaneSession, failure_of
-from rlconform.certify.process.watchdog import Watchdog
+from rlconform.certify.process.watchdog import Watchdog, allowance
+from rlconform.certify.provenance import adapter_of
 from rlconform.certify.resolve import resolve_target
+from rlconform.certify.runner.hangs import Hangs
 from rlconform.contract import LEVELS, ConfigError, Level
 
 pytest_plugins = ("rlconform.certify.process.options", "rlconform.certify.process.fixtures")
@@ -76,6 +79,7 @@ class Checks:
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
         self._starting_told = 0.0
+        self._hangs = Hangs.of(json.loads(config.getoption("--hangs")))
         self._shown: set[int] = set()  # turns in which a check was broken
 
     # -- the plane ---------------------------------------------------------------------------
@@ -84,7 +88,7 @@ class Checks:
     def session(self) -> PlaneSession:
         """The plane under test; the target is resolved the first time it is asked for."""
         if self._session is None:
-            target = resolve_target(self._spec)
+            target = resolve_target(self._spec, self._level)
             if self._check_timeout is not None:
                 timeouts = replace(target.timeouts, check=self._check_timeout)
                 target = replace(target, timeouts=timeouts)
@@ -104,7 +108,13 @@ class Checks:
             return
         try:
             target = self.session.target
-            self.events.send("target", **describe(target), level=self.session.level)
+            told = describe(target, self._config) | {"level": self.session.level}
+            first = self._only is None  # the run's first process tells it for all
+            if first:
+                told["adapter"] = adapter_of(target)
+            self.events.send("target", **told)
+            self.session.prepare()
+            self.events.send("opening")  # what comes before it is the kit's time
             self.session.owner()
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
             known = isinstance(error, ConfigError)
@@ -119,9 +129,15 @@ class Checks:
         self.events.send("opened")
         if self._looks_after_health:
             self.session.note_health()
+            if remarks := self.session.remarks_on_types() if first else []:
+                said = "; ".join(remarks)
+                self.events.send("note", text=f"unusual types, judged by their values: {said}")
         self.events.send("looked_after")
         self._watchdog = Watchdog(
-            target.timeouts, lambda late: self.events.send("hung", id=self._in_flight, text=late)
+            target.timeouts,
+            lambda late: self.events.send(
+                "hung", id=self._in_flight, text=late.text, call_kind=late.kind
+            ),
         )
 
     def pytest_sessionfinish(self) -> None:
@@ -129,7 +145,10 @@ class Checks:
         closing = 0.0
         if self._session is not None:
             self.events.send("closing")
-            self._session.close()
+            try:
+                self._session.close()
+            except ContractViolation as error:
+                self.events.send("note", text=f"in the end: {error}")
             closing = self._newly_starting()
         self.events.send("bye", seconds=closing)
 
@@ -241,7 +260,8 @@ class Checks:
                 self.events.send("restart")
                 if call is None
                 else self.events.send("call", **asdict(call))
-            )
+            ),
+            self._hangs.given_up,
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)
@@ -280,17 +300,33 @@ class Checks:
         recording = item.stash.get(RECORDING, Recording())
         if call.when == "call":
             recording.finish(self.session.target.timeouts.operation)
+            self._note_hang(item, recording, call.excinfo)
         if before is None or before.outcome is Outcome.PASS:
             self._results[item.nodeid] = result_of(
                 item, mark, call.excinfo, recording, self.session
             )
         return report
 
+    def _note_hang(
+        self,
+        item: pytest.Item,
+        recording: Recording,
+        excinfo: pytest.ExceptionInfo[BaseException] | None,
+    ) -> None:
+        """Count a call of the check that never came back, though the check is over."""
+        timeouts = self.session.target.timeouts
+        late = recording.overdue(lambda step: allowance(step, timeouts))
+        kind = late.kind if late else getattr(excinfo and excinfo.value, "kind", "")
+        if kind:
+            check, requirement = check_id(item), item.get_closest_marker("requirement").args[0]  # type: ignore[union-attr]
+            self._hangs.note(kind, check, requirement)
+            self.events.send("stuck", id=check, call_kind=kind)
+
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
         """Collect blemishes."""
         if issubclass(warning_message.category, Blemish):
             self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
-        elif issubclass(warning_message.category, CleanUpFailed):
+        elif issubclass(warning_message.category, CleanUpFailed | ActorsLateWarning):
             self.events.send("note", text=str(warning_message.message))
         elif issubclass(warning_message.category, FewerExamples):
             self.events.send("fewer", id=self._in_flight)

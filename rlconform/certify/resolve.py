@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from rlconform.backends import BUILTIN
@@ -18,6 +19,7 @@ from rlconform.contract import (
     CLIENT_METHODS,
     ConfigError,
     DataPlaneClient,
+    Level,
     Target,
     did_you_mean,
     missing_methods,
@@ -30,18 +32,25 @@ class TargetError(ConfigError):
     """The target can't be found, or what was found is no target."""
 
 
-def resolve_target(spec: str) -> Target:
-    """The target that ``spec`` names.
+def resolve_target(spec: str, level: Level | None = None) -> Target:
+    """The target that ``spec`` names, to be certified at ``level`` (``None``: what it declares).
 
     Raises:
-        TargetError: Unknown name, a module that doesn't import, or an attribute that is neither a
-            ``Target`` nor a callable; the message says what to mend.
+        TargetError: Unknown name, a module that doesn't import, an attribute that is neither a
+            ``Target`` nor a callable, or a level that needs several processes of a target that
+            declares itself a plane of one; the message says what to mend.
     """
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):
+        if found.level == "unit" and level not in {None, "unit"}:
+            raise TargetError(
+                f"target {spec!r} declares level unit, a plane of one process, and --level {level} "
+                f"needs several: leave --level out, or declare level='functional' in its Target "
+                f"if other processes can attach to it"
+            )
         return found
     if callable(found):
-        return _target_of_factory(spec, found)
+        return _target_of_factory(spec, found, level or "unit")
     raise TargetError(
         f"target {spec!r} is a {type(found).__name__}: expected a rlconform.contract.Target or a "
         f"callable factory(cfg, bootstrap=...) that returns a client"
@@ -81,13 +90,14 @@ def _entry_points() -> dict[str, str]:
 
 def _load(path: str, spec: str) -> object:
     module_name, _, attribute = path.partition(":")
-    if not attribute:
-        raise TargetError(
-            f"unknown target {spec!r}{did_you_mean(spec, known_targets()) or '.'} "
-            f"Known: {', '.join(known_targets())}; or name one as module:attribute"
-        )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    if not attribute:
+        hint = _object_in_module(spec) or did_you_mean(spec, known_targets()) or "."
+        raise TargetError(
+            f"unknown target {spec!r}{hint} "
+            f"Known: {', '.join(known_targets())}; or name one as module:attribute"
+        )
     try:
         found: object = importlib.import_module(module_name)
     except Exception as error:
@@ -104,10 +114,25 @@ def _load(path: str, spec: str) -> object:
     return found
 
 
-def _target_of_factory(spec: str, factory: Callable[..., DataPlaneClient]) -> Target:
+def _object_in_module(spec: str) -> str:
+    """A hint for a user who named a module, or its file, and not the object in it; else ""."""
+    name = spec.removesuffix(".py").strip("./").replace("/", ".")
+    if not all(part.isidentifier() for part in name.split(".")):
+        return ""
+    try:
+        found = find_spec(name)
+    except ImportError:  # of a parent package
+        return ""
+    return f": it is a module, name the object in it, such as {name}:TARGET." if found else ""
+
+
+def _target_of_factory(spec: str, factory: Callable[..., DataPlaneClient], level: Level) -> Target:
+    """A target of a plain factory, which declares no level: it is what the user asks for."""
     module = sys.modules.get(getattr(factory, "__module__", ""))
-    return Target(
-        name=spec,
-        version=str(getattr(module, "__version__", "")),
-        open=lambda cfg, bootstrap: factory(cfg, bootstrap=bootstrap),
-    )
+
+    def open_with_keyword(config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
+        return factory(config, bootstrap=bootstrap)
+
+    open_with_keyword.__wrapped__ = factory  # type: ignore[attr-defined]
+    version = str(getattr(module, "__version__", ""))
+    return Target(name=spec, version=version, open=open_with_keyword, level=level)

@@ -1,7 +1,7 @@
 """Errors that a plane raises. Checks match the type, never the text.
 
-The four ``Unknown*`` errors are ``LookupError``: any plane may raise ``KeyError`` or ``IndexError``
-in their place and is just as right.
+The four ``Unknown*`` errors are ``KeyError``, as callers of NeMo-RL's clients catch that. Any plane
+may raise another ``LookupError`` in their place and is just as right.
 """
 
 from __future__ import annotations
@@ -11,19 +11,25 @@ class DataPlaneError(Exception):
     """Root of rlconform's own plane errors."""
 
 
-class UnknownPartition(DataPlaneError, LookupError):
+class _UnknownName(DataPlaneError, KeyError):
+    """Base of the errors about a name that the plane does not know."""
+
+    __str__ = Exception.__str__  # KeyError's would put the message in quotes
+
+
+class UnknownPartition(_UnknownName):
     """The partition was never registered and nothing was put in it."""
 
 
-class UnknownTask(DataPlaneError, LookupError):
+class UnknownTask(_UnknownName):
     """The consumer task was not registered for the partition."""
 
 
-class UnknownSample(DataPlaneError, LookupError):
+class UnknownSample(_UnknownName):
     """A sample id was never put, or was cleared."""
 
 
-class UnknownField(DataPlaneError, LookupError):
+class UnknownField(_UnknownName):
     """A field is not produced for every row asked for."""
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 INPUT_IDS = "input_ids"  # (N, S) int64, prompt and response
-INPUT_LENGTHS = "input_lengths"  # (N,) int32, valid tokens of each row
+INPUT_LENGTHS = "input_lengths"  # (N,) int32 or int64, valid tokens of each row
 GENERATION_LOGPROBS = "generation_logprobs"  # (N, S), from the rollout engine
 PREV_LOGPROBS = "prev_logprobs"  # (N, S), from the policy before the step
 REFERENCE_POLICY_LOGPROBS = "reference_policy_logprobs"  # (N, S)
 ADVANTAGES = "advantages"  # (N, S)
 TOKEN_MASK = "token_mask"  # (N, S), 1 on the tokens that are trained
 SAMPLE_MASK = "sample_mask"  # (N,), 0 drops a row from the loss
+TOTAL_REWARD = "total_reward"  # (N,) float32, the reward of the whole row
+
+#: Columns of shape (N,): one number for each row.
+PER_SAMPLE_FIELDS: frozenset[str] = frozenset({INPUT_LENGTHS, SAMPLE_MASK, TOTAL_REWARD})
 
 #: Columns that the training stage reads.
 DP_TRAIN_FIELDS: tuple[str, ...] = (

@@ -32,7 +32,8 @@ class Mutant(Target):
     Attributes:
         wraps: The built-in target that it is, but for the defect.
         fails: Ids of the requirements whose checks must catch it.
-        may_fail: Ids of others that it breaks too, at times; it breaks none beside these.
+        may_fail: Ids of others that may follow from the defect, in some checks or in generated
+            examples; it breaks none beside these.
         evidence: A part of what the report must say of the first id of ``fails``: caught for
             another reason, it isn't.
         chance: Whether a check may miss it, as it takes a race to show.
@@ -65,7 +66,7 @@ def broken(
         right: The target that it is, but for the defect.
         fails: Ids of the requirements whose checks must catch it.
         says: A part of the evidence for the first of them.
-        may_fail: Ids of others that it breaks at times.
+        may_fail: Ids of others that may follow from it.
         chance: Whether it takes a race to show.
         timeouts: Deadlines other than those of ``right``.
     """

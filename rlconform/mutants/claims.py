@@ -49,7 +49,7 @@ class TakesZeroForNoLimit(_Asks):
         return {**call, "batch_size": 1 << 30} if call["batch_size"] == 0 else call
 
 
-@breaks("CLAIM-01", says="rows with both fields")
+@breaks("CLAIM-01", says="no row ready for 'train' beside")
 class RequiresDeclaredFieldsOnly(_Asks):
     """Passes over required fields that weren't declared: rows come before such a field is there."""
 

@@ -103,7 +103,8 @@ class FetchesAtLeastAToken(_NotesPuts):
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         """The column, a token wide where it has none."""
-        if not _is_jagged(leaf) or leaf.values().numel() or not self.noted(cells[0])[1]:
+        tokens = isinstance(leaf, torch.Tensor) and leaf.dim() > 1
+        if not tokens or _cells(leaf) or not self.noted(cells[0])[1]:
             return leaf
         return torch.zeros(len(cells), 1, *leaf.shape[2:], dtype=leaf.dtype)
 

@@ -13,6 +13,7 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
 from rlconform.mutants.engines import breaks, breaks_engine
+from rlconform.mutants.values import held
 
 #: Tags of the planes that this process had, by partition and row.
 _STAMPED: dict[tuple[str, str], Tags] = {}
@@ -116,25 +117,15 @@ class RunsALoopOfItsOwn(MemoryClient):
         return asyncio.run(fetch())
 
 
-@breaks("LIFE-07", says="claim_meta with {'batch_size': '4'} to be rejected")
-class ReadsNumbersFromText(MemoryClient):
-    """Takes whatever ``int()`` takes for a size."""
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows."""
-        if isinstance(kwargs.get("batch_size"), str):
-            kwargs["batch_size"] = int(kwargs["batch_size"])
-        return super().claim_meta(*args, **kwargs)
-
-
 @breaks("LIFE-07", says="claim_meta with {'required_fields': []} to be rejected")
 class RequiresNothing(MemoryClient):
-    """Finds a row ready that has all of no fields: rows are claimed before anything is in them."""
+    """Finds every row ready that has all of no fields: one that has only tags is claimed too."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows, of any field where none is named."""
+        """Claim rows; where no field is named, all rows there are."""
         if kwargs.get("required_fields") == []:
-            kwargs["required_fields"] = ["x"]
+            rows = list(held(self, kwargs["partition_id"])._rows)
+            return KVBatchMeta(kwargs["partition_id"], kwargs["task_name"], rows, fields=[])
         return super().claim_meta(*args, **kwargs)
 
 

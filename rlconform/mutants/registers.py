@@ -42,7 +42,7 @@ class Registering(MemoryClient):
         self._declared[partition_id] = list(fields)
 
 
-@breaks("REG-01", says="'sample_mask' of torch.uint8")
+@breaks("REG-01", says="'sample_mask' of torch.int32")
 class KnowsColumnsByName(MemoryClient):
     """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
 
@@ -53,9 +53,9 @@ class KnowsColumnsByName(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put a mask of bytes as the float32 that it is in the table."""
+        """Put a mask of integers as the float32 that it is in the table."""
         leaf = fields.get("sample_mask", None) if isinstance(fields, TensorDict) else None
-        if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is torch.uint8:
+        if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is torch.int32:
             fields = fields.copy().set("sample_mask", leaf.float())
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
@@ -78,6 +78,27 @@ class KeepsDeclaredTensors(Registering):
                 str(n) for n, leaf in fields.items() if "pixel" in str(n) and leaf.dim() == 2
             ]
             fields = fields.exclude(*(name for name in patches if name not in known))
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@breaks(
+    "REG-02", says="'pixel_values' was not declared", may_fail=("REG-06", "CLAIM-01", "STAT-01")
+)
+class RefusesUndeclaredFields(Registering):
+    """Takes only the fields that the last registration named, as a plane with fixed tables does."""
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Put declared fields."""
+        known = self._declared.get(partition_id, [])
+        for name in fields.keys() if isinstance(fields, TensorDict) else ():
+            if name not in known:
+                raise ValueError(f"{name!r} was not declared")
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 

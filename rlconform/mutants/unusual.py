@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, cast
 
+import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase
 
@@ -19,17 +21,71 @@ from rlconform.contract import (
     Tags,
     Target,
     UnknownField,
+    UnknownPartition,
+)
+from rlconform.contract.fields import (
+    ADVANTAGES,
+    GENERATION_LOGPROBS,
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    PER_SAMPLE_FIELDS,
+    PREV_LOGPROBS,
+    REFERENCE_POLICY_LOGPROBS,
+    SAMPLE_MASK,
+    TOKEN_MASK,
+    TOTAL_REWARD,
 )
 from rlconform.mutants.values import partitions_of
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
+
+
+@dataclass(frozen=True)
+class TupleMeta:
+    """A meta of a plane that prefers tuples to lists."""
+
+    partition_id: str
+    task_name: str | None
+    sample_ids: tuple[str, ...]
+    fields: tuple[str, ...] | None
+    sequence_lengths: tuple[int, ...] | None
+    extra_info: dict[str, Any]
+    tags: tuple[Tags, ...] | None
+
+    @classmethod
+    def of(cls, meta: KVBatchMeta) -> TupleMeta:
+        """The same meta, its lists as tuples."""
+        return cls(
+            meta.partition_id,
+            meta.task_name,
+            tuple(meta.sample_ids),
+            None if meta.fields is None else tuple(meta.fields),
+            None if meta.sequence_lengths is None else tuple(meta.sequence_lengths),
+            meta.extra_info,
+            None if meta.tags is None else tuple(meta.tags),
+        )
 
 
 class NestsFields(MemoryClient):
     """Returns every field jagged whose rows have a dimension that can be.
 
     Rows without one stay dense: PUT-03 keeps (N,) apart from (N, 1), and ``torch.jagged`` has no
-    column of scalars.
+    column of scalars. Metas name their rows in tuples, and a status is one of numpy's bools; a
+    batch size that is written as text is read.
     """
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Put; the receipt holds tuples."""
+        return TupleMeta.of(super().put_samples(*args, **kwargs))
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        """Claim rows; the meta holds tuples."""
+        if isinstance(kwargs.get("batch_size"), str):
+            kwargs["batch_size"] = int(kwargs["batch_size"])
+        return TupleMeta.of(super().claim_meta(*args, **kwargs))
+
+    def check_consumption_status(self, *args: Any, **kwargs: Any) -> Any:
+        """Ask; the answer is a numpy bool."""
+        return np.bool_(super().check_consumption_status(*args, **kwargs))
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
@@ -60,7 +116,9 @@ class GathersBackwards(MemoryClient):
 
     Where all have one shape they come dense, also if they were put jagged; ragged ones come nested
     in torch's default layout, which is strided. A partition that is registered again starts anew.
-    A claim by a field that nobody declared or put is refused, and so is a stack of objects.
+    A claim by a field that nobody declared or put is refused, and so are a stack of objects and a
+    column of the schema in another shape or kind of number. A clear of everything ends the
+    registration, and a partition that is not registered takes no rows.
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
@@ -83,7 +141,10 @@ class GathersBackwards(MemoryClient):
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
         """Put."""
+        if partition_id not in self._heard:
+            raise UnknownPartition(f"partition {partition_id!r} is not registered")
         refuse_stacks(fields)
+        refuse_what_the_schema_does_not_say(fields)
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         self._heard.setdefault(partition_id, set()).update(receipt.fields or [])
         return receipt
@@ -96,6 +157,13 @@ class GathersBackwards(MemoryClient):
         if isinstance(required_fields, list) and (strange := set(required_fields) - heard):
             raise UnknownField(f"nobody declared or put {', '.join(sorted(strange))}")
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Clear rows; with None the partition goes too, as in NeMo-RL's plane for tests."""
+        super().clear_samples(sample_ids, partition_id)
+        if sample_ids is None and partition_id in self._heard:
+            partitions_of(self).pop(partition_id)
+            self._heard.pop(partition_id, None)
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
@@ -111,6 +179,38 @@ def refuse_stacks(fields: object) -> None:
         stacks = [n for n in fields.keys() if isinstance(fields.get(n), NonTensorStack)]  # noqa: SIM118
         if stacks:
             raise TypeError(f"objects come as numpy arrays, {stacks} as NonTensorStack")
+
+
+def refuse_what_the_schema_does_not_say(fields: object) -> None:
+    """Take a column with a name of the schema only in the schema's shape and kind of number.
+
+    Raises:
+        ValueError: A mask of bytes, a column of scalars put with a second dimension, and the like.
+    """
+    if not isinstance(fields, TensorDictBase):
+        return
+    for name, leaf in fields.items():
+        if not isinstance(leaf, torch.Tensor) or name not in _KINDS:
+            continue
+        floating, flat = _KINDS[name], name in PER_SAMPLE_FIELDS
+        if flat is not (leaf.dim() == 1):
+            raise ValueError(f"{name!r} has {leaf.dim()} dimensions")
+        if floating not in (None, leaf.dtype.is_floating_point) or leaf.dtype is torch.uint8:
+            raise ValueError(f"{name!r} is of {leaf.dtype}")
+
+
+#: Whether a column of the schema holds floats; None where a mask may be of either kind.
+_KINDS: Mapping[str, bool | None] = {
+    INPUT_IDS: False,
+    INPUT_LENGTHS: False,
+    GENERATION_LOGPROBS: True,
+    PREV_LOGPROBS: True,
+    REFERENCE_POLICY_LOGPROBS: True,
+    ADVANTAGES: True,
+    TOKEN_MASK: None,
+    SAMPLE_MASK: None,
+    TOTAL_REWARD: True,
+}
 
 
 def turned_round(batch: TensorDict) -> TensorDict:

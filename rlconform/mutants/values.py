@@ -172,7 +172,7 @@ class SqueezesOneByOne(Altering):
 class ForgetsEmptyShapes(Altering):
     """Makes a column without bytes anew, as nothing of it is stored: (N, 2, 0) becomes (N, 0)."""
 
-    def given(self, leaf: Tensor) -> Tensor:
+    def stored(self, leaf: Tensor) -> Tensor:
         """An empty column of two dimensions."""
         lost = is_dense(leaf) and leaf.dim() > 2 and not leaf.numel()
         return leaf.new_empty(leaf.shape[0], 0) if lost else leaf
@@ -191,7 +191,7 @@ class DropsLastOne(Altering):
 class EvenRowsByFloat(Altering):
     """Takes jagged bfloat16 rows of one length for dense, and stacks those as float32."""
 
-    def given(self, leaf: Tensor) -> Tensor:
+    def stored(self, leaf: Tensor) -> Tensor:
         """Rounded back from float32."""
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.bfloat16:
             return leaf
@@ -271,9 +271,9 @@ class FlattensTokens(Altering):
 
 @breaks("PUT-07", says="of shape (0, 3)")
 class NoTokensNoShape(Altering):
-    """Learns a token's shape from the first token that there is."""
+    """Learns a token's shape from the first token of a put."""
 
-    def given(self, leaf: Tensor) -> Tensor:
+    def stored(self, leaf: Tensor) -> Tensor:
         """Plain empty rows, where all are empty."""
         if not is_jagged(leaf) or leaf.dim() == 2 or any(len(row) for row in rows_of(leaf)):
             return leaf

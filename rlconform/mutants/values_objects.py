@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_non_tensor, is_tensor_collection
 from torch import Tensor
 
 from rlconform.backends.memory import TARGET as RIGHT
@@ -178,7 +178,7 @@ class KeepsTheFirstObjects(MemoryClient):
         return replace(receipt, fields=names)
 
 
-@breaks("PUT-25", "PUT-16", says="a leaf that is no column")
+@breaks("PUT-25", says="a leaf that is no column")
 class LeavesOutNestedLeaves(MemoryClient):
     """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
 
@@ -192,8 +192,13 @@ class LeavesOutNestedLeaves(MemoryClient):
         """Put without nested batches."""
         if isinstance(fields, TensorDict):
             names = list(map(str, fields.keys()))
-            fields = fields.exclude(*[n for n in names if isinstance(fields.get(n), TensorDict)])
+            fields = fields.exclude(*[n for n in names if _is_batch(fields.get(n))])
         return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+def _is_batch(leaf: Any) -> bool:
+    """Whether a leaf is a TensorDict or a tensorclass of tensors."""
+    return is_tensor_collection(leaf) and not is_non_tensor(leaf)
 
 
 @breaks("PUT-25", says="a leaf that is no column")

@@ -70,7 +70,7 @@ class OneRowHasEveryField(Writing):
             return TensorDict(zeros, batch_size=[1])
 
 
-@breaks("PUT-12", says="rows that have both fields")
+@breaks("PUT-12", says="no row ready for 'train' beside ['full']")
 class MarksFieldsInOneWord(Writing):
     """Marks what a row has in a word of 64 bits: field 65 counts as produced where the first is."""
 

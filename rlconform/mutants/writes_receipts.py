@@ -59,7 +59,7 @@ class ReceiptOfTensors(MemoryClient):
         return replace(receipt, fields=tensors)
 
 
-@breaks("PUT-15", "PUT-16", says="a put whose parts differ in length")
+@breaks("PUT-15", says="a put whose parts differ in length")
 class EmptyTagListIsNone(MemoryClient):
     """Tests ``if tags:``, so that an empty list beside rows counts as a put without tags."""
 

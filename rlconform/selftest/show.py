@@ -30,7 +30,7 @@ class TrialProgress(LiveBar):
         """Show a trial that ended."""
         self.heard.append(judgement)
         self.advance()
-        self.show(escape(judgement.name[:34]))
+        self.show(judgement.name[:34])
         good = judgement.kind in GOOD
         if not good or not self.console.is_terminal:
             style = "green" if good else "bold red"

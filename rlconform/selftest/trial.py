@@ -96,7 +96,12 @@ def try_once(
     """
     checks = CHECKS if effort else SHORT[level]
     options = RunOptions(
-        spec, checks=checks, requirements=requirements, effort=effort or 1.0, races=False
+        spec,
+        checks=checks,
+        requirements=requirements,
+        effort=effort or 1.0,
+        races=False,
+        max_hangs=0,  # each requirement is to show whether it catches the hang
     )
     return _trial(options, nursery)
 
@@ -104,7 +109,8 @@ def try_once(
 def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:
     """Run the short checks of the requirements that must catch a defect, and no other's."""
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
-    return _trial(RunOptions(spec, checks=short, requirements=mutant.fails, races=False), nursery)
+    options = RunOptions(spec, checks=short, requirements=mutant.fails, races=False, max_hangs=0)
+    return _trial(options, nursery)
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:

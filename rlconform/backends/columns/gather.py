@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlconform.backends.columns.parcel import Bytes, Column
+from rlconform.backends.columns.parcel import Bytes, Column, equally_long
 from rlconform.backends.columns.spans import Picked, Shared, Spans, running_sum, word_index
 
 if TYPE_CHECKING:  # the wire's modules import torch
@@ -37,8 +37,8 @@ def gather(
     """The values of one field in fresh memory, ``n_rows`` of them, each given by one of ``picked``.
 
     What the fields of one read have in common is found out once if they are given one ``shared``.
-    The result is dense where all rows are of one shape and one of them, at least, was put dense;
-    it is jagged otherwise.
+    The result is dense where all rows are of one shape, whichever way they were put, and jagged
+    otherwise.
 
     Raises:
         ValueError: Rows of unlike dtypes, or whose shapes no one tensor can hold.
@@ -70,10 +70,10 @@ def _gather_ragged(
     spans = shared.spans(pieces, before, n_rows)
     item_bytes = first.itemsize * math.prod(tail)
     values = _copy([c.values for c in columns], spans, item_bytes, shared)
-    lengths = spans.length
-    if any(c.layout == "dense" for c in columns) and bool((lengths == lengths[0]).all()):
-        return Column("dense", first.dtype, (int(lengths[0]), *tail), first.itemsize, values, None)
     layout: LeafKind = "object" if first.layout == "object" else "jagged"
+    if layout == "jagged" and equally_long(spans.length):
+        shape = (int(spans.length[0]), *tail)
+        return Column("dense", first.dtype, shape, first.itemsize, values, None)
     return Column(layout, first.dtype, tail, first.itemsize, values, shared.offsets(spans))
 
 

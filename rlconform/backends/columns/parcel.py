@@ -7,6 +7,7 @@ pickle protocol 5: whoever unpickles one maps them without a copy.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,15 @@ class Column:
 
 #: Columns by field; all have as many rows.
 Parcel = dict[str, Column]
+
+
+def equally_long(lengths: Sequence[int] | Integers) -> bool:
+    """Whether rows of these lengths, at least one, come back dense: all have the same length.
+
+    Rows that were put jagged are no exception, one row or rows of length zero neither: so do
+    NeMo-RL's adapters, and callers of theirs index the column and compare its shape.
+    """
+    return bool((np.asarray(lengths) == lengths[0]).all())
 
 
 def extents_of(parcel: Parcel) -> dict[str, Extent]:

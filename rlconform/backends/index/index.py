@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from rlconform.backends.index.block import Block, Extent, Selection, Source
 from rlconform.backends.index.partition import Partition
+from rlconform.backends.saved import SavedPartition
 from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
 
@@ -117,6 +118,19 @@ class Index:
             return []
         ids = partition.rows_of(writer) if sample_ids is None else sample_ids
         return _release(partition.clear(ids))
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows, the oldest first; none where there is no partition."""
+        partition = self._partitions.get(partition_id)
+        return [] if partition is None else partition.sample_ids
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        return [partition.snapshot(name) for name, partition in self._partitions.items()]
+
+    def restore(self, saved: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        self.partition(saved.partition_id).restore(saved)
 
     def clear_all(self) -> None:
         """Forget everything."""

@@ -16,6 +16,7 @@ from rlconform.backends.index.fields import Fields
 from rlconform.backends.index.queues import Queues
 from rlconform.backends.index.ready import ReadyQueue
 from rlconform.backends.index.row import NO_NAMES, GroupKey, Row, generation_of
+from rlconform.backends.saved import SavedPartition, SavedRow
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
 
 # Rows are many and the sets of fields that they hold are few: these are looked up, not computed.
@@ -48,6 +49,38 @@ class Partition:
     def size(self) -> int:
         """Number of rows."""
         return len(self._rows)
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of its rows, the oldest first."""
+        return list(self._rows)
+
+    def snapshot(self, partition_id: str) -> SavedPartition:
+        """All that it knows of its rows, for a checkpoint."""
+        rows = [
+            SavedRow(
+                row.sample_id, sorted(row.fields), dict(row.tags), sorted(row.claimed_by), row.group
+            )
+            for row in self._rows.values()
+        ]
+        return SavedPartition(
+            partition_id=partition_id,
+            tasks=sorted(self._tasks),
+            group_size=self._group_size,
+            ever_produced=self._ever_produced,
+            next_ungrouped=self._next_ungrouped,
+            rows=rows,
+        )
+
+    def restore(self, saved: SavedPartition) -> None:
+        """Give rows that were put again their groups and cursors, before the first claim."""
+        for each in saved.rows:
+            row = self._rows[each.sample_id]
+            row.group = each.group
+            row.claimed_by = frozenset(each.claimed_by)
+            self._claimed.update(each.claimed_by)
+        self._ever_produced = saved.ever_produced
+        self._next_ungrouped = saved.next_ungrouped
 
     def register(self, tasks: Collection[str], group_size: int) -> None:
         """Declare consumer tasks. An empty partition starts anew, one with rows is extended.

@@ -26,6 +26,7 @@ from rlconform.backends.columns.rewrite import live_parcels
 from rlconform.backends.columns.spans import Picked
 from rlconform.backends.index import Index, Rewritten
 from rlconform.backends.memory.plane import Plane, newest_plane, start_plane, stop_plane
+from rlconform.backends.saved import SavedPartition
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
 
 #: There is one process, so all rows are its own.
@@ -102,6 +103,22 @@ class MemoryEngine:
         with self._locked() as index:
             due = index.clear(partition_id, sample_ids, _WRITER)
         self._rewrite(due)
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows."""
+        with self._locked() as index:
+            return index.sample_ids(partition_id)
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        with self._locked() as index:
+            return index.snapshot()
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        with self._locked() as index:
+            index.restore(partition)
+            self._plane.changed.notify_all()
 
     def close(self) -> None:
         """Let go of the plane; the owner's close ends it, with everything in it."""

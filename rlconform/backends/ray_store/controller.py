@@ -32,6 +32,7 @@ from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 from rlconform.backends.columns.parcel import Parcel, extents_of
 from rlconform.backends.index import Index, Rewritten, Usage
+from rlconform.backends.saved import SavedPartition
 from rlconform.contract import CapacityExceeded, DataPlaneError, Tags
 
 #: Calls that may run, or wait, at the same time.
@@ -206,6 +207,20 @@ class Controller:
                 return None
         claimed = partition.claim(task, required, rows)
         return [row.sample_id for row in claimed], [row.tags for row in claimed]
+
+    async def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows."""
+        return self._index.sample_ids(partition_id)
+
+    async def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        return self._index.snapshot()
+
+    @answers
+    async def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        self._index.restore(partition)
+        self._wake(partition.partition_id)
 
     @answers
     async def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:

@@ -27,6 +27,7 @@ from rlconform.backends.index import SLACK_BYTES
 from rlconform.backends.process import process_id
 from rlconform.backends.ray_store.controller import Location, Put
 from rlconform.backends.ray_store.session import Session
+from rlconform.backends.saved import SavedPartition
 from rlconform.contract import DataPlaneError, Tags
 
 
@@ -86,6 +87,18 @@ class RayStoreEngine:
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None those that this process put."""
         self._tidy(self._session.call("clear", partition_id, sample_ids, process_id()))
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows."""
+        return list(self._session.call("sample_ids", partition_id))
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        return list(self._session.call("snapshot"))
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        self._session.call("restore", partition)
 
     def close(self) -> None:
         """Let go of the plane, or end it."""

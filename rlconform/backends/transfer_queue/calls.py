@@ -33,10 +33,11 @@ _CONTROL_S = 30.0
 
 
 class Calls:
-    """Requests over one session."""
+    """Requests over one session; the controller has ``answer_s`` seconds to answer each."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, answer_s: float | None = None) -> None:
         self._session = session
+        self._answer_s = _CONTROL_S if answer_s is None else answer_s
 
     def call(
         self,
@@ -84,10 +85,10 @@ class Calls:
             )
         )
 
-    def run(self, call: Coroutine[Any, Any, Result], seconds: float = _CONTROL_S) -> Result:
+    def run(self, call: Coroutine[Any, Any, Result], seconds: float | None = None) -> Result:
         """The call's result; what the package raises becomes an error of the contract."""
         try:
-            return self._session.run(call, seconds)
+            return self._session.run(call, self._answer_s if seconds is None else seconds)
         except DataPlaneError:
             raise
         except PACKAGE_ERRORS as error:

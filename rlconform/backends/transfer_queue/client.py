@@ -52,7 +52,12 @@ class TransferQueueClient(EngineClient):
         self._owner = arguments.flag("bootstrap", bootstrap)
         runtime, engine = _load("runtime"), _load("engine")
         self._session = runtime.start(config) if bootstrap else runtime.attach()
-        self._engine = engine.TransferQueueEngine(self._session, config.claim_meta_poll_interval_s)
+        answer_ms = config.ack_timeout_ms
+        self._engine = engine.TransferQueueEngine(
+            self._session,
+            config.claim_meta_poll_interval_s,
+            None if answer_ms is None else answer_ms / 1e3,
+        )
 
     def control(self) -> PlaneControl:
         """Power over the processes of the plane. ``ValueError`` unless this client owns it."""

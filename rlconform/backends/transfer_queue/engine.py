@@ -6,6 +6,7 @@ import time
 
 from tensordict import TensorDict, TensorDictBase
 
+from rlconform.backends.saved import SavedPartition
 from rlconform.backends.transfer_queue.frames import split_column
 from rlconform.backends.transfer_queue.session import Session
 from rlconform.backends.transfer_queue.store import Store
@@ -13,11 +14,14 @@ from rlconform.contract import Tags
 
 
 class TransferQueueEngine:
-    """The plane behind a session; a claim that waits looks every ``poll_s`` seconds."""
+    """The plane behind a session; a claim that waits looks every ``poll_s`` seconds.
 
-    def __init__(self, session: Session, poll_s: float) -> None:
+    The controller has ``answer_s`` seconds to answer a request, None for the adapter's own limit.
+    """
+
+    def __init__(self, session: Session, poll_s: float, answer_s: float | None = None) -> None:
         self._session = session
-        self._store = Store(session)
+        self._store = Store(session, answer_s)
         self._poll_s = poll_s
 
     def check_open(self) -> None:
@@ -75,6 +79,18 @@ class TransferQueueEngine:
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None those that this process put."""
         self._store.clear(partition_id, sample_ids)
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows."""
+        return self._store.sample_ids(partition_id)
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        return self._store.snapshot()
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        self._store.restore(partition)
 
     def close(self) -> None:
         """Let go of the plane, or end it."""

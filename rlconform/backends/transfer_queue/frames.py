@@ -28,9 +28,11 @@ import torch
 from tensordict import NonTensorStack
 
 from rlconform.backends.columns import codec
+from rlconform.backends.columns.parcel import equally_long
 from rlconform.contract import ForeignRow
 from rlconform.wire import classify_leaf, object_column, object_rows
 from rlconform.wire.leaves import jagged_parts
+from rlconform.wire.rows import Rows as JaggedRows
 
 _MAGIC, _VERSION = b"RLCF", 1
 _PREFIX = Struct("<4sBBHIIQQQ")
@@ -42,7 +44,7 @@ OBJECT = "object"
 
 
 class Layout(IntEnum):
-    """How a column was put; it comes back the same way."""
+    """How a column was put."""
 
     DENSE = 0
     JAGGED = 1
@@ -90,7 +92,7 @@ class Column:
         """
         if len(set(self.sizes)) == 1 and self.sizes[0] <= _LARGE:
             return self.buffer.view(len(self.sizes), -1)
-        return _jagged(self.buffer, self.sizes)
+        return JaggedRows(self.sizes).nest(self.buffer)
 
 
 def split_column(name: str, leaf: Any, n_rows: int) -> Rows:
@@ -234,7 +236,7 @@ def _open_names(
 
 
 def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
-    """Dense where the rows have one shape, unless all were put jagged; else jagged."""
+    """Dense where the rows have one shape, whichever way they were put; else jagged."""
     tails = {row.tail for row in rows}
     if len(tails) > 1:
         raise ValueError(
@@ -244,9 +246,10 @@ def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> tor
     if tail is None:
         return _filled((len(rows),), dtype, rows)
     firsts = [row.first for row in rows]
-    if len(set(firsts)) == 1 and any(row.layout is Layout.DENSE for row in rows):
+    if equally_long(firsts):
         return _filled((len(rows), firsts[0], *tail), dtype, rows)
-    return _jagged(_filled((sum(firsts), *tail), dtype, rows), firsts)
+    # Built by `nest`, which tells torch the longest row: without it torch pads to all tokens.
+    return JaggedRows(firsts).nest(_filled((sum(firsts), *tail), dtype, rows))
 
 
 def _filled(shape: tuple[int, ...], dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
@@ -280,12 +283,6 @@ def _split_objects(name: str, values: Sequence[Any]) -> Rows:
     except TypeError as error:
         raise TypeError(f"field {name!r}: {error}") from error
     return Rows(Layout.OBJECT, OBJECT, None, [0] * len(values), payloads)
-
-
-def _jagged(values: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-    offsets = torch.tensor([0, *lengths], dtype=torch.int64).cumsum(0)
-    nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
-    return nested
 
 
 def _memory(size: int) -> np.ndarray:

@@ -18,46 +18,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from rlconform.backends.transfer_queue.ledger_rows import Cell, Conflict, Row, Unready
 from rlconform.backends.transfer_queue.pins import Pins
 from rlconform.contract import Tags
 
 #: ``[index, [field, ...]]``: an index that TransferQueue may have back, and what is stored there.
 Freed = list[Any]
 
+#: Before the uid in a group's name, which for rows without one is empty.
+_UID = "uid:"
 _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>[0-9]+)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One produced value: the token of the put that wrote it, its frame's bytes, its kind."""
-
-    token: int
-    size: int
-    kind: str
-
-
-@dataclass(slots=True)
-class Row:
-    """One sample. ``index`` is TransferQueue's, -1 for a row that carries tags only."""
-
-    sample_id: str
-    index: int
-    owner: str
-    order: int
-    group: tuple[str, int]
-    cells: dict[str, Cell] = field(default_factory=dict)
-    tags: Tags = field(default_factory=dict)
-
-
-class Conflict(Exception):
-    """A put that would leave a field with rows of two kinds."""
-
-
-class Unready(Exception):
-    """A call that can't be served: what it is about, and a detail."""
 
 
 class Ledger:
@@ -232,6 +204,58 @@ class Ledger:
         """Whether a field was ever put since the partition was last registered empty."""
         return self._ever_produced
 
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of the rows, the oldest first."""
+        return list(self._rows)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The registered tasks."""
+        return sorted(self._tasks)
+
+    def indexes_of(self, sample_ids: Iterable[str]) -> list[int]:
+        """TransferQueue's indexes of rows that hold a field."""
+        return [self._rows[sample_id].index for sample_id in sample_ids]
+
+    def snapshot(self, claimed: Callable[[str, int], bool]) -> dict[str, Any] | None:
+        """A ``SavedPartition`` as plain data; None for a ledger of which nobody ever heard.
+
+        ``claimed`` tells whether a task claimed the row of an index.
+        """
+        if not (self._rows or self._tasks or self._ever_produced):
+            return None
+        rows = [
+            [
+                row.sample_id,
+                sorted(row.cells),
+                row.tags,
+                [task for task in self.tasks if claimed(task, row.index)],
+                (row.group[0].removeprefix(_UID) if row.group[0] else None, row.group[1]),
+            ]
+            for row in self._rows.values()
+        ]
+        return {
+            "tasks": self.tasks,
+            "group_size": self._group_size,
+            "ever_produced": self._ever_produced,
+            "next_ungrouped": self._next_ungrouped,
+            "rows": rows,
+        }
+
+    def restore(
+        self,
+        ever_produced: bool,
+        next_ungrouped: int,
+        groups: dict[str, tuple[str | None, int] | None],
+    ) -> None:
+        """Give rows that were put again their groups."""
+        for sample_id, group in groups.items():
+            if group is not None:
+                uid, number = group
+                self._rows[sample_id].group = ("" if uid is None else _UID + uid, number)
+        self._ever_produced, self._next_ungrouped = ever_produced, next_ungrouped
+
     def drop(self, sample_ids: Sequence[str] | None, owner: str) -> tuple[list[Freed], list[str]]:
         """Make rows vanish; ``None`` for all that ``owner`` made, unknown ids are passed over.
 
@@ -269,7 +293,7 @@ class Ledger:
         """G consecutive generations of one ``<uid>_g<i>``; G new rows where ids don't say."""
         match = _GENERATION.fullmatch(sample_id) if self._group_size > 1 else None
         if match is not None:
-            return f"uid:{match['uid']}", int(match["index"]) // self._group_size
+            return _UID + match["uid"], int(match["index"]) // self._group_size
         self._next_ungrouped += 1
         return "", (self._next_ungrouped - 1) // self._group_size
 

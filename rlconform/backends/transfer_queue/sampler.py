@@ -24,7 +24,8 @@ from transfer_queue import BaseSampler
 
 from rlconform.backends.columns import codec
 from rlconform.backends.transfer_queue.batches import stored_name
-from rlconform.backends.transfer_queue.ledger import Conflict, Ledger, Unready
+from rlconform.backends.transfer_queue.ledger import Ledger
+from rlconform.backends.transfer_queue.ledger_rows import Conflict, Unready
 from rlconform.backends.transfer_queue.pins import Revoked
 
 #: Row of the reply; TransferQueue's own indexes start at 0.
@@ -62,6 +63,9 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
                 rows = ledger.select(ready=ready_indexes, **arguments)
                 consumed = [row.index for row in rows]
                 reply: Any = ["ok", [[row.sample_id for row in rows], [row.tags for row in rows]]]
+            elif name == "mark":
+                consumed = ledger.indexes_of(**arguments)
+                reply = ["ok", None]
             else:
                 if name == "pin":
                     self._check_room(ledger.count_new(arguments["indexes"]))
@@ -143,6 +147,14 @@ def _status(ledger: Ledger, partition: Any, *, tasks: list[str]) -> bool:
     return ledger.ever_produced
 
 
+def _snapshot(ledger: Ledger, partition: Any) -> dict[str, Any] | None:
+    """What a checkpoint must hold of the partition; None if it is as if it were not there."""
+    cursors = {task: partition.get_consumption_status(task, mask=False)[1] for task in ledger.tasks}
+    return ledger.snapshot(
+        lambda task, index: 0 <= index < len(cursors[task]) and int(cursors[task][index]) == 1
+    )
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "register": lambda ledger, _, **arguments: ledger.register(**arguments),
     "pin": _pin,
@@ -152,4 +164,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "locate": lambda ledger, _, **arguments: ledger.locate(**arguments),
     "status": _status,
     "drop": _drop,
+    "sample_ids": lambda ledger, _: ledger.sample_ids,
+    "snapshot": _snapshot,
+    "restore": lambda ledger, _, **arguments: ledger.restore(**arguments),
 }

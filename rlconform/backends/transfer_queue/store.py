@@ -18,6 +18,7 @@ from typing import Any
 from transfer_queue import BatchMeta
 
 from rlconform.backends.process import process_id
+from rlconform.backends.saved import SavedPartition, SavedRow
 from rlconform.backends.transfer_queue.batches import NO_FIELD, batch_meta, batch_of, frames_of
 from rlconform.backends.transfer_queue.calls import PACKAGE_ERRORS, Calls
 from rlconform.backends.transfer_queue.frames import Rows, decode_column, encode_column
@@ -47,9 +48,9 @@ _LONGEST_PAUSE_S = 0.02
 class Store:
     """The plane's operations on one session; arguments were checked before."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, answer_s: float | None = None) -> None:
         self._session = session
-        self._calls = Calls(session)
+        self._calls = Calls(session, answer_s)
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
         """Declare a partition's consumer tasks and the size of its groups."""
@@ -162,6 +163,40 @@ class Store:
         except UnknownPartition:
             return
         self._release(partition_id, freed)
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows; none where there is no partition."""
+        try:
+            return list(self._calls.call(partition_id, "sample_ids"))
+        except UnknownPartition:
+            return []
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+        partitions = self._calls.run(self._session.client.async_get_partition_list())
+        saved = []
+        for partition_id in partitions:
+            state = self._calls.call(partition_id, "snapshot")
+            if state is not None:
+                rows = [SavedRow(*row) for row in state.pop("rows")]
+                saved.append(SavedPartition(partition_id=partition_id, rows=rows, **state))
+        return saved
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+        claims: dict[str, list[str]] = {}
+        for row in partition.rows:
+            for task in row.claimed_by:
+                claims.setdefault(task, []).append(row.sample_id)
+        for task, sample_ids in claims.items():
+            self._calls.call(partition.partition_id, "mark", cursor=task, sample_ids=sample_ids)
+        self._calls.call(
+            partition.partition_id,
+            "restore",
+            ever_produced=partition.ever_produced,
+            next_ungrouped=partition.next_ungrouped,
+            groups={row.sample_id: row.group for row in partition.rows},
+        )
 
     def _reserve(
         self,

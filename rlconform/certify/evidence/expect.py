@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import struct
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec
@@ -47,13 +48,18 @@ LAST_CALL = object()
 class ContractViolation(AssertionError):
     """The plane did not do what the contract asks.
 
-    ``judgements`` are the calls of ``expect_...`` functions that led to it, the innermost first.
+    Attributes:
+        expected, came: What was expected, and what came.
+        leans_on: Ids of requirements that this assertion takes for granted. Where one of them is
+            broken too, the violation may follow from it; the report then says so.
+        judgements: The calls of ``expect_...`` functions that led to it, the innermost first.
     """
 
-    def __init__(self, expected: str, came: str) -> None:
+    def __init__(self, expected: str, came: str, leans_on: Sequence[str] = ()) -> None:
         super().__init__(f"expected {expected}; came {came}")
         self.expected = expected
         self.came = came
+        self.leans_on = tuple(leans_on)
         self.judgements: list[Judgement] = []
 
 
@@ -77,10 +83,25 @@ class Blemish(UserWarning):
     """The plane did what a MUST asks, but not as a SHOULD would have it."""
 
 
-def expect(condition: bool, expected: str, came: object) -> None:
+def expect(condition: bool, expected: str, came: object, *, leans_on: Sequence[str] = ()) -> None:
     """Raise a violation unless ``condition`` holds."""
     if not condition:
-        raise ContractViolation(expected, came if isinstance(came, str) else shorten(repr(came)))
+        shown = came if isinstance(came, str) else shorten(repr(came))
+        raise ContractViolation(expected, shown, leans_on)
+
+
+@contextmanager
+def leaning_on(*requirement_ids: str) -> Iterator[None]:
+    """Mark violations of the block as ones that may follow from these requirements.
+
+    with leaning_on("PUT-16"):
+        part.expect_absent(ids)  # a refused put that stores rows breaks PUT-16 as well
+    """
+    try:
+        yield
+    except ContractViolation as violation:
+        violation.leans_on = tuple(dict.fromkeys((*violation.leans_on, *requirement_ids)))
+        raise
 
 
 @judges
@@ -248,6 +269,17 @@ def expect_rejection(
     violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{came!r}"))
     violation.judgements.append(Judgement("expect_rejection", (LAST_CALL, what)))
     raise violation
+
+
+def is_rejected(call: Callable[[], object]) -> bool:
+    """Whether ``call`` raises an error of the plane, of any type; a violation passes through."""
+    try:
+        call()
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - whether the call must be refused is for another check
+        return True
+    return False
 
 
 def expect_lookup_error(call: Callable[[], object], what: str) -> None:

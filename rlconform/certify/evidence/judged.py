@@ -8,7 +8,7 @@ found there can't be said of plain calls, and the check itself has to decide.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,19 +18,26 @@ from rlconform.certify.evidence.source_tensors import NoSource
 
 _RESULT = re.compile(r"\br(\d+)\b")
 
-#: Things that checks judge of one result, with ``{}`` in its place.
-_FOLLOWS = (
-    "{}",
-    "{}.sample_ids",
-    "{}.tags",
-    "{}.fields",
-    "{}.sequence_lengths",
-    "{}.partition_id",
-    "{}.task_name",
-    "sorted({}.sample_ids)",
-    "tags_by_id({})",
-    "sorted(map(str, {}.keys()))",
-    "tuple({}.batch_size)",
+
+def _tags_by_id(result: Any) -> Any:
+    from rlconform.certify.scenes.partition import tags_by_id  # noqa: PLC0415 - it imports this
+
+    return tags_by_id(result)
+
+
+#: What checks judge of one result, as source with ``{}`` in its place, and as a function of it.
+_FOLLOWS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("{}", lambda result: result),
+    ("{}.sample_ids", lambda result: result.sample_ids),
+    ("{}.tags", lambda result: result.tags),
+    ("{}.fields", lambda result: result.fields),
+    ("{}.sequence_lengths", lambda result: result.sequence_lengths),
+    ("{}.partition_id", lambda result: result.partition_id),
+    ("{}.task_name", lambda result: result.task_name),
+    ("sorted({}.sample_ids)", lambda result: sorted(result.sample_ids)),
+    ("tags_by_id({})", _tags_by_id),
+    ("sorted(map(str, {}.keys()))", lambda result: sorted(map(str, result.keys()))),
+    ("tuple({}.batch_size)", lambda result: tuple(result.batch_size)),
 )
 
 
@@ -109,16 +116,14 @@ def _found(subject: Any, results: Mapping[str, Any], last: tuple[int, Any, bool]
 
 
 def _follows(subject: Any, result: Any, name: str) -> str:
-    from rlconform.certify.scenes.partition import tags_by_id  # noqa: PLC0415 - it imports this
-
-    for follows in _FOLLOWS:
+    for source, of_result in _FOLLOWS:
         try:
-            value = eval(follows.format("result"), {"result": result, "tags_by_id": tags_by_id})
+            value = of_result(result)
             same = type(value) is type(subject) and bool(value == subject)
-        except Exception:  # noqa: BLE001 - of most results most of them can't be asked
+        except Exception:  # noqa: BLE001 - results are of many types, and most lack most of these
             continue
         if same:
-            return follows.format(name)
+            return source.format(name)
     return ""
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from tensordict import TensorDictBase
 
@@ -22,12 +24,32 @@ from rlconform.certify.evidence.source import call_source
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
+if TYPE_CHECKING:
+    Skipped = BaseException
+else:
+    Skipped = pytest.skip.Exception
+
+#: Name of the owner's client; any other runs in a process of its own.
+OWNER = "client"
+
 #: Calls described per check; a check of concurrency makes thousands.
 MAX_CALLS = 60
 
 
+class MethodGivenUp(Skipped):
+    """The check needs a method that has hung in several checks: it is not called again."""
+
+
 class CheckIsOver(Exception):
     """A thread that a check left behind made a call after the check had ended."""
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """A call that did not come back in time: its kind, and what happened in words."""
+
+    kind: str
+    text: str
 
 
 @dataclass
@@ -49,6 +71,13 @@ class Step:
         return f"{self.who}.{self.method}({', '.join(shown)})"
 
 
+def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
+    """The method, with claims that block told from those that do not: a plane may hang in one."""
+    if method != "claim_meta":
+        return method
+    return "claim_meta, blocking" if kwargs.get("blocking", True) else "claim_meta, not blocking"
+
+
 class Recording:
     """The calls of one check, over all its clients and threads.
 
@@ -57,7 +86,12 @@ class Recording:
     check may change it later.
     """
 
-    def __init__(self, listener: Callable[[Call | None], None] | None = None) -> None:
+    def __init__(
+        self,
+        listener: Callable[[Call | None], None] | None = None,
+        given_up: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.given_up = given_up  # by kind of call, why it is not made
         self.calls: list[Call] = []
         self.outcomes: list[str] = []
         self.inside = Stopwatch()  # runs while a call of the plane does
@@ -93,7 +127,10 @@ class Recording:
 
         Raises:
             CheckIsOver: The check has ended, and this is one of its threads.
+            MethodGivenUp: Calls of this kind have hung in several checks.
         """
+        if why := self.given_up.get(call_kind(step.method, step.kwargs)):
+            raise MethodGivenUp(why)
         if self._over and threading.current_thread() is not threading.main_thread():
             raise CheckIsOver(f"{step.method}, called by {threading.current_thread().name}")
         text = step.describe()
@@ -181,14 +218,15 @@ class Recording:
                 judged = judged_violation(error, results, self._last, self._claimed)
         return judged and replace(judged, raised=frozenset(self._raised_by.values()))
 
-    def overdue(self, allowed: Callable[[Step], float]) -> str:
-        """The first call that has run longer than ``allowed(step)`` seconds, in words, or ""."""
+    def overdue(self, allowed: Callable[[Step], float]) -> Overdue | None:
+        """The first call that has run longer than ``allowed(step)`` seconds."""
         now = time.monotonic()
         with self._lock:
             for step in self._in_flight.values():
                 if now - step.started > allowed(step):
-                    return f"{step.text} did not return within {allowed(step):g} s"
-        return ""
+                    said = f"{step.text} did not return within {allowed(step):g} s"
+                    return Overdue(call_kind(step.method, step.kwargs), said)
+        return None
 
     def lines(self) -> list[str]:
         """The calls in order with what came of each, for the report."""
@@ -215,7 +253,7 @@ class RecordingClient:
         self,
         client: DataPlaneClient,
         recording: Recording,
-        who: str = "client",
+        who: str = OWNER,
         measuring: Callable[[Stopwatch], AbstractContextManager[None]] = Stopwatch.running,
     ) -> None:
         self.recording = recording

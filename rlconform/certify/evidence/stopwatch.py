@@ -31,10 +31,13 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """What it has counted; a block that is still open counts when it closes."""
+        """What it has counted; of a block that is still open, such as a call that hangs, so far."""
         with self._lock:
+            since = [(self._since, time.monotonic())] if self._open else []
+            if self._from_elsewhere:
+                return merged_seconds([*self._stretches, *since])
             # its own stretches never overlap: they need no merging
-            return merged_seconds(self._stretches) if self._from_elsewhere else self._own
+            return self._own + sum(end - start for start, end in since)
 
     @contextmanager
     def running(self) -> Iterator[None]:

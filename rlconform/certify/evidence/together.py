@@ -45,6 +45,14 @@ class Background:
         """Whether the call came back with an error."""
         return self._error is not None
 
+    def returned_within(self, seconds: float) -> bool:
+        """Whether the call returns in ``seconds``; what it raised in that time is raised here."""
+        if not self.finished.wait(seconds):
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
     def give_way(self) -> None:
         """Wait a moment, or until the call is back.
 

@@ -29,9 +29,14 @@ from hypothesis.strategies import SearchStrategy
 from rlconform.certify.evidence.judged import Judged
 from rlconform.certify.evidence.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.generated.examples_process import elsewhere, fresh_entropy
+from rlconform.certify.generated.strategies import FIELDS, OBJECTS
+from rlconform.certify.generated.strategies_padded import PADDED_FIELDS
 from rlconform.certify.process.checked import RECORDING, CleanUpFailed, FewerExamples, check_id
 from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import Timeouts
+
+#: What the partition of an example registers: every field that a strategy puts.
+REGISTERED: tuple[str, ...] = (*FIELDS, OBJECTS, *PADDED_FIELDS)
 
 #: Examples of a property. Few of them are alike, as Hypothesis leaves out what it has seen.
 EXAMPLES = 25
@@ -142,7 +147,7 @@ class Explorer:
         self._plane_began = client.recording.plane_seconds
         self._search_began = math.inf  # with the first example: there is always one
         self._deadline = math.inf
-        self._made: list[tuple[Partition, set[str]]] = []
+        self._made: list[Partition] = []
         self._left = ""  # why rows of an example could not be cleared
 
     def begin(self, *, enough: bool = True) -> None:
@@ -173,9 +178,8 @@ class Explorer:
 
     def new_partition(self, name: str = "p") -> Partition:
         """A fresh partition, not yet registered, whose rows go when the next example begins."""
-        ids: set[str] = set()
-        part = Partition(self._client, f"{name}-{uuid.uuid4().hex[:8]}", self.timeouts, ids)  # type: ignore[arg-type]
-        self._made.append((part, ids))
+        part = Partition(self._client, f"{name}-{uuid.uuid4().hex[:8]}", self.timeouts)  # type: ignore[arg-type]
+        self._made.append(part)
         return part
 
     @contextmanager
@@ -244,10 +248,10 @@ class Explorer:
     def _tidy(self) -> None:
         """Clear what was put; a plane that can't is told of once, CLEAR-02 and 05 judge it."""
         made, self._made = self._made, []
-        for part, ids in made:
+        for part in made:
             try:
-                if ids:
-                    part.clear(sorted(ids))
+                if part.ids:
+                    part.clear(sorted(part.ids))
             except Exception as error:  # noqa: BLE001 - a plane may raise anything, see above
                 self._left = f"clear_samples raised {type(error).__name__}: {shorten(str(error))}"
 
@@ -303,7 +307,7 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
                 with explorer.watching():
                     if "part" in named:
                         drawn["part"] = explorer.new_partition()
-                        drawn["part"].register()
+                        drawn["part"].register(fields=REGISTERED)
                     check(**fixtures, **drawn)
 
             with reported(request, explorer):

@@ -25,8 +25,10 @@ from rlconform.certify.generated.strategies_columns import (
 )
 from rlconform.wire import stack_or_nest
 
-#: Fields that a check registers, and one that it doesn't.
+#: Fields of tensors that generated examples put.
 FIELDS = ("x", "y", "z", "pixel_values")
+#: The field of objects that they put.
+OBJECTS = "log"
 
 
 # -- names ---------------------------------------------------------------------------------------

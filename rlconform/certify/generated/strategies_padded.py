@@ -11,7 +11,7 @@ from hypothesis.strategies import DrawFn
 from torch import Tensor
 
 from rlconform.certify.generated.strategies_columns import row_shapes, tensors
-from rlconform.contract.fields import INPUT_LENGTHS
+from rlconform.contract.fields import INPUT_LENGTHS, SAMPLE_MASK
 
 #: Dtypes of a per-token column, each with values that it can be padded with.
 _TOKENS: dict[str, tuple[torch.dtype, list[Any]]] = {
@@ -21,6 +21,10 @@ _TOKENS: dict[str, tuple[torch.dtype, list[Any]]] = {
     "routed_experts": (torch.uint8, [0, 255]),
     "advantages": (torch.float32, [0.0, float("-inf")]),
 }
+
+
+#: Every column of a padded batch.
+PADDED_FIELDS: tuple[str, ...] = (INPUT_LENGTHS, SAMPLE_MASK, "image_features", *_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def padded_batches(draw: DrawFn) -> Padded:
     counts = torch.tensor(lengths, dtype=draw(st.sampled_from([torch.int32, torch.int64])))
     mask = draw(tensors(torch.int32, (n_rows,)))
     features = draw(tensors(torch.float16, (n_rows, 2, 3)))
-    beside = {INPUT_LENGTHS: counts, "sample_mask": mask, "image_features": features}
+    beside = {INPUT_LENGTHS: counts, SAMPLE_MASK: mask, "image_features": features}
     columns, expected, pad_values = dict(beside), dict(beside), {}
     for name in names:
         dtype, pads = _TOKENS[name]

@@ -8,10 +8,12 @@ History: all events, by one clock
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import MethodGivenUp
 from rlconform.certify.history.events import Event
 from rlconform.certify.history.performer import Part, Played
 from rlconform.certify.history.roles import Role
@@ -50,6 +52,7 @@ class Stage:
         timeouts: The target's.
         seed: What the roles' chance starts from.
         heard: Told of all events, also of a play that ends in an error.
+        given_up: By kind of call, why it is not made again.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class Stage:
         timeouts: Timeouts,
         seed: str,
         heard: Callable[[list[Event]], None],
+        given_up: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._given_up = given_up
         self._players, self._partition_id = players, partition_id
         self._timeouts, self._seed, self._heard = timeouts, seed, heard
         self._played = 0
@@ -75,7 +80,11 @@ class Stage:
             ContractViolation: The roles were not over within half of the target's check timeout,
                 though their calls came back; or a player's process ended.
             RuntimeError: A role is broken: our fault.
+            MethodGivenUp: A role needs a kind of call that hung too often.
         """
+        for kind in (kind for role in roles for kind in role.needs):
+            if why := self._given_up.get(kind):
+                raise MethodGivenUp(why)
         players = self._players(len(roles))
         try:
             played = self._all_played(players, roles)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rlconform.certify.evidence.replay import ATTACH, Origin, header
 
 _HEADER = """import random, threading, time
+from collections import Counter
 
 import torch
 from tensordict import TensorDict
@@ -80,7 +81,7 @@ def consume(by):
 """
 _CLAIMS_AFTER = """while ids := claim(client).sample_ids:
     handed.extend(ids)
-twice = sorted({i for i in handed if handed.count(i) > 1})
+twice = sorted(i for i, times in Counter(handed).items() if times > 1)
 say(f"claimed twice: {twice}") if twice else None
 lost = sorted(set(made) - set(handed))
 say(f"never claimed: {lost}") if lost else None
@@ -278,7 +279,7 @@ def consume():
 """
 _WRITE_AFTER = """while ids := claim(client).sample_ids:
     handed.extend(ids)
-twice = sorted({i for i in handed if handed.count(i) > 1})
+twice = sorted(i for i, times in Counter(handed).items() if times > 1)
 say(f"claimed twice: {twice}") if twice else None
 for sample_id in IDS:
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,8 @@ RECORDING = pytest.StashKey[Recording]()
 HISTORY = pytest.StashKey[list[Event]]()
 
 
-def describe(target: Target) -> dict[str, Any]:
-    """A target as plain data for the report."""
+def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A target as plain data for the report; ``config`` is the user's, empty for the target's."""
     return {
         "name": target.name,
         "vendor": target.vendor,
@@ -51,7 +53,18 @@ def describe(target: Target) -> dict[str, Any]:
         "capabilities": dict(target.capabilities),
         "timeouts": asdict(target.timeouts),
         "declared_level": target.level,
+        "config": as_json(config or target.config),
     }
+
+
+def as_json(value: Any) -> Any:
+    """A configuration as JSON can hold it: what JSON has no word for is written as text."""
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    known = value is None or isinstance(value, str | bool | int)
+    return value if known or (isinstance(value, float) and math.isfinite(value)) else str(value)
 
 
 def check_id(item: pytest.Item) -> str:
@@ -105,6 +118,7 @@ def result_of(
     if isinstance(error, pytest.skip.Exception):
         return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
     base["steps"] = recording.lines()
+    base["leans_on"] = leans_on(mark, error)
     played = item.stash.get(HISTORY, None)
     base["history"] = to_jsonl(played or [])
     if not (isinstance(error, AssertionError) or recording.is_planes(error)):
@@ -125,3 +139,11 @@ def result_of(
     return CheckResult(
         **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once
     )
+
+
+def leans_on(mark: pytest.Mark, error: BaseException) -> list[str]:
+    """What the check took for granted where it failed: of the assertion, else of the check."""
+    raised = [error, error.__cause__]  # a generated example's failure is raised from the check's
+    named = [one for each in raised for one in getattr(each, "leans_on", ())]
+    named += mark.kwargs["leans_on"]
+    return [one for one in dict.fromkeys(named) if one != mark.args[0]]

@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_false",
         help="don't look whether the plane survived a failure: looking takes it down",
     )
+    group.addoption("--hangs", default="{}", help="calls that have hung so far, as JSON")
     group.addoption("--only", default=None, help="file with the ids of the checks to run")
 
 

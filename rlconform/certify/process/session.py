@@ -14,7 +14,8 @@ from rlconform.certify.evidence.expect import ContractViolation
 from rlconform.certify.evidence.recorder import Recording, RecordingClient, shorten
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.evidence.together import Background
-from rlconform.certify.process.actors import ActorPool
+from rlconform.certify.process.actor_pool import ActorPool
+from rlconform.certify.process.preflight import remarks_on_types
 from rlconform.certify.resolve import open_client
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
 
@@ -35,16 +36,17 @@ def require_packages(level: Level) -> None:
         if find_spec(package) is None:
             raise ConfigError(
                 f"level {level} needs the Python package {package}: "
-                f'pip install "rlconform[{extra}]"'
+                f'pip install "rlconform[{extra}]", or certify what one process shows: --level unit'
             )
 
 
 class PlaneSession:
     """One target at one level.
 
-    ``owner()`` opens the plane the first time and hands out the same client from then on; with
-    isolation ``test``, ``renew()`` closes it after each check. ``on_starting`` hears when planes
-    and processes begin to start or end (0.0), and how many seconds that took.
+    ``prepare()`` starts what the kit needs, ``owner()`` opens the plane the first time and returns
+    the same client from then on; with isolation ``test``, ``renew()`` closes it after each check.
+    ``on_starting`` hears when planes and processes begin to start or end (0.0), and how many
+    seconds that took.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class PlaneSession:
         self._owner: DataPlaneClient | None = None
         self._actors: ActorPool | None = None
         self._ray: Any = None
+        self._was_open = False
         self._was_healthy = False
         self.starting = Stopwatch(on_starting)  # runs while planes and processes start and end
 
@@ -67,17 +70,41 @@ class PlaneSession:
         """Whether checks may use actors, so that Ray must run before the plane opens."""
         return LEVELS.index(self.level) >= LEVELS.index("functional")
 
-    def owner(self) -> DataPlaneClient:
-        """The owner's client; opens the plane when it isn't."""
-        if self._owner is None:
-            require_packages(self.level)
-            with self.starting.running():
-                if self.several_processes and self._ray is None:
-                    from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415
+    def prepare(self) -> None:
+        """Start Ray where checks use several processes: the kit's own time, not the plane's.
 
-                    self._ray = ensure_ray()
-                self._owner = open_client(self.target, self.config, True)
+        Raises:
+            ConfigError: A package is missing that checks of this level import.
+        """
+        require_packages(self.level)
+        if self.several_processes and self._ray is None:
+            from rlconform.backends.ray_session import ensure_ray  # noqa: PLC0415
+
+            with self.starting.running():
+                self._ray = ensure_ray()
+
+    def owner(self) -> DataPlaneClient:
+        """The owner's client; opens the plane when it isn't.
+
+        Raises:
+            ContractViolation: A plane that was open before does not open again.
+        """
+        if self._owner is None:
+            self.prepare()
+            with self.starting.running():
+                self._owner = self._opened()
         return self._owner
+
+    def _opened(self) -> DataPlaneClient:
+        try:
+            client = open_client(self.target, self.config, True)
+        except Exception as error:
+            if not self._was_open:
+                raise
+            due = "the plane to open again in the process that closed it"
+            raise ContractViolation(due, shorten(f"{type(error).__name__}: {error}")) from error
+        self._was_open = True
+        return client
 
     def recorded(self, recording: Recording) -> RecordingClient:
         """The owner's client, written down into ``recording``."""
@@ -96,21 +123,31 @@ class PlaneSession:
         return self._actors
 
     def renew(self) -> None:
-        """Close the plane; the next ``owner()`` opens a fresh one."""
+        """Close the plane; the next ``owner()`` opens a fresh one.
+
+        Raises:
+            ContractViolation: The owner's client does not close.
+        """
         actors, self._actors = self._actors, None
         owner, self._owner = self._owner, None
         with self.starting.running():
             if actors is not None:
                 actors.close()
             if owner is not None:
-                owner.close()
+                try:
+                    owner.close()
+                except Exception as error:
+                    came = shorten(f"{type(error).__name__}: {error}")
+                    raise ContractViolation("the owner's client to close", came) from error
 
     def close(self) -> None:
         """Close the plane and what was started for it."""
-        self.renew()
-        session, self._ray = self._ray, None
-        if session is not None:
-            session.close()
+        try:
+            self.renew()
+        finally:
+            session, self._ray = self._ray, None
+            if session is not None:
+                session.close()
 
     def note_health(self) -> None:
         """Remember whether the fresh plane can do the simplest round trip."""
@@ -119,6 +156,16 @@ class PlaneSession:
     def lost_health(self) -> str:
         """Why the plane can no longer do what it could when it was fresh; "" while it can."""
         return self._round_trip() if self._was_healthy else ""
+
+    def remarks_on_types(self) -> list[str]:
+        """What is unusual about the types that the client returns; none where it can't be asked."""
+        client = self.owner()
+        try:
+            look = Background(lambda: remarks_on_types(client), "a look at the returned types")
+            remarks: list[str] = look.result(self.target.timeouts.operation)
+        except Exception:  # noqa: BLE001 - a plane may raise anything; the checks judge it
+            return []
+        return remarks
 
     def _round_trip(self) -> str:
         client = self.owner()

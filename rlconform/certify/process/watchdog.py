@@ -8,22 +8,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rlconform.certify.evidence.recorder import Recording, Step
+from rlconform.certify.evidence.recorder import OWNER, Overdue, Recording, Step
+from rlconform.certify.process.actors import TRANSPORT_S
 from rlconform.contract import Timeouts
 
 
 def allowance(step: Step, timeouts: Timeouts) -> float:
-    """Seconds that a call may take: a blocking claim owes its answer after its own timeout."""
+    """Seconds that a call may take: a blocking claim owes its answer after its own timeout.
+
+    A call in another process has the kit's own seconds for the way there and back.
+    """
     waits = step.method == "claim_meta" and step.kwargs.get("blocking", True)
     wait_s = step.kwargs.get("timeout_s", 60.0) if waits else 0.0
     asked = float(wait_s) if isinstance(wait_s, int | float) else 0.0
-    return timeouts.operation + timeouts.settle + max(0.0, asked)
+    way = TRANSPORT_S if step.who != OWNER else 0.0
+    return timeouts.operation + timeouts.settle + max(0.0, asked) + way
 
 
 class Watchdog:
     """Watches one recording at a time; ``tell`` hears of a call that is overdue, once each."""
 
-    def __init__(self, timeouts: Timeouts, tell: Callable[[str], None]) -> None:
+    def __init__(self, timeouts: Timeouts, tell: Callable[[Overdue], None]) -> None:
         self._timeouts, self._tell = timeouts, tell
         self._watched: Recording | None = None
         self._stop = threading.Event()
@@ -41,7 +46,7 @@ class Watchdog:
         interval_s = min(1.0, self._timeouts.operation / 4)
         while not self._stop.wait(interval_s):
             recording = self._watched
-            late = recording.overdue(lambda s: allowance(s, self._timeouts)) if recording else ""
+            late = recording.overdue(lambda s: allowance(s, self._timeouts)) if recording else None
             if late and self._watched is recording:
                 self._tell(late)
                 self._watched = None

@@ -18,10 +18,16 @@ from rlconform.certify.reproduce.verdict import BROKEN, GONE, UNKNOWN, Verdict, 
 from rlconform.certify.runner.child import Nursery
 from rlconform.certify.runner.job import Run, RunOptions
 from rlconform.certify.runner.run import PlaneDidNotStart, Runner
-from rlconform.contract import load_requirements
+from rlconform.contract import LEVELS, Level, load_requirements
 
 #: Seconds after which no further run of a race begins.
-RACING_S = 30.0
+RACING_S = 15.0
+
+
+def level_asked(check: str) -> Level | None:
+    """The level that the check needs beyond ``unit``, from its folder; ``None`` for one process."""
+    folder = check.partition("/")[0]
+    return next((level for level in LEVELS if level == folder and level != "unit"), None)
 
 
 def run_check(
@@ -37,6 +43,7 @@ def run_check(
             options = RunOptions(
                 spec,
                 config,
+                level_asked(check),
                 checks=[check.partition("::")[0]],
                 requirements=[requirement],
                 only=[check],

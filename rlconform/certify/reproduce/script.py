@@ -56,6 +56,7 @@ class Reproducer:
         asked = sys.argv[1:2]
         self._spec = asked[0] if asked else spec
         self._config = {} if asked else dict(config or {})
+        self._check = check
         pipe = os.environ.pop(EVENTS, None)
         if pipe is None:
             supervisor = Supervisor(self._spec, self._config, check, requirement, seed, races)
@@ -69,15 +70,17 @@ class Reproducer:
         self._differs = False
         self._expected = ""
         self._errors: list[Exception] = []
+        self._attached: list[Any] = []
 
     # -- the plane -----------------------------------------------------------------------------
 
     def open(self) -> Any:
         """Open the plane as its owner; at level functional Ray runs, as in the certification."""
         from rlconform.certify.process.session import PlaneSession  # noqa: PLC0415 - torch
+        from rlconform.certify.reproduce.check_again import level_asked  # noqa: PLC0415 - torch
         from rlconform.certify.resolve import resolve_target  # noqa: PLC0415 - torch
 
-        target = resolve_target(self._spec)
+        target = resolve_target(self._spec, level_asked(self._check))
         self._session = PlaneSession(self._spec, target, self._config, target.level)
         self._began = time.monotonic()
         return self._session.owner()
@@ -94,6 +97,7 @@ class Reproducer:
             self._tell("verdict", code=UNKNOWN, expected="a plane to attach to", got=said)
             self._leave()
         (client,) = self._session.actors().start(1)
+        self._attached.append(client)
         return client
 
     # -- calls ---------------------------------------------------------------------------------
@@ -139,10 +143,12 @@ class Reproducer:
 
     def tell_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:
         """Tell the supervisor of a call; its number."""
-        from rlconform.certify.evidence.recorder import Step  # noqa: PLC0415 - torch
+        from rlconform.certify.evidence.recorder import OWNER, Step  # noqa: PLC0415 - torch
         from rlconform.certify.process.watchdog import allowance  # noqa: PLC0415 - torch
 
-        step = Step("", getattr(call, "__name__", ""), (), dict(kwargs))
+        method = getattr(call, "__name__", "")
+        remote = any(getattr(client, method, None) is call for client in self._attached)
+        step = Step("actor" if remote else OWNER, method, (), dict(kwargs))
         number = next(self._numbers)
         allowed_s = allowance(step, self._session.target.timeouts)
         self._tell("begin", number=number, text=text, allowed_s=allowed_s)

@@ -37,6 +37,8 @@ class RunOptions:
         turns: Times that the checks run, each from the next seed, until one of them is broken.
         effort: Share of the usual number of generated examples.
         races: Run the checks that wait for threads to meet at an unlucky moment, too.
+        max_failures: Broken checks of MUSTs after which the run stops; ``None`` for no limit.
+        max_hangs: Checks in which a kind of call may hang before it is given up; 0 for no limit.
     """
 
     spec: str
@@ -51,6 +53,8 @@ class RunOptions:
     turns: int = 1
     effort: float = 1.0
     races: bool = True
+    max_failures: int | None = None
+    max_hangs: int = 3
 
 
 @dataclass
@@ -83,6 +87,11 @@ class Run:
     def due(self) -> list[PlannedCheck]:
         """Checks that this level and target call for."""
         return [check for check in self.plan if not check.left_out]
+
+    def is_probe(self, check: PlannedCheck | CheckResult) -> bool:
+        """Whether the check needs a capability that the target does not declare."""
+        declared = self.target.get("capabilities", {})
+        return bool(check.capability) and declared.get(check.capability) is not True
 
     @property
     def pending(self) -> list[PlannedCheck]:

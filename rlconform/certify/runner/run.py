@@ -16,10 +16,12 @@ from dataclasses import fields
 from typing import Any
 
 from rlconform.certify.evidence.replay import Call, Origin, render_script
-from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck
+from rlconform.certify.runner.arguments import process_arguments
 from rlconform.certify.runner.child import Child, Nursery
+from rlconform.certify.runner.hangs import Hangs
 from rlconform.certify.runner.job import Listener, Run, RunOptions
-from rlconform.contract import DataPlaneError, Timeouts
+from rlconform.contract import DataPlaneError, Timeouts, load_requirements
 
 #: Seconds for what the plane has no part in: starting Python, collecting the checks.
 OWN_PATIENCE = 120.0
@@ -68,6 +70,7 @@ class Runner:
         self._check_began = self._check_deadline = 0.0
         self._look_after_health = True
         self._brought = 0  # results of the last child
+        self._hangs = Hangs(options.max_hangs)
         self.run = Run()
 
     def certify(self) -> Run:
@@ -84,6 +87,10 @@ class Runner:
                 self._one_child()
                 self._brought = len(self.run.results) - before
                 fruitless = 0 if self._brought else fruitless + 1
+                if self._enough():
+                    limit = self._options.max_failures
+                    self.run.notes.append(f"stopped after {limit} broken checks, as asked for")
+                    break
                 if fruitless == 2:
                     self.run.notes.append("stopped: two test processes in a row brought no result")
                     break
@@ -108,7 +115,7 @@ class Runner:
     def _one_child(self) -> None:
         self.run.children += 1
         self._in_flight = ""
-        child = self._nursery.start(self._child_options(), self._files())
+        child = self._nursery.start(self._arguments(), self._files())
         event: dict[str, Any] = {"event": "started"}
         began = time.monotonic()
         try:
@@ -125,11 +132,14 @@ class Runner:
                 if event["event"] == "hung" and event["id"] != self._in_flight:
                     continue  # it came back while the watchdog told of it
                 if event["event"] == "hung":
+                    self._note_hang(event)
                     self._lost(Outcome.TIMEOUT, event["text"], child.stacks())
                     return
                 if event["event"] == "opened":
                     self.run.process_seconds += time.monotonic() - began
                 self._take(event)
+                if self._enough():
+                    return
         finally:
             ending = time.monotonic()
             child.end(self._timeouts.operation + 5 if event["event"] in LAST_WORDS else 0.0)
@@ -141,27 +151,12 @@ class Runner:
         if said := child.refused():
             raise PlaneDidNotStart(said, "", plain=True)
 
-    def _child_options(self) -> list[str]:
-        options = self._options
-        arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
-        arguments += ["--seed", str(options.seed), "--turns", str(options.turns)]
-        arguments += ["--effort", str(options.effort)]
-        arguments += ["--requirements", ",".join(options.requirements)]
-        if not options.races:
-            arguments.append("--no-races")
-        if options.check_timeout is not None:
-            arguments += ["--check-timeout", str(options.check_timeout)]
-        if options.level:
-            arguments += ["--level", options.level]
-        if not self._look_after_health:
-            arguments.append("--no-health")
-        if options.select:
-            arguments += ["-k", options.select]
-        if self.run.plan:
-            arguments += ["--only", self._nursery.note([c.id for c in self.run.pending])]
-        elif options.only:
-            arguments += ["--only", self._nursery.note(options.only)]
-        return arguments
+    def _arguments(self) -> list[str]:
+        """Options of the next test process; it runs what is left to run."""
+        due = [check.id for check in self.run.pending] if self.run.plan else self._options.only
+        only = self._nursery.note(due) if due else ""
+        hangs = json.dumps(self._hangs.as_data())
+        return process_arguments(self._options, only, hangs, self._look_after_health)
 
     def _files(self) -> Sequence[str]:
         """Files that still hold checks to run: collecting the others again would only take time.
@@ -190,8 +185,8 @@ class Runner:
             case "begin" | "call" | "restart" | "processes":
                 return max(0.0, self._check_deadline - time.monotonic())
             case "opened":
-                return 2 * timeouts.operation
-            case "target":
+                return 3 * timeouts.operation  # a round trip, and a look at the types
+            case "opening":
                 return timeouts.start + timeouts.operation  # opening, then a first round trip
             case "closing":
                 return timeouts.start + timeouts.operation
@@ -203,7 +198,7 @@ class Runner:
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "target":
-                self.run.target = {key: value for key, value in event.items() if key != "event"}
+                self.run.target |= {key: value for key, value in event.items() if key != "event"}
             case "start_failed":
                 self._start_failed(event["message"], event["detail"], event["plain"])
             case "plan" if not self.run.plan:
@@ -228,15 +223,46 @@ class Runner:
                 body = {f.name: event[f.name] for f in fields(CheckResult)}
                 result = CheckResult(**body | {"outcome": Outcome(event["outcome"])})
                 self.run.results[result.id] = result
+            case _:
+                self._take_remark(event)
+        self._listener(self.run, event)
+
+    def _take_remark(self, event: dict[str, Any]) -> None:
+        match event["event"]:
             case "fewer":
                 self.run.fewer_examples.append(event["id"])
-            case "note" | "sick":
+            case "stuck":
+                self._note_hang(event)
+            case "note" if event["text"] not in self.run.notes:
                 self.run.notes.append(event["text"])
-        self._listener(self.run, event)
+            case "sick":
+                self.run.notes.append(event["text"])
+
+    def _note_hang(self, event: dict[str, Any]) -> None:
+        before = set(self._hangs.given_up)
+        check = next(check for check in self.run.plan if check.id == event["id"])
+        self._hangs.note(event["call_kind"], check.id, check.requirement)
+        for kind, why in self._hangs.given_up.items():
+            if kind not in before:
+                self.run.notes.append(f"{why}: checks that need it are not tested")
+
+    def _enough(self) -> bool:
+        """Whether as many checks of MUSTs are broken as were asked for; probes do not count."""
+        if self._options.max_failures is None:
+            return False
+        requirements = load_requirements()
+        broken = [
+            result
+            for result in self.run.results.values()
+            if result.outcome in BROKEN
+            and requirements[result.requirement].level == "MUST"
+            and not self.run.is_probe(result)
+        ]
+        return len(broken) >= self._options.max_failures
 
     def _allow_start(self, seconds: float) -> None:
         """Processes that a check starts have their own patience beside the check's."""
-        allowed = self._timeouts.start
+        allowed = OWN_PATIENCE + self._timeouts.start
         self._check_deadline += allowed if seconds == 0.0 else min(seconds, allowed) - allowed
 
     # -- a child that does not come back -------------------------------------------------------
@@ -247,6 +273,9 @@ class Runner:
             if self._health_broke(last):
                 return
             if last["event"] in {"started", "target"}:
+                took = f"{self._patience(last):g} s"
+                self._start_failed(f"the kit itself did not get ready within {took}", stacks)
+            if last["event"] == "opening":
                 self._start_failed(f"it did not open within {self._patience(last):g} s", stacks)
             self.run.notes.append(f"a test process hung after {last['event']}; it was ended")
             return
@@ -259,7 +288,7 @@ class Runner:
         if not self._in_flight:
             if self._health_broke(last):
                 return
-            if last["event"] in {"started", "target"}:
+            if last["event"] in {"started", "target", "opening"}:
                 self._start_failed(f"the process that opened it {how}", tail)
             elif last["event"] != "start_failed":
                 self.run.notes.append(f"a test process {how} between checks")

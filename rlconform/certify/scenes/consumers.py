@@ -45,6 +45,12 @@ def claims_beside(
     return [made for result in results for made in result]
 
 
+def expect_waiting(claim: Background, part: Partition, what: str, came: str) -> None:
+    """The claim is still under way after the target's ``quiet`` time, since ``what`` is missing."""
+    early = claim.returned_within(part.timeouts.quiet)
+    expect(not early, f"the claim to wait for {what}", came, leans_on=("CLAIM-05",))
+
+
 def expect_timeout(part: Partition, batch_size: int, timeout_s: float) -> None:
     """A blocking claim of more than there is ends in TimeoutError at ``timeout_s``, or soon after.
 
@@ -63,7 +69,8 @@ def expect_timeout(part: Partition, batch_size: int, timeout_s: float) -> None:
         except TimeoutError:
             late.append(waiting.seconds - timeout_s)
         else:
-            raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
+            came_back = f"a claim of {came.sample_ids}"
+            raise ContractViolation("TimeoutError", came_back, leans_on=("CLAIM-05",))
         expect(
             late[-1] >= -CLOCK_TOLERANCE_S,
             f"TimeoutError not before {timeout_s} s",

@@ -23,11 +23,14 @@ from rlconform.certify.evidence.expect import (
     expect_equal,
     judges,
 )
-from rlconform.certify.evidence.recorder import shorten
+from rlconform.certify.scenes.bookkeeping import Bookkeeping
+from rlconform.certify.scenes.metas import meta_of, status_of
 from rlconform.certify.scenes.payload import payload_column, payload_rows
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
 from rlconform.wire import object_array
 
+#: A field that no check registers: what a plane does with one REG-02 says, and nobody else.
+UNDECLARED = "undeclared"
 #: What a check registers unless it says otherwise.
 FIELDS = ("x", "y", "z")
 TASKS = ("train", "prev_lp")
@@ -43,16 +46,25 @@ class Partition:
     """
 
     def __init__(
-        self, client: DataPlaneClient, partition_id: str, timeouts: Timeouts, ids: set[str]
+        self,
+        client: DataPlaneClient,
+        partition_id: str,
+        timeouts: Timeouts,
+        rows: Bookkeeping | None = None,
     ) -> None:
         self.client = client
         self.id = partition_id
         self.timeouts = timeouts
-        self._ids = ids  # every id that the check touched, for the clean-up
+        self._rows = Bookkeeping() if rows is None else rows
+
+    @property
+    def ids(self) -> set[str]:
+        """Every id that the check touched, for the clean-up."""
+        return self._rows.ids
 
     def via(self, client: DataPlaneClient) -> Partition:
         """The same partition through another client."""
-        return Partition(client, self.id, self.timeouts, self._ids)
+        return Partition(client, self.id, self.timeouts, self._rows)
 
     def rounds(self, most: int) -> Iterator[int]:
         """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""
@@ -64,7 +76,7 @@ class Partition:
 
     def will_hold(self, ids: Iterable[str]) -> None:
         """Somebody else puts these rows: the clean-up is to know of them."""
-        self._ids.update(ids)
+        self._rows.touch(ids)
 
     def register(
         self,
@@ -95,14 +107,13 @@ class Partition:
         tags: Sequence[Tags] | None = None,
     ) -> BatchMeta:
         """``put_samples`` of a batch as it is, right or wrong."""
-        self._ids.update(i for i in ids if isinstance(i, str))
+        self._rows.touch(ids)
         extra = {} if tags is None else {"tags": list(tags)}
-        return _meta(
-            self.client.put_samples(
-                sample_ids=list(ids), partition_id=self.id, fields=fields, **extra
-            ),
-            "put_samples",
+        receipt = self.client.put_samples(
+            sample_ids=list(ids), partition_id=self.id, fields=fields, **extra
         )
+        self._rows.put(ids, [] if fields is None else map(str, fields.keys()))
+        return meta_of(receipt, "put_samples")
 
     def put_payload(
         self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
@@ -137,11 +148,32 @@ class Partition:
     ) -> BatchMeta:
         """``claim_meta``, not blocking unless asked; ids twice in one claim are a violation.
 
-        Asks for as many rows as the check has put: whether a plane serves a claim of more than are
-        ready is for CLAIM-04 to judge.
+        Without a ``batch_size`` it asks for exactly as many rows as are ready, and then for one
+        more, which must not come. Whether a plane serves a claim of more rows than are ready is for
+        CLAIM-04 to judge.
         """
-        batch_size = batch_size or max(1, len(self._ids))
-        meta = _meta(
+        call = partial(
+            self._claim, task, fields, blocking=blocking, timeout_s=timeout_s, dp_rank=dp_rank
+        )
+        meta = call(batch_size or max(1, self._rows.ready(task, fields)))
+        exact = batch_size is None and not blocking
+        if exact and meta.sample_ids and self._rows.others(meta.sample_ids):
+            further = call(1).sample_ids
+            due = f"no row ready for {task!r} beside {meta.sample_ids}"
+            expect(not further, due, further, leans_on=("CLAIM-01",))
+        return meta
+
+    def _claim(
+        self,
+        task: str,
+        fields: Sequence[str],
+        batch_size: int,
+        *,
+        blocking: bool,
+        timeout_s: float | None,
+        dp_rank: int | None,
+    ) -> BatchMeta:
+        meta = meta_of(
             self.client.claim_meta(
                 partition_id=self.id,
                 task_name=task,
@@ -154,32 +186,41 @@ class Partition:
             "claim_meta",
         )
         ids = meta.sample_ids
-        expect(len(set(ids)) == len(ids), "each id once in a claim", ids)
-        expect(len(ids) <= batch_size, f"at most {batch_size} rows claimed", f"{len(ids)}: {ids}")
+        self._rows.claim(task, ids)
+        expect(len(set(ids)) == len(ids), "each id once in a claim", ids, leans_on=("CLAIM-02",))
+        due = f"at most {batch_size} rows claimed"
+        expect(len(ids) <= batch_size, due, f"{len(ids)}: {ids}", leans_on=("CLAIM-01",))
         return meta
 
     def claim_all(
         self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
     ) -> list[str]:
-        """Claim until nothing is ready; the ids in the order they came."""
+        """Claim until nothing is ready; the ids in the order they came.
+
+        A claim asks for ``batch_size`` rows, and where the check knows of fewer that are ready,
+        for these.
+        """
         claimed: list[str] = []
-        while ids := self.claim(task, fields, batch_size).sample_ids:
+        while True:
+            asked = max(1, min(batch_size, self._rows.ready(task, fields)))
+            ids = self.claim(task, fields, asked).sample_ids
+            if not ids:
+                return claimed
             claimed += ids
-        return claimed
 
     def consumed(self, *tasks: str) -> bool:
-        """``check_consumption_status``; anything but a bool is a violation."""
+        """``check_consumption_status``; what is no truth value is a violation."""
         came = self.client.check_consumption_status(
             partition_id=self.id, task_names=list(tasks or ("train",))
         )
-        expect(isinstance(came, bool), "check_consumption_status to be a bool", repr(came))
-        return came
+        return status_of(came)
 
     def clear(self, ids: Sequence[str] | None) -> None:
         """``clear_samples``."""
         self.client.clear_samples(
             sample_ids=None if ids is None else list(ids), partition_id=self.id
         )
+        self._rows.clear(ids)
 
     def expect_rows(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
         """Reading ``ids`` gives these rows."""
@@ -255,44 +296,15 @@ def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
 def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
     """A meta's tags by sample id; rows without tags have none, not a missing entry."""
     tags = meta.tags
-    expect(tags is not None, "tags on the meta", "None")
+    expect(tags is not None, "tags on the meta", "None", leans_on=("TAG-01",))
     assert tags is not None
     expect(
         len(tags) == len(meta.sample_ids),
         f"{len(meta.sample_ids)} tags, 1:1 with the ids",
         f"{len(tags)} tags",
+        leans_on=("TAG-01",),
     )
     return dict(zip(meta.sample_ids, tags, strict=True))
-
-
-def _meta(came: Any, method: str) -> BatchMeta:
-    """``came`` if it is a meta with ids that are strings, else a violation."""
-    wanted = ("partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "tags")
-    missing = [name for name in wanted if not hasattr(came, name)]
-    expect(
-        not missing,
-        f"{method} to return a meta",
-        f"{shorten(repr(came))} without {', '.join(missing)}",
-    )
-    ids = came.sample_ids
-    expect(
-        isinstance(ids, list) and all(isinstance(i, str) for i in ids),
-        f"{method} to name sample_ids as a list of strings",
-        shorten(repr(ids)),
-    )
-    for name in ("tags", "sequence_lengths"):
-        beside = getattr(came, name)
-        expect(
-            beside is None or (isinstance(beside, list) and len(beside) == len(ids)),
-            f"{method} to give {name} as None or as a list of {len(ids)}, 1:1 with the ids",
-            shorten(repr(beside)),
-        )
-    expect(
-        all(isinstance(row, dict) for row in came.tags or ()),
-        f"{method} to give each row's tags as a dict",
-        shorten(repr(came.tags)),
-    )
-    return came  # type: ignore[no-any-return]
 
 
 def _batch(came: Any, method: str) -> TensorDictBase:

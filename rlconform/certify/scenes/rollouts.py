@@ -26,14 +26,16 @@ from rlconform.contract.fields import (
     INPUT_LENGTHS,
     SAMPLE_MASK,
     TOKEN_MASK,
+    TOTAL_REWARD,
 )
 from rlconform.plane.columns import mint_sample_ids
 from rlconform.wire.messages import MessageLog
 
-#: Columns of a rollout that the contract does not name.
-REWARDS = "rewards"
-TRUNCATED = "truncated"
+#: Column of a rollout with images; the contract does not name it.
 PIXEL_VALUES = "pixel_values"
+#: Tag of a row that the engine cut at its length limit. It is a tag and not a column: the schema
+#: has no such column of shape (N,), and a plane may refuse one that it does not know.
+TRUNCATED = "truncated"
 
 #: Token ids lie below it.
 VOCABULARY = 151_643
@@ -56,9 +58,10 @@ class Rollout:
         columns: Padded, batch size (N,): ``input_ids`` (N, S) int64, ``PAD_TOKEN_ID`` beyond a
             row's length; ``generation_logprobs`` (N, S) bfloat16 and ``token_mask`` (N, S) int32,
             0 on all that the policy did not write; ``input_lengths`` (N,) int64; ``sample_mask``
-            (N,) int32, 0 for aborted and truncated rows; ``rewards`` (N,) float32; ``truncated``
-            (N,) bool; with images ``pixel_values`` (N, C, H, W) bfloat16.
-        tags: N dicts with ``input_lengths``, ``weight_version`` and the group's reward ``std``.
+            (N,) int32, 0 for aborted and truncated rows; ``total_reward`` (N,) float32; with
+            images ``pixel_values`` (N, C, H, W) bfloat16.
+        tags: N dicts with ``input_lengths``, ``weight_version``, the group's reward ``std``, and
+            ``truncated``, a bool.
         message_logs: N lists of messages, of one or more turns; the ``token_ids`` of a row's
             messages, end to end, are its valid ``input_ids``, in memory of their own.
     """
@@ -142,8 +145,7 @@ def rollout_batch(
         ),
         TOKEN_MASK: torch.from_numpy(written).int(),
         SAMPLE_MASK: torch.from_numpy(written.any(axis=1) & ~truncated).int(),
-        REWARDS: torch.from_numpy(rewards).flatten(),
-        TRUNCATED: torch.from_numpy(truncated),
+        TOTAL_REWARD: torch.from_numpy(rewards).flatten(),
     }
     if image_shape is not None:
         columns[PIXEL_VALUES] = _magnitudes(draws, "pixels", n_rows, *image_shape)
@@ -153,8 +155,15 @@ def rollout_batch(
         sample_ids=sample_ids,
         columns=TensorDict(columns, batch_size=[n_rows]),
         tags=[
-            {INPUT_LENGTHS: length, "weight_version": weight_version, "std": stds[prompt]}
-            for length, prompt in zip(lengths.tolist(), group.tolist(), strict=True)
+            {
+                INPUT_LENGTHS: length,
+                "weight_version": weight_version,
+                "std": stds[prompt],
+                TRUNCATED: cut,
+            }
+            for length, prompt, cut in zip(
+                lengths.tolist(), group.tolist(), truncated.tolist(), strict=True
+            )
         ],
         message_logs=[
             _message_log(*row) for row in zip(sample_ids, columns[INPUT_IDS], turns, strict=True)

@@ -28,9 +28,15 @@ from rlconform.certify.evidence.expect import (
 )
 from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.rollouts import Rollout
+from rlconform.certify.scenes.rollouts import PIXEL_VALUES, Rollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags, Target
-from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, PER_TOKEN_FIELDS
+from rlconform.contract.fields import (
+    DP_TRAIN_FIELDS,
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    PER_TOKEN_FIELDS,
+    TOTAL_REWARD,
+)
 from rlconform.plane.columns import kv_first_write, read_columns, write_columns
 from rlconform.wire import (
     classify_leaf,
@@ -44,6 +50,17 @@ from rlconform.wire import (
 
 #: Column of the message logs, stripped of their token ids.
 MESSAGE_LOG = "message_log"
+
+#: What a check of steps registers: the schema's columns, and those of its own that it writes.
+STEP_FIELDS: tuple[str, ...] = (
+    *DP_TRAIN_FIELDS,
+    TOTAL_REWARD,
+    PIXEL_VALUES,
+    MESSAGE_LOG,
+    "tokens",
+    "routes",
+    "hidden",
+)
 
 Pads = Mapping[str, complex]
 
@@ -201,7 +218,7 @@ def write_with_logs(part: Partition, target: Target, rollout: Rollout) -> Step:
     except TypeError as refusal:
         if target.declares("objects"):
             raise ContractViolation(
-                "the declared capability 'objects'", f"TypeError: {refusal}"
+                "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
             ) from refusal
         return Step(part, rollout.sample_ids, tokens)
 

@@ -110,10 +110,15 @@ def _judge_one(
     reason = _reason_of(worst_ones[0])
     if reason and len(ran) > 1:
         reason = f"{reason} ({len(worst_ones)} of {len(ran)} checks)"
-    if outcome is Outcome.FAIL and requirement.level == "SHOULD":
-        outcome = Outcome.WARN
+    outcome = counted_as(outcome, requirement)
     failures = [_reason_of(result) for result in ran if result.outcome in BROKEN]
     return RequirementResult(requirement.id, outcome, reason, ids, failures)
+
+
+def counted_as(outcome: Outcome, requirement: Requirement) -> Outcome:
+    """What an outcome counts as for the requirement: a SHOULD that fails is a warning."""
+    warns = outcome is Outcome.FAIL and requirement.level == "SHOULD"
+    return Outcome.WARN if warns else outcome
 
 
 def _without_a_check(

@@ -1,4 +1,4 @@
-"""The report: one JSON document that is whole or says that it isn't, and a JUnit file for CI."""
+"""The report: one JSON document that is whole or says that it isn't, with what belongs to it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import rlconform
-from rlconform.certify.outcome import BROKEN, CheckResult, Outcome, PlannedCheck, RequirementResult
+from rlconform.certify.outcome import Outcome, PlannedCheck, RequirementResult
 from rlconform.certify.runner.job import Run, RunOptions
+from rlconform.certify.verdict.causes import Cause
 from rlconform.certify.verdict.judge import Conclusion
+from rlconform.certify.verdict.junit import junit_suite
 from rlconform.certify.verdict.timing import time_split
 from rlconform.contract import CURRENT_SET, Requirement
 from rlconform.contract.requirements import requirement_set_digest
@@ -41,6 +44,7 @@ def build_report(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
     conclusion: Conclusion,
+    causes: Sequence[Cause] = (),
 ) -> dict[str, Any]:
     """The report as plain data. ``footer`` tells whether it is whole and seals the body."""
     body = {
@@ -49,6 +53,7 @@ def build_report(
             "exit_code": conclusion.exit_code,
             "reasons": conclusion.reasons,
         },
+        "causes": [asdict(cause) for cause in causes],
         "requirements": [
             asdict(result) | {key: getattr(requirements[result.id], key) for key in _TOLD}
             for result in results
@@ -72,7 +77,7 @@ def build_report(
 def _header(options: RunOptions, run: Run) -> dict[str, Any]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "target": run.target | {"spec": options.spec, "config": dict(options.config)},
+        "target": run.target | {"spec": options.spec},
         "level": run.target.get("level"),
         "selected": options.select,
         "check_timeout": options.check_timeout,
@@ -105,7 +110,13 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def write_report(directory: Path, report: Mapping[str, Any], run: Run) -> None:
+def write_report(
+    directory: Path,
+    report: Mapping[str, Any],
+    run: Run,
+    requirements: Mapping[str, Requirement],
+    results: list[RequirementResult],
+) -> None:
     """Write the report and what belongs to it below ``directory``.
 
     That is ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
@@ -114,12 +125,39 @@ def write_report(directory: Path, report: Mapping[str, Any], run: Run) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
     _write(directory / "report.json", text + "\n")
-    ElementTree.ElementTree(_junit(run)).write(
+    suite = junit_suite(run, requirements, results)
+    ElementTree.ElementTree(suite).write(
         directory / "junit.xml", encoding="utf-8", xml_declaration=True
     )
     _write_all(directory / REPRODUCERS, "*.py", _scripts(run))
     histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
     _write_all(directory / HISTORIES, "*.jsonl", histories)
+
+
+def folder_to_write(out: Path, whole: bool, force: bool) -> Path:
+    """``out``, unless that would replace the report of a whole run by one of a part of the checks.
+
+    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... that holds no such report.
+
+    Args:
+        out: Where the user wants it.
+        whole: Whether the new report is of a whole run.
+        force: Replace what is there, whatever it is.
+    """
+    if whole or force:
+        return out
+    named = out.resolve() if out.name in {"", ".."} else out
+    others = (named.with_name(f"{named.name}-partial{'' if n == 1 else f'-{n}'}") for n in count(1))
+    return next(folder for folder in chain([out], others) if not _is_whole(folder))
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the folder holds the report of a run of all checks."""
+    try:
+        report = json.loads((folder / "report.json").read_text("utf-8"))
+        return bool(report["footer"]["complete"] and not report["header"]["selected"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False  # no report, or none that could be told from another file
 
 
 def _scripts(run: Run) -> dict[str, str]:
@@ -151,57 +189,3 @@ def _file_name(check_id: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def _junit(run: Run) -> ElementTree.Element:
-    results = run.results.values()
-    suite = ElementTree.Element(
-        "testsuite",
-        name=_xml_text(f"rlconform {run.target.get('name', '')}"),
-        tests=str(len(run.plan)),
-        failures=str(sum(result.outcome in BROKEN for result in results)),
-        errors=str(sum(result.outcome is Outcome.SUITE_ERROR for result in results)),
-        skipped=str(
-            len(run.plan) - sum(result.outcome is not Outcome.NOT_TESTED for result in results)
-        ),
-        time=f"{run.seconds:.3f}",
-    )
-    for check in run.plan:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=check.requirement, name=_xml_text(check.id)
-        )
-        result = run.results.get(check.id)
-        if result is None:
-            ElementTree.SubElement(
-                case, "skipped", message=_xml_text(check.left_out or "did not run")
-            )
-        else:
-            _junit_result(case, result)
-    return suite
-
-
-def _junit_result(case: ElementTree.Element, result: CheckResult) -> None:
-    case.set("time", f"{result.seconds:.3f}")
-    if result.outcome is Outcome.PASS:
-        return
-    if result.outcome is Outcome.NOT_TESTED:
-        ElementTree.SubElement(case, "skipped", message=_xml_text(result.evidence))
-        return
-    tag = "error" if result.outcome is Outcome.SUITE_ERROR else "failure"
-    node = ElementTree.SubElement(
-        case, tag, type=result.outcome.value, message=_xml_text(result.evidence)
-    )
-    node.text = _xml_text("\n".join([*result.steps, result.stacks]))
-
-
-def _xml_text(text: str) -> str:
-    """``text`` without the characters that XML 1.0 can't hold."""
-    return "".join(
-        char
-        if char in "\t\n\r"
-        or " " <= char <= "\ud7ff"
-        or "\ue000" <= char <= "\ufffd"
-        or char > "\uffff"
-        else "\ufffd"
-        for char in text
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ from rich.table import Table
 
 from rlconform.certify.outcome import BROKEN, NOT_SELECTED, Outcome, RequirementResult
 from rlconform.certify.runner.job import Run
-from rlconform.certify.verdict.judge import Conclusion, Verdict
+from rlconform.certify.verdict.causes import Cause, describe
+from rlconform.certify.verdict.judge import Conclusion, Verdict, counted_as
 from rlconform.certify.verdict.report import REPRODUCERS
 from rlconform.certify.verdict.timing import time_split
-from rlconform.contract import Requirement
+from rlconform.contract import Requirement, load_requirements
 from rlconform.terminal import LiveBar
+
+#: Characters of a cause in the terminal; the report has all of them.
+LONGEST = 300
 
 STYLE: dict[Outcome, str] = {
     Outcome.PASS: "green",
@@ -38,6 +43,7 @@ class LiveProgress(LiveBar):
     def __init__(self, console: Console, verbose: bool) -> None:
         super().__init__(console, "starting the plane")
         self._verbose = verbose
+        self._requirements = load_requirements()
 
     def hear(self, run: Run, event: Mapping[str, Any]) -> None:
         """Show what an event of the run means to somebody who waits."""
@@ -53,7 +59,7 @@ class LiveProgress(LiveBar):
                 self.console.print(f"{len(run.due)} checks planned")
             case "begin":
                 requirement = event["id"].rpartition("::")[2]
-                self.show(escape(requirement[:44]))
+                self.show(requirement[:44])
             case "end":
                 self.show(done=len(run.results))
                 self._tell(run, event)
@@ -63,9 +69,9 @@ class LiveProgress(LiveBar):
         if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
         result = run.results[event["id"]]
-        probe = result.capability and run.target["capabilities"].get(result.capability) is not True
-        if probe and not self._verbose:
-            return  # of a capability that the target doesn't declare; the table tells what came
+        if run.is_probe(result) and not self._verbose:
+            return  # the table says what the probe found
+        outcome = counted_as(outcome, self._requirements[result.requirement])
         self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
@@ -89,7 +95,7 @@ def requirement_table(
     table.add_column("Level", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
     table.add_column("What it asks, and what came", overflow="fold")
-    unwanted = [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
+    unwanted = _not_selected(results)
     for result in results:
         if result in unwanted:
             continue
@@ -97,6 +103,8 @@ def requirement_table(
         text = escape(row.title)
         if result.outcome is not Outcome.PASS:
             text += f"\n[dim]{escape(result.reason)}[/]"
+        if result.may_follow_from:
+            text += f"\n[dim]may follow from {', '.join(result.may_follow_from)}[/]"
         outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
         table.add_row(result.id, row.level, outcome, text)
     if unwanted:
@@ -105,13 +113,33 @@ def requirement_table(
     return table
 
 
+def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResult]:
+    """Requirements none of whose checks ``-k`` selected."""
+    return [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
+
+
+def print_causes(console: Console, causes: Sequence[Cause]) -> None:
+    """What is broken, root causes first, each with the requirements that may follow from it."""
+    if not causes:
+        return
+    console.print("\n[bold]What is broken, root causes first[/]")
+    for number, cause in enumerate(causes, 1):
+        said = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
+        console.print(f"{number:>3}. {escape(said)}", highlight=False)
+        if len(cause.requirements) > 1:
+            console.print(f"     {', '.join(cause.requirements)}", highlight=False)
+        if cause.followers:
+            console.print(f"     may follow: {', '.join(cause.followers)}", highlight=False)
+
+
 def print_summary(
     console: Console,
     run: Run,
     results: list[RequirementResult],
     conclusion: Conclusion,
+    causes: Sequence[Cause],
 ) -> None:
-    """The verdict, counts by outcome, and where the time went."""
+    """The verdict, counts by outcome, where the time went, and what to read first."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     split = time_split(run)
@@ -132,12 +160,22 @@ def print_summary(
         Verdict.NOT_CERTIFIED: "bold red",
     }[conclusion.verdict]
     console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
-    for reason in conclusion.reasons[:20]:
+    unwanted = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
+    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unwanted)]
+    for reason in reasons[:20]:
         console.print(f"  {escape(reason)}")
-    if len(conclusion.reasons) > 20:
-        console.print(f"  and {len(conclusion.reasons) - 20} more")
-    if failed := next((r for r in results if r.outcome in BROKEN | {Outcome.WARN}), None):
-        console.print(f"rlconform explain {failed.id} says what it asks, and why it matters")
+    if len(reasons) > 20:
+        console.print(f"  and {len(reasons) - 20} more")
+    if explained := _to_explain(results, causes):
+        console.print(f"rlconform explain {explained} says what it asks, and why it matters")
+
+
+def _to_explain(results: list[RequirementResult], causes: Sequence[Cause]) -> str:
+    """The requirement to read about first: the first root cause, a failure before a warning."""
+    outcomes = {result.id: result.outcome for result in results}
+    named = [one for cause in causes for one in cause.requirements] + list(outcomes)
+    failed = [one for one in named if outcomes[one] in BROKEN]
+    return next(iter(failed + [one for one in named if outcomes[one] is Outcome.WARN]), "")
 
 
 def print_folder(console: Console, run: Run, out: Path) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.gates import GateResult
 from rlconform.grpo.metrics.gates import check_metrics as check
+from rlconform.terminal import new_console, refuse
 
 
 class ExitCode:
@@ -42,14 +41,11 @@ def check_metrics(
     ],
 ) -> None:
     """Hold the metrics of a run against expressions: all of them must hold over a whole run."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = new_console()
     try:
         results = check(file, expressions)
     except ConfigError as error:
-        Console(stderr=True).print(
-            f"[bold red]rlconform:[/] check-metrics: {escape(str(error))}", soft_wrap=True
-        )
-        raise typer.Exit(ExitCode.UNUSABLE) from None
+        refuse(f"check-metrics: {error}", ExitCode.UNUSABLE)
     console.print(_table(results))
     passed = all(result.passed for result in results)
     raise typer.Exit(ExitCode.PASSED if passed else ExitCode.FAILED)

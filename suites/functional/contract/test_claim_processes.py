@@ -10,7 +10,12 @@ import pytest
 from rlconform.certify.evidence.expect import expect
 from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_timeout
+from rlconform.certify.scenes.consumers import (
+    claims_beside,
+    expect_once,
+    expect_timeout,
+    expect_waiting,
+)
 from rlconform.certify.scenes.partition import Partition, expect_ids
 from rlconform.contract import DataPlaneClient
 
@@ -30,8 +35,7 @@ def test_a_blocked_claim_wakes_by_what_others_put(
         lambda: waiter.claim(batch_size=3, blocking=True, timeout_s=2 * settle), "the blocked claim"
     )
     first.put_payload(IDS[:2])
-    early = waiting.finished.wait(part.timeouts.quiet)
-    expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
     second.put_payload(IDS[2:])
     try:
         expect_ids(waiting.result(settle), IDS, "rows of the woken claim")
@@ -75,7 +79,7 @@ def test_each_row_is_claimed_once_by_processes(
 ) -> None:
     ids = [f"r{i}" for i in range(96)]
     part = new_partition(num_samples=len(ids))
-    expect_once(claims_of_four(part, ids, actors, [None] * 4), ids)
+    expect_once([*claims_of_four(part, ids, actors, [None] * 4), part.claim_all()], ids)
 
 
 @requirement("CLAIM-12")
@@ -84,10 +88,10 @@ def test_each_row_is_claimed_once_by_ranks(
 ) -> None:
     ids = [f"r{i}" for i in range(64)]
     part = new_partition(num_samples=len(ids))
-    expect_once(claims_of_four(part, ids, actors, range(4)), ids)
+    expect_once([*claims_of_four(part, ids, actors, range(4)), part.claim_all()], ids)
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_each_group_is_claimed_once_and_whole_by_processes(
     new_partition: Callable[..., Partition], actors: Actors
 ) -> None:

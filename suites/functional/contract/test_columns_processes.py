@@ -40,6 +40,7 @@ def reaches(
     writer, readers = (part, [first]) if request.param == "owner" else (first, [second, part])
 
     def put_and_read(rows: dict[str, Rows], columns: dict[str, torch.Tensor]) -> None:
+        part.register(fields=list(columns))
         writer.put(IDS, **columns)
         for reader in readers:
             reader.expect_rows(IDS[::-1], **{name: held[::-1] for name, held in rows.items()})

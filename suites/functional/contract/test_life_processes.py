@@ -6,7 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from rlconform.certify.evidence.expect import ContractViolation, expect_rejection
+from rlconform.certify.evidence.malformed import expect_harmless
+from rlconform.certify.evidence.recorder import shorten
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
@@ -57,6 +61,12 @@ def test_calls_of_an_attached_client_after_its_close_are_rejected(
     leaving = part.via(new_actor())
     leaving.expect_payload(IDS)
     leaving.client.close()
+    try:
+        Background(lambda: part.expect_payload(IDS), "a read after another's close").result(
+            part.timeouts.operation
+        )
+    except Exception as error:  # noqa: BLE001 - whatever a plane raises that is gone
+        pytest.skip(f"the close ended the plane, which LIFE-02 judges: {shorten(str(error))}")
     calls: dict[str, Callable[[], object]] = {
         "put_samples": lambda: leaving.put_payload(["late"]),
         "get_samples": lambda: leaving.get(IDS, "x"),
@@ -70,15 +80,23 @@ def test_calls_of_an_attached_client_after_its_close_are_rejected(
 
 #: Malformed calls that a server must survive as well: a client may pass them on unlooked at.
 CLAIM = {"task_name": "train", "required_fields": ["x"], "batch_size": 2, "blocking": False}
-MALFORMED: list[tuple[str, dict[str, Any]]] = [
-    ("claim_meta", CLAIM | {"batch_size": None}),
-    ("claim_meta", CLAIM | {"batch_size": -1}),
-    ("claim_meta", CLAIM | {"required_fields": []}),
-    ("put_samples", {"sample_ids": [1, None, 3], "tags": [{}, 2, None]}),
-    ("get_samples", {"sample_ids": [None], "select_fields": ["x"]}),
-    ("check_consumption_status", {"task_names": None}),
-    ("clear_samples", {"sample_ids": 42}),
-    ("register_partition", {"fields": None, "num_samples": None, "consumer_tasks": None}),
+MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
+    ("claim_meta", CLAIM | {"batch_size": None}, lambda _meta: True),
+    ("claim_meta", CLAIM | {"batch_size": -1}, lambda meta: not meta.sample_ids),
+    ("claim_meta", CLAIM | {"required_fields": []}, lambda _meta: True),
+    (
+        "put_samples",
+        {"sample_ids": [1, None, 3], "tags": [{}, 2, None]},
+        lambda _receipt: False,
+    ),
+    ("get_samples", {"sample_ids": [None], "select_fields": ["x"]}, lambda _batch: False),
+    ("check_consumption_status", {"task_names": None}, lambda consumed: not consumed),
+    ("clear_samples", {"sample_ids": 42}, lambda _none: True),
+    (
+        "register_partition",
+        {"fields": None, "num_samples": None, "consumer_tasks": None},
+        lambda _none: True,
+    ),
 ]
 
 
@@ -86,11 +104,13 @@ MALFORMED: list[tuple[str, dict[str, Any]]] = [
 def test_a_malformed_call_of_one_process_harms_no_other(part: Partition, actors: Actors) -> None:
     careless, other = actors(2)
     part.put_payload(IDS)
-    for n, (method, wrong) in enumerate(MALFORMED):
-        call = partial(getattr(careless, method), partition_id=part.id, **wrong)
-        expect_rejection(call, f"{method} with {wrong}")
+    for n, (method, wrong, harmless) in enumerate(MALFORMED):
+        # what registering again does to living rows is the plane's choice: another partition
+        where = f"{part.id}-other" if method == "register_partition" else part.id
+        call = partial(getattr(careless, method), partition_id=where, **wrong)
+        expect_harmless(call, f"{method} with {wrong}", part.timeouts.operation, harmless)
         for view, who in ((part, "owner"), (part.via(other), "other")):
             view.put_payload([f"{who}{n}"])
             view.expect_payload([*IDS, f"{who}{n}"])
     late = [f"{who}{n}" for n in range(len(MALFORMED)) for who in ("owner", "other")]
-    expect_ids(part.claim("train"), [*IDS, *late], "rows claimable after malformed calls")
+    expect_ids(part.claim("prev_lp"), [*IDS, *late], "rows claimable after malformed calls")

@@ -19,7 +19,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 def test_processes_write_the_fields_that_the_owner_declared(
     new_partition: Callable[..., Partition], actors: Actors
 ) -> None:
-    fields = ["input_ids", "advantages"]
+    fields = ["x", "y"]
     part = new_partition(fields=fields)
     for actor, field in zip(actors(2), fields, strict=True):
         part.via(actor).put_payload(IDS, field)
@@ -30,7 +30,7 @@ def test_processes_write_the_fields_that_the_owner_declared(
 def test_each_process_writes_every_field_that_was_declared(
     new_partition: Callable[..., Partition], actors: Actors
 ) -> None:
-    fields = ["input_ids", "advantages"]
+    fields = ["x", "y"]
     part = new_partition(fields=fields)
     views = {
         "owner": part,
@@ -61,7 +61,7 @@ def test_processes_go_on_with_a_partition_that_was_registered_again(
         part.register()
 
 
-@requirement("REG-06")
+@requirement("REG-06", leans_on=("REG-02",))
 def test_many_processes_bring_new_fields_at_once(part: Partition, actors: Actors) -> None:
     rounds = 5
 

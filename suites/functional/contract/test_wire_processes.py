@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 
 from rlconform.certify.evidence.expect import expect_equal
@@ -13,12 +14,18 @@ from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition
 from rlconform.certify.scenes.payload import random_rows
 from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
-from rlconform.certify.scenes.steps import Step, expect_logs_rebuilt, write_with_logs
+from rlconform.certify.scenes.steps import STEP_FIELDS, Step, expect_logs_rebuilt, write_with_logs
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Target
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN
 
 Actors = Callable[[int], list[DataPlaneClient]]
 RANKS = 3
+
+
+@pytest.fixture
+def part(new_partition: Callable[..., Partition]) -> Partition:
+    """A partition with the columns of a training step."""
+    return new_partition(fields=STEP_FIELDS)
 
 
 def shards_by_length(step: Step, rollout: Rollout) -> list[KVBatchMeta]:

@@ -32,7 +32,7 @@ def test_claims_that_race_clears_name_rows_that_are_there(stage: Stage) -> None:
         judge(history, "churn", null_ids, phantoms, refused_alone, hung)
 
 
-@requirement("TAG-04")
+@requirement("TAG-04", leans_on=("TAG-01",))
 def test_rows_are_claimed_with_the_tags_that_came_with_them(stage: Stage) -> None:
     for seconds in in_parts(SECONDS):
         producer = Producer(seconds, rows=1, tagged=True)  # slower than claims: no row lies long

@@ -17,6 +17,11 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "raises_on_open": (["hostile:raises_on_open"], ["ConnectionRefusedError", "50051"]),
     "dies_on_open": (["hostile:dies_on_open"], ["SIGSEGV"]),
     "never_opens": (["hostile:never_opens"], ["did not open within"]),
+    "module_alone": (["hostile"], ["'hostile': it is a module", "hostile:TARGET"]),
+    "one_process_alone": (
+        ["memory", "--level", "functional"],
+        ["declares level unit", "leave --level out"],
+    ),
     "unknown_level": (["memory", "--level", "unti"], ["unti", "unit, functional, e2e"]),
     "config_missing": (["memory", "--config", "nowhere.yaml"], ["nowhere.yaml"]),
     "unusable_selection": (["memory", "-k", "and and"], ["-k", "and and"]),
@@ -47,14 +52,13 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(
     assert done.out.read_text("utf-8") == "mine"
 
 
-def test_a_report_that_cannot_be_written_after_all_is_told_beside_the_verdict(
+def test_a_folder_where_nothing_can_be_written_is_told_before_the_work(
     certify: Callable[..., Any],
 ) -> None:
-    done = certify("memory", "-k", "test_get.py", out=Path("/proc/rlconform"), timeout_s=120)
+    done = certify("memory", out=Path("/proc/rlconform"), timeout_s=60)
     assert done.code == 2
-    assert "no report was written" in done.stderr
-    assert "GET-01" in done.stdout
-    assert "Traceback" not in done.stderr
+    assert "--out /proc/rlconform: /proc can't be written to" in done.stderr
+    assert done.stdout == ""  # no check was planned
 
 
 def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:

@@ -20,8 +20,13 @@ from rlconform.certify.evidence.expect import (
 )
 from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_timeout
-from rlconform.certify.scenes.partition import TASKS, Partition, expect_ids
+from rlconform.certify.scenes.consumers import (
+    claims_beside,
+    expect_once,
+    expect_timeout,
+    expect_waiting,
+)
+from rlconform.certify.scenes.partition import TASKS, UNDECLARED, Partition, expect_ids
 from rlconform.certify.scenes.payload import payload_rows
 from rlconform.wire import stack_or_nest
 
@@ -32,15 +37,15 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 def test_only_ready_rows_are_claimed(part: Partition) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:3], "y")
-    expect_ids(part.claim("train", ["x", "y"], 3), IDS[:3], "rows with both fields")
+    expect_ids(part.claim("train", ["x", "y"]), IDS[:3], "rows with both fields")
     expect_equal(part.claim_all("prev_lp", ["z"]), [], "rows with a field nobody wrote")
 
 
-@requirement("CLAIM-01")
+@requirement("CLAIM-01", leans_on=("REG-02",))
 def test_an_undeclared_field_is_required_too(part: Partition) -> None:
     part.put_payload(IDS, "x")
-    part.put_payload(IDS[:2], "undeclared")
-    expect_ids(part.claim("train", ["x", "undeclared"]), IDS[:2], "rows with both fields")
+    part.put_payload(IDS[:2], UNDECLARED)
+    expect_ids(part.claim("train", ["x", UNDECLARED]), IDS[:2], "rows with both fields")
 
 
 @requirement("CLAIM-01")
@@ -93,7 +98,7 @@ def test_each_row_is_claimed_once_by_threads(new_partition: Callable[..., Partit
     producer = Background(produce, "the producer")
     claims = claims_beside(producer, [claim] * 4, len(ids), part.timeouts.check)
     producer.result(part.timeouts.operation)
-    expect_once(claims, ids)
+    expect_once([*claims, part.claim_all()], ids)
 
 
 @requirement("CLAIM-02", race=True)
@@ -125,7 +130,7 @@ def test_rows_cleared_after_their_claim_take_none_of_the_others_along(part: Part
     first = part.claim(batch_size=2).sample_ids
     part.clear(first)
     rest = [i for i in IDS if i not in first]
-    expect_ids(part.claim(batch_size=6), rest, "rows not yet claimed")
+    expect_ids(part.claim(), rest, "rows not yet claimed")
 
 
 @requirement("CLAIM-03")
@@ -164,8 +169,7 @@ def test_a_claim_that_does_not_block_takes_what_is_there(part: Partition, ready:
 def test_a_claim_finds_what_one_that_waits_has_not_got(part: Partition) -> None:
     part.put_payload(IDS[:2])
     waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
-    early = waiting.finished.wait(part.timeouts.quiet)
-    expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
     expect_ids(part.claim(batch_size=3), IDS[:2], "rows ready beside a claim that waits")
     part.put_payload(IDS[2:5])
     expect_ids(waiting.result(part.timeouts.settle), IDS[2:5], "rows of the claim that waited")
@@ -177,8 +181,7 @@ def test_a_blocking_claim_waits_for_the_last_field(part: Partition) -> None:
     waiting = Background(
         lambda: part.claim("train", ["x", "y"], 3, blocking=True), "the blocked claim"
     )
-    early = waiting.finished.wait(part.timeouts.quiet)
-    expect(not early, "the claim to wait for y", "an answer before anybody wrote it")
+    expect_waiting(waiting, part, "y", "an answer before anybody wrote it")
     part.put_payload(IDS[:3], "y")
     expect_ids(waiting.result(part.timeouts.settle), IDS[:3], "rows of the woken claim")
 
@@ -189,10 +192,10 @@ def test_rows_for_one_of_two_blocked_claims_wake_one(part: Partition) -> None:
         Background(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
         for n in range(2)
     ]
-    early = any(claim.finished.wait(part.timeouts.quiet) for claim in claims)
+    early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
     expect(not early, "both claims to wait", "an answer before there was any row")
     part.put_payload(IDS[:3])
-    still = [claim for claim in claims if not claim.finished.wait(part.timeouts.quiet)]
+    still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
     expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
     part.put_payload(IDS[3:])
     claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
@@ -207,8 +210,7 @@ def test_a_blocking_claim_waits_for_the_last_row(part: Partition, rank: int | No
         lambda: part.claim(batch_size=3, blocking=True, dp_rank=rank), "the blocked claim"
     )
     part.put_payload(IDS[:2])
-    early = waiting.finished.wait(part.timeouts.quiet)
-    expect(not early, "the claim to wait for the third row", "an answer with two rows ready")
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
     part.put_payload(IDS[2:3])
     woken = waiting.result(part.timeouts.settle)
     expect_ids(woken, IDS[:3], "rows of the woken claim")
@@ -245,7 +247,7 @@ def test_a_timeout_is_kept_while_other_rows_come(part: Partition) -> None:
         came = waiting.result(part.timeouts.quiet)
     except TimeoutError:
         return
-    raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}")
+    raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}", leans_on=("CLAIM-05",))
 
 
 @requirement("CLAIM-07")

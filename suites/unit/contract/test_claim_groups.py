@@ -10,13 +10,13 @@ import pytest
 from rlconform.certify.evidence.expect import expect, expect_equal
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import claims_beside, expect_once
+from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_waiting
 from rlconform.certify.scenes.partition import Partition, expect_ids
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload([IDS[0], IDS[2], IDS[3]])
@@ -25,7 +25,7 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> No
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 @pytest.mark.parametrize(("size", "asked"), [(2, 3), (3, 4), (3, 5)])
 def test_no_group_is_cut_where_the_claim_is_full(
     new_partition: Callable[..., Partition], size: int, asked: int
@@ -46,13 +46,12 @@ def test_a_blocking_claim_waits_for_the_whole_group(
     part = new_partition(grpo_group_size=2)
     part.put_payload([IDS[0], IDS[2]])
     waiting = Background(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
-    early = waiting.finished.wait(part.timeouts.quiet)
-    expect(not early, "the claim to wait for a whole group", "an answer with two half groups ready")
+    expect_waiting(waiting, part, "a whole group", "an answer with two half groups ready")
     part.put_payload([IDS[3]])
     expect_ids(waiting.result(part.timeouts.settle), IDS[2:4], "rows of the group made whole")
 
 
-@requirement("CLAIM-15")
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Partition]) -> None:
     part = new_partition(grpo_group_size=2)
     put: list[str] = []
@@ -94,10 +93,11 @@ def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
     part = new_partition(grpo_group_size=2)
     part.put_payload(IDS)
     part.clear([IDS[1], IDS[2]])  # leaves two halves, neighbours by position, of two prompts
-    expect_ids(part.claim("train", batch_size=6), IDS[4:], "rows of the one group still whole")
+    expect_ids(part.claim("train", batch_size=2), IDS[4:], "rows of the one group still whole")
+    expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
     part.put_payload([IDS[2]])  # may take the slot of the other prompt's row
-    expect_ids(part.claim("train", batch_size=6), IDS[2:4], "rows of the group made whole again")
-    expect_equal(part.claim("train", batch_size=6).sample_ids, [], "rows of the half group")
+    expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the group made whole again")
+    expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of the half group")
 
 
 @requirement("CLAIM-15")

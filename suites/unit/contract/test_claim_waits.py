@@ -7,6 +7,7 @@ from collections import Counter
 from rlconform.certify.evidence.expect import expect, expect_equal
 from rlconform.certify.evidence.together import Background
 from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.consumers import expect_waiting
 from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
@@ -17,8 +18,7 @@ CROWD = 16
 
 
 def waits(claim: Background, part: Partition, what: str) -> None:
-    early = claim.finished.wait(part.timeouts.quiet)
-    expect(not early, f"the claim to wait for {what}", "an answer without it")
+    expect_waiting(claim, part, what, "an answer without it")
 
 
 @requirement("CLAIM-05")
@@ -80,11 +80,15 @@ def test_a_claim_waits_for_as_long_as_it_is_told(part: Partition) -> None:
         lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
     )
     part.put_payload(IDS[:1])
-    early = waiting.finished.wait(LONG_S)
+    try:
+        early = waiting.returned_within(LONG_S)
+    except TimeoutError:
+        early = True
     expect(
         not early,
         f"a claim with {20 * LONG_S:g} s to wait for {LONG_S:g} s and more",
         f"an end after {waiting.seconds:.1f} s" if early else "",
+        leans_on=("CLAIM-05",),
     )
     part.put_payload(IDS[1:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")

@@ -11,18 +11,26 @@ from rlconform.certify.evidence.expect import expect, expect_equal, expect_rejec
 from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.scenes.payload import random_rows
 from rlconform.contract import DataPlaneClient
+from rlconform.contract.fields import ADVANTAGES, INPUT_IDS, SAMPLE_MASK
+from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("REG-01")
 def test_each_declared_field_takes_rows(new_partition: Callable[..., Partition]) -> None:
-    fields = ["input_ids", "advantages", "sample_mask"]
-    part = new_partition(fields=fields)
-    for field in fields:
-        part.put_payload(IDS, field)
-    part.expect_payload(IDS, *fields)
+    lengths = [(3,), (1,), (5,)]
+    rows = {
+        INPUT_IDS: random_rows(torch.int64, lengths),
+        ADVANTAGES: random_rows(torch.float32, lengths),
+        SAMPLE_MASK: list(torch.tensor([1, 0, 1], dtype=torch.int32)),
+    }
+    part = new_partition(fields=list(rows))
+    for field, column in rows.items():
+        part.put(IDS, **{field: stack_or_nest(column)})
+    part.expect_rows(IDS, **rows)
 
 
 @requirement("REG-01")
@@ -145,7 +153,7 @@ def test_nonsense_is_rejected(client: DataPlaneClient, part: Partition, wrong: d
     )
 
 
-@requirement("REG-06")
+@requirement("REG-06", leans_on=("REG-02",))
 def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
     producers, fields_each = 8, 10
 

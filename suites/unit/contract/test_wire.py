@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from rlconform.certify.scenes.partition import Partition
 from rlconform.certify.scenes.payload import random_rows
 from rlconform.certify.scenes.rollouts import PAD_TOKEN_ID, Rollout, rollout_batch
 from rlconform.certify.scenes.steps import (
+    STEP_FIELDS,
     Step,
     expect_logs_rebuilt,
     expect_rows_by_id,
@@ -43,6 +44,12 @@ PADS = {
     "advantages": 1,
     "prev_logprobs": -2.5,
 }
+
+
+@pytest.fixture
+def part(new_partition: Callable[..., Partition]) -> Partition:
+    """A partition with the columns of a training step."""
+    return new_partition(fields=STEP_FIELDS)
 
 
 def columns_of(
@@ -90,7 +97,7 @@ def logprobs_for(lengths: Sequence[int], multiple: int = 1, seed: int = 0) -> to
 def test_a_rollout_comes_back_with_each_fields_own_padding(part: Partition) -> None:
     rollout = rollout_batch(4, 4, aborted=2, width_multiple=8)
     step = Step(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
-    per_sample = ["sample_mask", "rewards", "truncated", "input_lengths"]
+    per_sample = ["sample_mask", "total_reward", "input_lengths"]
     step.expect_padded(rollout.sample_ids, [*TOKENS, *per_sample], pads=PADS)
 
 
@@ -119,8 +126,9 @@ def test_rows_keep_their_lengths(part: Partition, lengths: list[int]) -> None:
 )
 def test_valid_tokens_come_back_bitwise(part: Partition, dtype: torch.dtype) -> None:
     lengths = [3, 0, 5, 2]
-    step = Step(part, ids_of(lengths), columns_of(lengths, advantages=dtype))
-    step.expect_padded(step.meta.sample_ids, ["advantages"], pads=PADS)
+    columns = columns_of(lengths, tokens=dtype)
+    step = Step(part, ids_of(lengths), columns, token_fields={"tokens"})
+    step.expect_padded(step.meta.sample_ids, ["tokens"], pads={"tokens": 1})
 
 
 @requirement("WIRE-01")

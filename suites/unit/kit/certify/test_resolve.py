@@ -105,6 +105,23 @@ def test_an_unknown_name_lists_the_known_ones(typed: str) -> None:
         assert name in said
 
 
+@pytest.mark.parametrize("typed", ["acme_plane", "acme_plane.py", "./acme_plane.py"])
+def test_a_module_without_an_attribute_gets_a_suggestion(typed: str) -> None:
+    said = message(typed)
+    assert repr(typed) in said
+    assert "such as acme_plane:TARGET. Known: " in said
+
+
+def test_a_plane_of_one_process_is_not_certified_for_several() -> None:
+    with pytest.raises(TargetError, match=r"'memory' declares level unit.*--level functional"):
+        resolve_target("memory", "functional")
+    assert resolve_target("memory", "unit").level == "unit"
+
+
+def test_a_factory_declares_no_level_so_any_can_be_asked_for() -> None:
+    assert resolve_target("acme_plane:make_client", "functional").level == "functional"
+
+
 def test_a_message_reads_as_sentences() -> None:
     assert "'warp-drive'. Known: " in message("warp-drive")
 

@@ -148,7 +148,7 @@ def with_capabilities(count: int) -> str:
 def test_a_mark_carries_id_and_capability() -> None:
     mark = requirement(with_capabilities(0)).mark
     assert mark.args == (with_capabilities(0),)
-    rest = {"ends_plane": False, "race": False, "patience": 0.0}
+    rest = {"ends_plane": False, "race": False, "patience": 0.0, "leans_on": ()}
     assert mark.kwargs == {"capability": "", **rest}
 
 
@@ -168,6 +168,8 @@ def test_one_capability_of_several_must_be_named() -> None:
 def test_a_mark_of_an_unknown_requirement_is_refused() -> None:
     with pytest.raises(ValueError, match="GET-99"):
         requirement("GET-99")
+    with pytest.raises(ValueError, match="GET-99"):
+        requirement("GET-01", leans_on=("GET-99",))
 
 
 def test_a_capability_that_the_requirement_does_not_name_is_refused() -> None:

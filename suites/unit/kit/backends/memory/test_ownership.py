@@ -58,11 +58,11 @@ def test_a_result_has_memory_of_its_own(client: MemoryClient) -> None:
     wide = torch.arange(6).reshape(2, 3)
     fields = TensorDict({"dense": wide, "jagged": jagged(torch.arange(3))}, [2])
     client.put_samples(["a", "b"], "p", fields)
-    first, second = (client.get_samples(["a"], "p", ["dense", "jagged"]) for _ in range(2))
+    first, second = (client.get_samples(["a", "b"], "p", ["dense", "jagged"]) for _ in range(2))
     first["dense"].fill_(-1)
     first["jagged"].values().fill_(-1)
-    assert second["dense"].tolist() == [[0, 1, 2]]
-    assert second["jagged"].values().tolist() == [0]
+    assert second["dense"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert second["jagged"].values().tolist() == [0, 1, 2]
     assert second["dense"].untyped_storage().nbytes() == second["dense"].nbytes
     assert client.get_samples(["a"], "p", ["dense"])["dense"].tolist() == [[0, 1, 2]]
 
@@ -121,8 +121,10 @@ def test_a_cleared_row_gives_its_memory_back_while_its_neighbour_stays(
     ("puts", "layout"),
     [
         ([("dense", [2, 2])], "dense"),
-        ([("jagged", [2, 2])], "jagged"),
-        ([("jagged", [0, 0])], "jagged"),
+        ([("jagged", [2, 2])], "dense"),
+        ([("jagged", [0, 0])], "dense"),
+        ([("jagged", [2])], "dense"),
+        ([("jagged", [2, 3])], "jagged"),
         ([("dense", [0, 0])], "dense"),
         ([("dense", [2]), ("jagged", [2])], "dense"),
         ([("dense", [2]), ("jagged", [3])], "jagged"),

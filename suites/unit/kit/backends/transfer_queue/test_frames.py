@@ -17,6 +17,7 @@ from rlconform.backends.transfer_queue.frames import (
     encode_column,
     split_column,
 )
+from rlconform.certify.evidence.jagged import expect_whole_column
 from rlconform.contract import ForeignRow
 from rlconform.wire import object_column, rows_of
 
@@ -71,15 +72,31 @@ def test_dense_columns_come_back_bit_for_bit(dtype: torch.dtype, row: tuple[int,
 @pytest.mark.parametrize("dtype", DTYPES, ids=codec.dtype_name)
 @pytest.mark.parametrize("tail", [(), (2,), (2, 3), (0,)])
 @pytest.mark.parametrize("lengths", [(0, 2, 3), (0, 0, 0), (2, 2, 2), (1, 0, 0)])
-def test_jagged_columns_come_back_jagged(
+def test_jagged_columns_come_back_row_by_row(
     dtype: torch.dtype, tail: tuple[int, ...], lengths: tuple[int, ...]
 ) -> None:
     values = random_bytes(dtype, sum(lengths), *tail)
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     put = torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
     got = round_trip(put)
-    assert got.layout is torch.jagged
+    # equally long rows come back dense, as NeMo-RL's adapters return them
+    assert got.layout is (torch.strided if len(set(lengths)) == 1 else torch.jagged)
     assert_same(got, put)
+    expect_whole_column(TensorDict({"x": got}, batch_size=[3]), "x")
+
+
+def test_a_column_is_padded_to_its_longest_row_and_not_to_the_sum() -> None:
+    # Equal rows are read here beside one more: a plane may return equal ones alone dense.
+    put = torch.nested.nested_tensor([torch.ones(n) for n in (4, 4, 3)], layout=torch.jagged)
+    padded = torch.nested.to_padded_tensor(round_trip(put), padding=0)
+    assert padded.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+def test_frames_on_their_way_to_the_store_know_their_longest() -> None:
+    put = torch.nested.nested_tensor([torch.ones(n) for n in (4, 40, 3)], layout=torch.jagged)
+    column = encode(put)
+    padded = torch.nested.to_padded_tensor(column.batched(), padding=0)
+    assert padded.shape == (3, max(column.sizes))
 
 
 @pytest.mark.parametrize(

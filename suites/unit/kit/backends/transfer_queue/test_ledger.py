@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.backends.transfer_queue.ledger import Conflict, Ledger, Unready
+from rlconform.backends.transfer_queue.ledger import Ledger
+from rlconform.backends.transfer_queue.ledger_rows import Conflict, Unready
 from rlconform.backends.transfer_queue.pins import Revoked
 
 OWNER = "this process"

@@ -13,10 +13,12 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 from rlconform.certify.evidence.recorder import (
     MAX_CALLS,
     CheckIsOver,
+    MethodGivenUp,
     Recording,
     RecordingClient,
     Step,
     brief,
+    call_kind,
     shorten,
 )
 from rlconform.certify.evidence.replay import Call
@@ -220,11 +222,14 @@ def test_a_call_under_way_is_written_and_becomes_overdue(plane: DataPlaneClient)
     )
     assert begun.wait(PATIENCE_S)
     assert recording.lines() == ["client.claim_meta('p', 't', ['x'], 1) -> did not return"]
-    assert recording.overdue(lambda _step: PATIENCE_S) == ""
-    assert recording.overdue(lambda _step: 0.0).startswith("client.claim_meta('p', 't'")
+    assert recording.overdue(lambda _step: PATIENCE_S) is None
+    late = recording.overdue(lambda _step: 0.0)
+    assert late is not None
+    assert late.kind == "claim_meta, blocking"
+    assert late.text.startswith("client.claim_meta('p', 't'")
     plane.put_samples(["a"], "p", fields=batch(1))
     waiting.result(PATIENCE_S)
-    assert recording.overdue(lambda _step: 0.0) == ""
+    assert recording.overdue(lambda _step: 0.0) is None
     assert recording.lines() == ["client.claim_meta('p', 't', ['x'], 1) -> meta of ['a']"]
 
 
@@ -236,7 +241,7 @@ def test_a_deadline_may_depend_on_the_call(recording: Recording) -> None:
         return PATIENCE_S
 
     recording.begin(Step("client", "close", (), {}))
-    assert recording.overdue(allowed) == ""
+    assert recording.overdue(allowed) is None
     assert {step.method for step in seen} == {"close"}
 
 
@@ -382,5 +387,30 @@ def test_the_end_of_a_check_awaits_calls_on_their_way(
     assert not end.finished.wait(0.2)
     plane.put_samples(["a"], "p", fields=batch(1))
     end.result(PATIENCE_S)
-    assert recording.overdue(lambda _step: 0.0) == ""
+    assert recording.overdue(lambda _step: 0.0) is None
     assert claim.result(PATIENCE_S).sample_ids == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ({"blocking": False}, "claim_meta, not blocking"),
+        ({"blocking": True}, "claim_meta, blocking"),
+        ({}, "claim_meta, blocking"),
+    ],
+)
+def test_claims_that_block_are_a_kind_of_their_own(call: dict[str, bool], kind: str) -> None:
+    assert call_kind("claim_meta", call) == kind
+
+
+def test_a_call_that_was_given_up_is_not_made(plane: DataPlaneClient) -> None:
+    recording = Recording(given_up={"claim_meta, blocking": "claims that block hung"})
+    client = RecordingClient(plane, recording)
+    client.register_partition("p", ["x"], 1, ["t"])
+    with pytest.raises(MethodGivenUp, match="hung"):
+        client.claim_meta("p", "t", ["x"], 1)
+    assert client.claim_meta("p", "t", ["x"], 1, blocking=False).sample_ids == []
+    assert [call.text.partition("(")[0] for call in recording.calls] == [
+        "client.register_partition",
+        "client.claim_meta",
+    ]

@@ -10,13 +10,14 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import MethodGivenUp
 from rlconform.certify.evidence.replay import Origin
 from rlconform.certify.history import act
 from rlconform.certify.history.act import Act
@@ -29,7 +30,7 @@ from rlconform.certify.history.roles import Claimer, Maker, Producer, Reader, Ro
 from rlconform.certify.history.rows import batch, row, value_of, values_of
 from rlconform.certify.history.scripts import RACES, race_script
 from rlconform.certify.history.timeline import History
-from rlconform.certify.process.actors import Worker
+from rlconform.certify.process.actor_worker import Worker
 from rlconform.certify.reproduce.supervisor import EVENTS
 from rlconform.contract import Timeouts
 
@@ -207,6 +208,7 @@ def test_an_answer_of_the_wrong_kind_is_data() -> None:
 class Broken:
     """Not a role that plays."""
 
+    needs: ClassVar[tuple[str, ...]] = ()
     leads: bool = field(default=True, init=False)
 
     def play(self, act: Act) -> None:
@@ -278,14 +280,26 @@ def test_an_actor_that_is_handed_on_leaves_no_role_playing(
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
     monkeypatch.setattr(client, "close", lambda: None)  # so that only giving up ends the role
-    monkeypatch.setattr("rlconform.certify.resolve.open_target", lambda *_, **__: client)
+    monkeypatch.setattr("rlconform.certify.resolve.open_client", lambda *_: client)
     worker = Worker()
-    assert worker.attach("memory", {}) == (True, None)
+    assert worker.get_ready("memory") == (True, None)
+    answer, seconds = worker.attach({})
+    assert answer == (True, None)
+    assert 0 <= seconds < PATIENCE_S
     worker.begin(Part(Claimer(), "p", "claimer0", 0, "0"))
     assert client.asked.wait(PATIENCE_S)
     worker.leave()
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()
+
+
+def test_a_role_whose_calls_were_given_up_does_not_play() -> None:
+    given_up = {"claim_meta, not blocking": "claims hung in 3 checks"}
+    taken: list[int] = []
+    stage = Stage(taken.append, "p", QUICK, "0", lambda _: None, given_up)  # type: ignore[arg-type]
+    with pytest.raises(MethodGivenUp, match="claims hung"):
+        stage.play(Producer(0.1), Claimer())
+    assert taken == []
 
 
 # -- scripts -------------------------------------------------------------------------------------

@@ -98,10 +98,10 @@ def test_each_fault_is_told_apart(claims: list[list[str]], told: str) -> None:
 
 def test_a_slow_plane_gets_fewer_rounds() -> None:
     timeouts = Timeouts(start=1, operation=1, settle=1, quiet=0.1, check=0.3)
-    slow = Partition(None, "p", timeouts, set())  # type: ignore[arg-type] - no call is made
+    slow = Partition(None, "p", timeouts)  # type: ignore[arg-type] - no call is made
     waits = threading.Event()
     assert len([waits.wait(0.03) for _ in slow.rounds(100)]) in {1, 2, 3}
-    quick = Partition(None, "p", Timeouts(), set())  # type: ignore[arg-type] - nor here
+    quick = Partition(None, "p", Timeouts())  # type: ignore[arg-type] - nor here
     assert list(quick.rounds(3)) == [0, 1, 2]
 
 
@@ -138,7 +138,7 @@ def waits_in_vain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Wai
     def expect_of(*after_s: float) -> Waiting:
         clients.append(client := Waiting(*after_s))
         monkeypatch.setattr(together, "time", client)  # where the seconds of a call are measured
-        expect_timeout(Partition(client, "p", QUICK, set()), 3, 0.2)  # type: ignore[arg-type]
+        expect_timeout(Partition(client, "p", QUICK), 3, 0.2)  # type: ignore[arg-type]
         return client
 
     yield expect_of

@@ -122,11 +122,12 @@ def test_the_small_rollout_is_one_as_production_writes_it() -> None:
     assert kinds["input_ids"] == "int64"
     assert kinds["generation_logprobs"] == kinds["pixel_values"] == "bfloat16"
     assert kinds["token_mask"] == kinds["sample_mask"] == "int32"
-    assert kinds["rewards"] == "float32"
+    assert kinds["total_reward"] == "float32"
     assert [tag["input_lengths"] for tag in SMALL["tags"]] == rows["input_lengths"]
     assert {tag["weight_version"] for tag in SMALL["tags"]} == {3}
     assert [tag["std"] == 0 for tag in SMALL["tags"]] == [False, False, True, True]
-    assert sum(rows["truncated"]) == sum(not any(mask) for mask in rows["token_mask"]) == 1
+    truncated = [tag["truncated"] for tag in SMALL["tags"]]
+    assert sum(truncated) == sum(not any(mask) for mask in rows["token_mask"]) == 1
     for log, length in zip(SMALL["message_logs"], rows["input_lengths"], strict=True):
         spans = [message["token_span"] for message in log]
         assert [start for start, _ in spans] + [length] == [0] + [sum(span) for span in spans]

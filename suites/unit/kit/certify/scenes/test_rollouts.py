@@ -53,8 +53,7 @@ def test_columns_have_the_dtypes_and_shapes_of_production(rollout: Rollout) -> N
         "generation_logprobs": (torch.bfloat16, (width,)),
         "token_mask": (torch.int32, (width,)),
         "sample_mask": (torch.int32, ()),
-        "rewards": (torch.float32, ()),
-        "truncated": (torch.bool, ()),
+        "total_reward": (torch.float32, ()),
     }
 
 
@@ -127,9 +126,13 @@ def test_message_logs_own_their_tokens() -> None:
 
 def test_tags_tell_length_version_and_the_groups_std(rollout: Rollout) -> None:
     assert [tags["input_lengths"] for tags in rollout.tags] == rollout.lengths
-    assert {type(value) for tags in rollout.tags for value in tags.values()} == {int, float}
+    assert {type(value) for tags in rollout.tags for value in tags.values()} == {
+        int,
+        float,
+        bool,
+    }
     assert {tags["weight_version"] for tags in rollout.tags} == {1}
-    rewards = rollout.columns["rewards"].double().view(-1, GROUP)
+    rewards = rollout.columns["total_reward"].double().view(-1, GROUP)
     stds = torch.tensor([tags["std"] for tags in rollout.tags]).view(-1, GROUP)
     assert torch.allclose(stds, rewards.std(dim=1, unbiased=False).float()[:, None])
 
@@ -139,7 +142,7 @@ def test_one_group_in_three_has_equal_rewards(size: int) -> None:
     for seed in range(5):
         rollout = rollout_batch(7, size, seed)
         equal = [
-            len({*rewards.tolist()}) == 1 for rewards in rollout.columns["rewards"].split(size)
+            len({*rewards.tolist()}) == 1 for rewards in rollout.columns["total_reward"].split(size)
         ]
         assert equal == [False, True, False, False, True, False, False]
         assert [{t["std"] > 0 for t in tags} for tags in groups(rollout.tags, size)] == [
@@ -154,7 +157,7 @@ def test_aborted_rows_have_a_prompt_and_no_response() -> None:
     assert len(empty) == 3
     assert len({row // GROUP for row in empty}) == 3, "they lie in different groups"
     assert rollout.columns["sample_mask"][empty].tolist() == [0, 0, 0]
-    assert not rollout.columns["truncated"][empty].any()
+    assert not any(rollout.tags[row]["truncated"] for row in empty)
     assert [len(rollout.message_logs[row]) for row in empty] == [2, 2, 2]
     assert all(tags["input_lengths"] > 0 for tags in rollout.tags)
 
@@ -166,10 +169,11 @@ def test_all_rows_may_be_aborted() -> None:
 
 
 def test_sample_mask_drops_truncated_rows() -> None:
-    columns = rollout_batch(16, 4).columns
-    assert columns["truncated"].any()
-    assert columns["sample_mask"][columns["truncated"]].count_nonzero() == 0
-    trained = columns["token_mask"].any(dim=1) & ~columns["truncated"]
+    rollout = rollout_batch(16, 4)
+    columns, truncated = rollout.columns, torch.tensor([t["truncated"] for t in rollout.tags])
+    assert truncated.any()
+    assert columns["sample_mask"][truncated].count_nonzero() == 0
+    trained = columns["token_mask"].any(dim=1) & ~truncated
     assert torch.equal(columns["sample_mask"], trained.int())
 
 
@@ -202,7 +206,7 @@ def test_no_other_generator_is_read_or_moved() -> None:
 def test_unlike_seeds_share_no_ids_and_no_column() -> None:
     first, second = rollout_batch(3, 4, seed=0), rollout_batch(3, 4, seed=1)
     assert not {*first.sample_ids} & {*second.sample_ids}
-    for name in ("input_lengths", "rewards"):
+    for name in ("input_lengths", "total_reward"):
         assert not torch.equal(first.columns[name], second.columns[name])
 
 

@@ -20,7 +20,7 @@ from rlconform.wire import object_column, rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged
 
 Change = Callable[[Any], Any]
-FIELDS = ["input_ids", "generation_logprobs", "token_mask", "rewards", "pixel_values"]
+FIELDS = ["input_ids", "generation_logprobs", "token_mask", "total_reward", "pixel_values"]
 PADS = {"input_ids": PAD_TOKEN_ID, "generation_logprobs": -1.0, "token_mask": 7}
 
 
@@ -55,7 +55,7 @@ def open_plane() -> Iterator[Callable[..., Partition]]:
     def open_changing(change: Change, **options: Any) -> Partition:
         client: Any = Changing(change, **options)
         opened.append(client)
-        part = Partition(client, "p", Timeouts(), set())
+        part = Partition(client, "p", Timeouts())
         part.register()
         return part
 
@@ -156,7 +156,7 @@ def test_wrong_rows_are_the_planes_fault(
 def test_a_violation_names_the_row(open_plane: Callable[..., Partition], rollout: Rollout) -> None:
     step = Step(open_plane(WRONG["last token cut"]), rollout.sample_ids, rollout.columns)
     with pytest.raises(ContractViolation, match="'input_ids' of row 's0p1_g3'"):
-        step.expect_padded(["s0p1_g3"], ["input_ids"], 64)
+        step.expect_padded(["s0p1_g3", *rollout.sample_ids[:3]], ["input_ids"], 64)
 
 
 def test_rows_too_long_for_the_codec_are_the_planes_fault(

@@ -15,7 +15,7 @@ import pytest
 from rlconform.certify.outcome import CheckResult, Outcome, PlannedCheck
 from rlconform.certify.runner.job import Run, RunOptions
 from rlconform.certify.verdict.judge import Conclusion, Verdict, conclude, judge
-from rlconform.certify.verdict.report import build_report, write_report
+from rlconform.certify.verdict.report import build_report, folder_to_write, write_report
 from rlconform.contract import CURRENT_SET, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 
@@ -29,7 +29,7 @@ LEFT_OUT = PlannedCheck(
     "unit/contract/test_put.py::test_fp8", "PUT-02", "dtype_fp8", left_out="declares no fp8"
 )
 
-BODY = ("verdict", "requirements", "checks", "notes")
+BODY = ("verdict", "causes", "requirements", "checks", "notes")
 
 
 def sample_run() -> Run:
@@ -79,7 +79,9 @@ def report_on(run: Run, **options: Any) -> dict[str, Any]:
 
 def written(run: Run, folder: Path, **options: Any) -> dict[str, Any]:
     """The report as a reader of the file gets it."""
-    write_report(folder, report_on(run, **options), run)
+    known = load_requirements()
+    results = judge(known, run.plan, run.results, "unit", {})
+    write_report(folder, report_on(run, **options), run, known, results)
     loaded: dict[str, Any] = json.loads((folder / "report.json").read_text("utf-8"))
     return loaded
 
@@ -97,21 +99,19 @@ def digest(report: dict[str, Any]) -> str:
 
 
 def test_the_header_says_what_was_judged_by_what(tmp_path: Path) -> None:
-    header = written(sample_run(), tmp_path, config={"port": 1}, select="claim")["header"]
+    run = sample_run()
+    run.target |= {"config": {"port": 1}, "adapter": {"module": "acme_plane", "sha256": "ab"}}
+    header = written(run, tmp_path, select="claim")["header"]
     assert header["target"]["name"] == "acme"
     assert header["target"]["spec"] == "acme_plane:PLANE"
     assert header["target"]["config"] == {"port": 1}
+    assert header["target"]["adapter"] == {"module": "acme_plane", "sha256": "ab"}
     assert header["selected"] == "claim"
     assert header["requirement_set"] == CURRENT_SET
     assert header["requirement_set_sha256"] == requirement_set_digest()
     assert {"python", "torch", "tensordict"} <= header["versions"].keys()
     assert header["test_processes"] == 2
     assert header["seconds"] == {"total": 4.0, "processes": 1.5, "plane_calls": 0.25, "kit": 2.25}
-
-
-def test_a_configuration_that_json_does_not_know_is_written_as_text(tmp_path: Path) -> None:
-    header = written(sample_run(), tmp_path, config={"folder": Path("/tmp/x")})["header"]
-    assert header["target"]["config"] == {"folder": "/tmp/x"}
 
 
 def test_every_planned_check_stands_in_the_report(tmp_path: Path) -> None:
@@ -179,32 +179,6 @@ def test_the_seal_does_not_change_by_itself() -> None:
 
 
 # -- the files -----------------------------------------------------------------------------------
-
-
-def test_junit_counts_and_names_every_check(tmp_path: Path) -> None:
-    run = sample_run()
-    written(run, tmp_path)
-    suite = junit(tmp_path)
-    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": "7", "failures": "3", "errors": "1", "skipped": "2"}
-    cases = suite.findall("testcase")
-    assert [case.get("name") for case in cases] == [check.id for check in run.plan]
-    assert [case.get("classname") for case in cases] == [c.requirement for c in run.plan]
-    assert [[child.tag for child in case] for case in cases] == [
-        [],
-        ["failure"],
-        ["failure"],
-        ["failure"],
-        ["error"],
-        ["skipped"],
-        ["skipped"],
-    ]
-    failure = cases[1].find("failure")
-    assert failure is not None
-    assert failure.get("type") == "FAIL"
-    assert failure.get("message") == "expected row a; came row b"
-    assert "client.get_samples" in (failure.text or "")
-    assert [s.get("message") for s in suite.iter("skipped")] == ["no GPU", "declares no fp8"]
 
 
 NASTY = "\x00\x08\x0b\x1b[31m\udfff\ud800\ufffe\uffff<&>\"'\n\U0001f642"
@@ -321,10 +295,65 @@ def test_the_verdict_stands_in_the_body(tmp_path: Path) -> None:
     run = sample_run()
     conclusion = Conclusion(Verdict.CONDITIONAL, 1, ["GET-02 waived"])
     report = build_report(RunOptions("x"), run, load_requirements(), [], conclusion)
-    write_report(tmp_path, report, run)
+    write_report(tmp_path, report, run, load_requirements(), [])
     loaded = json.loads((tmp_path / "report.json").read_text())
     assert loaded["verdict"] == {
         "verdict": "conditional",
         "exit_code": 1,
         "reasons": ["GET-02 waived"],
     }
+
+
+# -- the folder ----------------------------------------------------------------------------------
+
+
+WHOLE, PART = {"complete": True}, {"complete": False}
+
+
+def folder_with(folder: Path, selected: str = "", **footer: bool) -> Path:
+    """A folder that holds a report of this kind."""
+    folder.mkdir(parents=True)
+    report = {"header": {"selected": selected}, "footer": footer}
+    (folder / "report.json").write_text(json.dumps(report), "utf-8")
+    return folder
+
+
+def test_a_part_never_replaces_a_whole(tmp_path: Path) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    assert folder_to_write(out, whole=False, force=False) == tmp_path / "out-partial"
+    folder_with(tmp_path / "out-partial", **PART)
+    assert folder_to_write(out, whole=False, force=False) == tmp_path / "out-partial"
+
+
+def test_a_whole_report_beside_it_is_kept_too(tmp_path: Path) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    folder_with(tmp_path / "out-partial", **WHOLE)
+    assert folder_to_write(out, whole=False, force=False) == tmp_path / "out-partial-2"
+
+
+@pytest.mark.parametrize(("whole", "force"), [(True, False), (False, True)])
+def test_a_whole_run_or_force_replaces_anything(tmp_path: Path, whole: bool, force: bool) -> None:
+    out = folder_with(tmp_path / "out", **WHOLE)
+    assert folder_to_write(out, whole, force) == out
+
+
+def test_a_part_replaces_another_part(tmp_path: Path) -> None:
+    for name, selected, footer in (("cut", "", PART), ("narrowed", "claim", WHOLE)):
+        out = folder_with(tmp_path / name, selected, **footer)
+        assert folder_to_write(out, whole=False, force=False) == out
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "3", '{"footer": {"complete": true}}', "\xff"])
+def test_what_is_no_report_is_replaced(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text, "latin-1")
+    assert folder_to_write(tmp_path, whole=False, force=False) == tmp_path
+    assert folder_to_write(tmp_path / "new", whole=False, force=False) == tmp_path / "new"
+
+
+def test_the_current_folder_has_a_name_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = folder_with(tmp_path / "here", **WHOLE)
+    monkeypatch.chdir(here)
+    chosen = folder_to_write(Path("."), whole=False, force=False)
+    assert chosen.resolve() == tmp_path / "here-partial"

@@ -1,0 +1,183 @@
+"""Checkpoints of a plane: rows, tags, registrations and cursors as files, and back.
+
+    save   engine.snapshot() ──▶ which rows there are ──▶ engine.get ──▶ one file per run of rows
+    load   rows in their order ──▶ engine.put, run by run ──▶ engine.restore: groups and cursors
+
+A checkpoint is a folder:
+
+    metadata.json    the caller's own metadata
+    state.msgpack    partitions, rows, and which file holds which columns
+    rows-<n>.npz     the columns of rows that hold the same fields
+
+The format is that of no engine, so a checkpoint of one plane loads into another. Rows keep their
+order, since claims hand out the oldest first.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlconform.backends.columns import codec
+from rlconform.backends.columns.pack import batch_of, pack
+from rlconform.backends.columns.parcel import Column, Parcel
+from rlconform.backends.saved import SavedPartition, SavedRow
+
+if TYPE_CHECKING:  # the client's module imports this one
+    from rlconform.backends.client import Engine
+
+_METADATA, _STATE, _FORMAT = "metadata.json", "state.msgpack", "rlconform-checkpoint-1"
+#: Rows of a file, and of one put when they are loaded.
+_RUN = 1024
+
+
+def save(engine: Engine, folder: Path, metadata: dict[str, Any] | None) -> None:
+    """Write all that the plane holds to ``folder``, which appears once it is whole.
+
+    Raises:
+        TypeError, ValueError: ``metadata`` is no dict that JSON can hold.
+        FileExistsError: There is something else than a checkpoint; a checkpoint is replaced.
+    """
+    if metadata is not None and not isinstance(metadata, dict):
+        raise TypeError(f"metadata must be a dict or None, got {type(metadata).__name__}")
+    text = json.dumps({"user_metadata": metadata or {}}, allow_nan=False)
+    if folder.exists() and not (folder / _STATE).is_file():
+        raise FileExistsError(f"{folder} exists and is no checkpoint: name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    unfinished.mkdir()
+    try:
+        (unfinished / _METADATA).write_text(text, encoding="utf-8")
+        _write(engine, unfinished)
+        if folder.exists():
+            shutil.rmtree(folder)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def load(engine: Engine, folder: Path) -> dict[str, Any]:
+    """Put all that ``save`` wrote into a plane that holds nothing; returns the metadata.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: It is of another format.
+        RuntimeError: The plane has partitions already.
+    """
+    state = codec.unpack((folder / _STATE).read_bytes())
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise ValueError(f"{folder} is no checkpoint of format {_FORMAT}")
+    metadata: dict[str, Any] = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
+    held = sorted(each.partition_id for each in engine.snapshot())
+    if held:
+        raise RuntimeError(f"load_checkpoint needs a clean plane, this one has partitions {held}")
+    loaded = False
+    saved = [_partition(each) for each in state["partitions"]]
+    try:
+        for partition, runs in zip(saved, state["runs"], strict=True):
+            _load_partition(engine, folder, partition, runs)
+        loaded = True
+    finally:
+        for partition in [] if loaded else saved:
+            engine.clear(partition.partition_id, None)
+    user_metadata: dict[str, Any] = metadata["user_metadata"]
+    return user_metadata
+
+
+def _write(engine: Engine, folder: Path) -> None:
+    partitions = engine.snapshot()
+    runs: list[list[dict[str, Any]]] = []
+    count = 0
+    for partition in partitions:
+        runs.append([])
+        for ids, names in _runs(partition.rows):
+            for parcel, some in _parcels(engine, partition.partition_id, ids, names):
+                file = f"rows-{count}.npz"
+                runs[-1].append({"ids": some, "file": file, "columns": _headers(parcel)})
+                _write_columns(folder / file, parcel)
+                count += 1
+    state = {"format": _FORMAT, "partitions": [_plain(each) for each in partitions], "runs": runs}
+    (folder / _STATE).write_bytes(codec.pack(state))
+
+
+def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
+    """Ids of rows that hold the same fields, at most ``_RUN`` of them, and the fields."""
+
+    def names(row: SavedRow) -> list[str]:
+        return row.fields
+
+    for held, alike in groupby(sorted(rows, key=names), key=names):
+        ids = [row.sample_id for row in alike]
+        if held:
+            for start in range(0, len(ids), _RUN):
+                yield ids[start : start + _RUN], held
+
+
+def _parcels(
+    engine: Engine, partition_id: str, ids: list[str], names: list[str]
+) -> Iterator[tuple[Parcel, list[str]]]:
+    """The rows' columns; row by row where no one tensor holds them all."""
+    try:
+        batch = engine.get(partition_id, ids, names)
+    except ValueError:
+        if len(ids) == 1:
+            raise
+        for sample_id in ids:
+            yield from _parcels(engine, partition_id, [sample_id], names)
+        return
+    yield pack(batch, len(ids)), ids
+
+
+def _headers(parcel: Parcel) -> list[list[Any]]:
+    return [[name, c.layout, c.dtype, list(c.shape), c.itemsize] for name, c in parcel.items()]
+
+
+def _write_columns(path: Path, parcel: Parcel) -> None:
+    arrays: dict[str, Any] = {}
+    for number, column in enumerate(parcel.values()):
+        arrays[f"values{number}"] = column.values
+        if column.offsets is not None:
+            arrays[f"offsets{number}"] = column.offsets
+    np.savez(path, **arrays)
+
+
+def _read_columns(path: Path, headers: Sequence[Sequence[Any]]) -> Parcel:
+    parcel: Parcel = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for number, (name, layout, dtype, shape, itemsize) in enumerate(headers):
+            offsets = arrays.get(f"offsets{number}")
+            values = arrays[f"values{number}"]
+            parcel[name] = Column(layout, dtype, tuple(shape), itemsize, values, offsets)
+    return parcel
+
+
+def _load_partition(
+    engine: Engine, folder: Path, partition: SavedPartition, runs: Sequence[dict[str, Any]]
+) -> None:
+    engine.register(partition.partition_id, partition.tasks, partition.group_size)
+    for start in range(0, len(partition.rows), _RUN):  # all rows first, so that they keep their age
+        some = partition.rows[start : start + _RUN]
+        ids, tags = [row.sample_id for row in some], [dict(row.tags) for row in some]
+        engine.put(partition.partition_id, ids, None, tags)
+    for run in runs:
+        ids = run["ids"]
+        batch = batch_of(_read_columns(folder / run["file"], run["columns"]), len(ids))
+        engine.put(partition.partition_id, ids, batch, None)
+    engine.restore(partition)
+
+
+def _plain(value: SavedPartition) -> dict[str, Any]:
+    rows = [[getattr(row, each.name) for each in fields(SavedRow)] for row in value.rows]
+    return {**{each.name: getattr(value, each.name) for each in fields(value)}, "rows": rows}
+
+
+def _partition(plain: dict[str, Any]) -> SavedPartition:
+    return SavedPartition(**{**plain, "rows": [SavedRow(*row) for row in plain["rows"]]})

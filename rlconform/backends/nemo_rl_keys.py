@@ -1,0 +1,124 @@
+"""The keys of NeMo-RL's newer ``data_plane`` block, in terms of the flat one.
+
+    backend: simple                       backend: simple
+    simple:                       ──▶     storage_capacity: 1000000
+      num_storage_units: 2                num_storage_units: 2
+    mooncake_cpu: {...}                   ...
+
+Newer blocks keep the sizes of each engine in a block of its name, of which only the one that
+``backend`` names is read. NeMo-RL publishes a default for some of them; a flat block has none. A
+key that asks for what these planes don't do is refused by name: ignored, a run would be measured
+without what its configuration says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlconform.contract import ConfigError, did_you_mean
+
+#: Blocks by the engine that reads them.
+BLOCKS = ("simple", "mooncake_cpu")
+
+#: The flat keys that a block of the engine sets, and NeMo-RL's published defaults. The simple
+#: engine has no use for the last two, nor has Mooncake for ``num_storage_units``.
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "simple": {
+        "storage_capacity": 1_000_000,
+        "global_segment_size": 0,
+        "local_buffer_size": 4 * 2**30,
+    },
+    "mooncake_cpu": {
+        "storage_capacity": 1_000_000,
+        "num_storage_units": 1,
+        "global_segment_size": 64 * 2**30,
+        "local_buffer_size": 4 * 2**30,
+    },
+}
+_SIZES: dict[str, tuple[str, ...]] = {
+    "simple": ("storage_capacity", "num_storage_units"),
+    "mooncake_cpu": ("global_segment_size", "local_buffer_size"),
+}
+
+
+def _off(value: Any) -> bool:
+    return value in (None, False, 0)
+
+
+def _any(value: Any) -> bool:
+    del value
+    return True
+
+
+#: Other keys of the blocks: which values ask for nothing that is missing here, and what is missing.
+_UNSUPPORTED: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "simple": {
+        "storage_unit_placement": (_off, "Ray places the storage units"),
+    },
+    "mooncake_cpu": {
+        "reuse_registered_buffers": (_off, "rows travel over TCP, which registers no buffers"),
+        "staging_buffer_size": (_any, ""),  # of the buffers that are not reused
+        "use_gdr": (_off, "rows are kept in CPU memory"),
+        "gdr_staging_buffer_mb": (_any, ""),  # of use_gdr
+        "checkpoint": (
+            lambda value: not value or (isinstance(value, Mapping) and _off(value.get("enabled"))),
+            "save_checkpoint writes the rows of every engine, and Mooncake itself none to a disk",
+        ),
+        "storage_unit_segment_size": (_off, "the processes that open the plane as owner lend it"),
+        "num_storage_units": (_any, ""),  # of storage_unit_segment_size
+        "storage_unit_placement": (_any, ""),  # of storage_unit_segment_size
+    },
+}
+
+
+def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The block with the sizes of its engine as flat keys, and without blocks of engines.
+
+    A block without any is returned as it is.
+
+    Raises:
+        ConfigError: The engine's block is no mapping, lacks a key, holds an unknown one or one that
+            asks for what is not supported, or contradicts a flat key.
+    """
+    flat = {key: value for key, value in block.items() if key not in BLOCKS}
+    engine = block.get("backend")
+    if engine not in BLOCKS or all(block.get(name) is None for name in BLOCKS):
+        return flat
+    nested = {} if block.get(engine) is None else block[engine]
+    if not isinstance(nested, Mapping):
+        raise ConfigError(f"{source}: {engine} is {nested!r}, not a mapping of keys to values")
+    _check_keys(nested, engine, source)
+    sizes = {key: nested[key] for key in _SIZES[engine] if key in nested}
+    for key, value in sizes.items():
+        if flat.get(key, value) != value:
+            raise ConfigError(
+                f"{source}: {key} is {flat[key]!r}, but {engine}.{key} is {value!r}: leave one out"
+            )
+    whole = {**_DEFAULTS[engine], **flat, **sizes}
+    if "num_storage_units" not in whole:
+        raise ConfigError(f"{source}: data_plane lacks simple.num_storage_units")
+    return whole
+
+
+def refuse_controller_address(block: Mapping[str, Any], source: str) -> None:
+    """``ConfigError`` where the block names an address, which NeMo-RL's key is for."""
+    address = block.get("controller_address")
+    if address is not None:
+        raise ConfigError(
+            f"{source}: controller_address is {address!r}, which is not supported: a client finds "
+            f"the plane by its name in the Ray cluster that its process is connected to"
+        )
+
+
+def _check_keys(nested: Mapping[str, Any], engine: str, source: str) -> None:
+    others = _UNSUPPORTED[engine]
+    known = (*_SIZES[engine], *others)
+    for key, value in nested.items():
+        if key not in known:
+            hint = did_you_mean(str(key), known)
+            raise ConfigError(f"{source}: {key!r} is no key of data_plane.{engine}{hint}")
+        if key in others and not others[key][0](value):
+            raise ConfigError(
+                f"{source}: {engine}.{key} is {value!r}, which is not supported: {others[key][1]}"
+            )

@@ -1,0 +1,69 @@
+"""Which adapter was certified: its module, a digest of its source, and what it was installed from.
+
+Two reports with the same digest judged the same adapter code, whatever version it declares.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+from rlconform.contract import Target
+
+
+def adapter_of(target: Target) -> dict[str, Any]:
+    """The adapter behind ``target.open`` as plain data, for the report's header.
+
+    Returns:
+        ``module``: where the function that opens the plane is defined. ``sha256`` and ``files``:
+        see ``source_digest``; absent for a module without a file. ``distributions``: versions by
+        name of the installed distributions that bring the module; empty for a loose file.
+    """
+    module_name = getattr(_function_of(target.open), "__module__", None) or ""
+    names = packages_distributions().get(module_name.partition(".")[0], [])
+    adapter: dict[str, Any] = {
+        "module": module_name,
+        "distributions": {name: version(name) for name in sorted(set(names))},
+    }
+    files = source_files(module_name)
+    if files:
+        adapter |= {"sha256": source_digest(files), "files": len(files)}
+    return adapter
+
+
+def source_files(module_name: str) -> dict[str, Path]:
+    """The Python files of a module by name: those below its package, or itself where it has none.
+
+    The class that ``open`` returns usually stands in another file of the same package, so the
+    package is taken as a whole.
+    """
+    module = sys.modules.get(module_name)
+    if module is None or not getattr(module, "__file__", None):
+        return {}
+    path = Path(str(module.__file__))
+    if not module.__package__:
+        return {path.name: path}
+    return {str(file.relative_to(path.parent)): file for file in path.parent.rglob("*.py")}
+
+
+def source_digest(files: dict[str, Path]) -> str:
+    """SHA-256 over the files sorted by name, as ``sha256sum`` of them prints it: digest, name."""
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n"
+        for name, path in sorted(files.items())
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _function_of(opener: Callable[..., Any]) -> Any:
+    """The vendor's own function or class behind wrappers, partials and callable objects."""
+    found: Any = inspect.unwrap(opener)
+    while isinstance(found, functools.partial):
+        found = inspect.unwrap(found.func)
+    return found if hasattr(found, "__qualname__") else type(found)

@@ -1,0 +1,115 @@
+"""PUT: a jagged column that comes back works in torch as any other, however its rows are read.
+
+The rows themselves are compared in ``test_put.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.jagged import expect_whole_column
+from rlconform.certify.marks import requirement
+from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenes.payload import random_rows
+from rlconform.contract import KVBatchMeta
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+]  # fmt: skip
+
+
+def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Rows as a jagged column, also where they are of equal length."""
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+def selections(ids: list[str]) -> Iterator[list[str]]:
+    """All ids; of several also another order, the first alone, and all but the first."""
+    yield ids
+    if len(ids) > 1:
+        yield from (ids[::-1], ids[:1], ids[1:])
+
+
+def expect_whole_read(part: Partition, ids: list[str]) -> None:
+    """These rows come back as a whole column, by either method that reads."""
+    expect_whole_column(part.get(ids, "x"), "x")
+    try:
+        expect_whole_column(part.get_data(KVBatchMeta(part.id, None, ids, fields=["x"])), "x")
+    except ContractViolation as violation:
+        raise ContractViolation(f"of get_data: {violation.expected}", violation.came) from None
+
+
+def carries_whole(part: Partition, rows: list[torch.Tensor]) -> None:
+    """Put the rows as one column, then one by one, and read whole columns each time."""
+    ids = [f"r{i}" for i in range(len(rows))]
+    part.put(ids, x=jagged(rows))
+    part.expect_rows(ids, x=rows)
+    for chosen in selections(ids):
+        expect_whole_read(part, chosen)
+    apart = [f"apart{i}" for i in range(len(rows))]
+    for sample_id, row in zip(apart, rows, strict=True):
+        part.put([sample_id], x=jagged([row]))
+    expect_whole_read(part, apart)
+    expect_whole_read(part, [apart[0], *ids[1:]])
+
+
+@requirement("PUT-05")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_jagged_column_of_any_dtype_works_in_torch(part: Partition, dtype: torch.dtype) -> None:
+    carries_whole(part, random_rows(dtype, [(n,) for n in (3, 1, 5)]))
+
+
+@requirement("PUT-05")
+@pytest.mark.parametrize("lengths", [(4,) * 6, (2, 2, 7), (7,), (1, 300, 40)], ids=str)
+def test_a_jagged_column_of_any_lengths_works_in_torch(
+    part: Partition, lengths: tuple[int, ...]
+) -> None:
+    carries_whole(part, random_rows(torch.int64, [(n,) for n in lengths]))
+
+
+@requirement("PUT-05")
+def test_each_jagged_column_of_a_batch_works_in_torch(part: Partition) -> None:
+    ids = ["r0", "r1", "r2"]
+    tokens = random_rows(torch.int64, [(n,) for n in (3, 1, 5)])
+    logprobs = random_rows(torch.float32, [(n,) for n in (3, 1, 5)])
+    others = random_rows(torch.int64, [(n,) for n in (2, 6, 4)])
+    part.put(ids, x=jagged(tokens), y=jagged(logprobs), z=jagged(others))
+    for chosen in selections(ids):
+        batch = part.get(chosen, "x", "y", "z")
+        for field in ("x", "y", "z"):
+            expect_whole_column(batch, field)
+
+
+@requirement("PUT-05")
+def test_a_column_put_dense_in_some_rows_works_in_torch(part: Partition) -> None:
+    rows = random_rows(torch.float32, [(n,) for n in (4, 4, 3, 6)])
+    ids = ["r0", "r1", "r2", "r3"]
+    part.put(ids[:2], x=torch.stack(rows[:2]))
+    part.put(ids[2:], x=jagged(rows[2:]))
+    part.expect_rows(ids, x=rows)
+    for chosen in selections(ids):
+        expect_whole_read(part, chosen)
+
+
+@requirement("PUT-06")
+@pytest.mark.parametrize(
+    "lengths", [(0, 3, 2), (3, 1, 0), (2, 0, 0, 1), (0,), (0, 0), (0, 0, 0, 4, 5)], ids=str
+)
+def test_a_jagged_column_with_zero_length_rows_works_in_torch(
+    part: Partition, lengths: tuple[int, ...]
+) -> None:
+    carries_whole(part, random_rows(torch.float32, [(n,) for n in lengths]))
+
+
+@requirement("PUT-07")
+@pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
+@pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2, 3), (0, 0), (2,)], ids=str)
+def test_a_jagged_column_with_trailing_dimensions_works_in_torch(
+    part: Partition, lengths: tuple[int, ...], trailing: tuple[int, ...]
+) -> None:
+    carries_whole(part, random_rows(torch.uint8, [(n, *trailing) for n in lengths]))
