@@ -35,6 +35,7 @@ from rlconform.contract.fields import (
     TOKEN_MASK,
     TOTAL_REWARD,
 )
+from rlconform.mutants.unusual_inputs import TakesOddities
 from rlconform.mutants.values import partitions_of
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
@@ -65,7 +66,7 @@ class TupleMeta:
         )
 
 
-class NestsFields(MemoryClient):
+class NestsFields(TakesOddities):
     """Returns every field jagged whose rows have a dimension that can be.
 
     Rows without one stay dense: PUT-03 keeps (N,) apart from (N, 1), and ``torch.jagged`` has no
@@ -88,7 +89,7 @@ class NestsFields(MemoryClient):
         return np.bool_(super().check_consumption_status(*args, **kwargs))
 
     def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str] | None
     ) -> TensorDict:
         """Read rows."""
         return nested_where_it_may(super().get_samples(sample_ids, partition_id, select_fields))
@@ -97,7 +98,7 @@ class NestsFields(MemoryClient):
 def nested_where_it_may(batch: TensorDict) -> TensorDict:
     """The batch, its dense columns of two dimensions or more jagged."""
     for name, leaf in list(batch.items()):
-        if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.dim() > 1:
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.dim() > 1:
             batch.set(name, _nested(leaf))
     return batch
 

@@ -32,6 +32,9 @@ else:
 #: Name of the owner's client; any other runs in a process of its own.
 OWNER = "client"
 
+#: Seconds for a call's way to another process and back, beside what the plane takes of it.
+TRANSPORT_S = 10.0
+
 #: Calls described per check; a check of concurrency makes thousands.
 MAX_CALLS = 60
 
@@ -259,9 +262,25 @@ class RecordingClient:
         self.recording = recording
         recording.has_client(who, client)
         self._who = who
+        self._client = client
         self._measuring = measuring
+        self._calls = threading.local()  # of each thread when its last call came back here
         for method in CLIENT_METHODS:
             setattr(self, method, self._recorded(method, getattr(client, method)))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether its calls are made in another process, and have a way there and back."""
+        return self._who != OWNER
+
+    @property
+    def last_end(self) -> float:
+        """When this thread's last call ended, s: in the process that made it, before the way back.
+
+        All processes of this machine share the clock.
+        """
+        span: tuple[float, float] | None = getattr(self._client, "last_span", None)
+        return self._calls.end if span is None else span[1]
 
     def _recorded(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -275,6 +294,7 @@ class RecordingClient:
                 raised = error
                 raise
             finally:
+                self._calls.end = time.monotonic()
                 self.recording.end(number, step, result, raised)
             return result
 

@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from rlconform.certify.evidence.expect import ContractViolation
-from rlconform.certify.evidence.recorder import Skipped, shorten
+from rlconform.certify.evidence.recorder import TRANSPORT_S, Skipped, shorten
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.process.actor_worker import Worker
-from rlconform.certify.process.actors import TRANSPORT_S, ProcessDied, RemoteClient, fetch
+from rlconform.certify.process.actors import ProcessDied, RemoteClient, fetch
 from rlconform.contract import Timeouts
 from rlconform.sharing import KEPT_ACTORS
 

@@ -25,14 +25,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rlconform.certify.evidence.expect import ContractViolation
-from rlconform.certify.evidence.recorder import call_kind
+from rlconform.certify.evidence.recorder import TRANSPORT_S, call_kind
 from rlconform.certify.evidence.stopwatch import Stopwatch
 from rlconform.certify.history.performer import Part, Played
 from rlconform.certify.process.parcel import Sent
 from rlconform.contract import CLIENT_METHODS, Timeouts
-
-#: Seconds for a call's way to an actor and back, beside what the plane takes of it.
-TRANSPORT_S = 10.0
 
 
 class CallHung(ContractViolation):
@@ -58,6 +55,11 @@ class RemoteClient:
         self._calls = threading.local()  # of each thread the span of its last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._remote(method))
+
+    @property
+    def last_span(self) -> tuple[float, float] | None:
+        """Start and end in the actor of this thread's last call; None where no answer came."""
+        return getattr(self._calls, "span", None)
 
     @contextmanager
     def measuring(self, stopwatch: Stopwatch) -> Iterator[None]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rlconform.certify.evidence.recorder import OWNER, Overdue, Recording, Step
-from rlconform.certify.process.actors import TRANSPORT_S
+from rlconform.certify.evidence.recorder import OWNER, TRANSPORT_S, Overdue, Recording, Step
 from rlconform.contract import Timeouts
 
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from rlconform.certify.evidence.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.evidence.recorder import Skipped
 from rlconform.certify.evidence.together import CLOCK_TOLERANCE_S, Background, together
 from rlconform.certify.scenes.partition import Partition
+from rlconform.contract import BatchMeta
 
 #: Claims once, and names the rows that came.
 Claim = Callable[[], list[str]]
@@ -92,3 +94,41 @@ def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
     expect(not twice, "no row claimed twice", twice)
     expect(not lost, "no row lost", lost)
     expect_equal(sorted(counted), sorted(ids), "rows claimed")
+
+
+class KitWasLate(Skipped):
+    """The kit's own way to other processes took the time that a claim had."""
+
+
+def claim_that_waits(waiter: Partition, rows: int, timeout_s: float) -> Background:
+    """A blocking claim under way; it gives the meta, or None after its time, and when it ended."""
+
+    def claim() -> tuple[BatchMeta | None, float]:
+        try:
+            meta = waiter.claim(batch_size=rows, blocking=True, timeout_s=timeout_s)
+        except TimeoutError:
+            return None, waiter.last_end
+        return meta, waiter.last_end
+
+    return Background(claim, "the blocked claim")
+
+
+def expect_woken(waiting: Background, waiter: Partition, put_by: Partition) -> BatchMeta:
+    """What the claim got: it woke within ``settle`` of the last put's end, wherever both ran.
+
+    Raises:
+        ContractViolation: It woke later, or not at all.
+        KitWasLate: Its time was over before the put had had as long to reach it.
+    """
+    settle, put = put_by.timeouts.settle, put_by.last_end
+    meta: BatchMeta | None
+    meta, end = waiting.result(3 * settle + waiter.way_s)
+    due, after = f"the blocked claim to come back within {settle:g} s of the put", end - put
+    if meta is None and after < settle:
+        raise KitWasLate(
+            f"the claim's time was over {after:.1f} s after the put, too soon to judge"
+        )
+    if meta is None:
+        raise ContractViolation(due, f"TimeoutError after {after:.1f} s")
+    expect(after <= settle, due, f"its answer after {after:.1f} s")
+    return meta

@@ -23,6 +23,7 @@ from rlconform.certify.evidence.expect import (
     expect_equal,
     judges,
 )
+from rlconform.certify.evidence.recorder import TRANSPORT_S
 from rlconform.certify.scenes.bookkeeping import Bookkeeping
 from rlconform.certify.scenes.metas import meta_of, status_of
 from rlconform.certify.scenes.payload import payload_column, payload_rows
@@ -65,6 +66,23 @@ class Partition:
     def via(self, client: DataPlaneClient) -> Partition:
         """The same partition through another client."""
         return Partition(client, self.id, self.timeouts, self._rows)
+
+    @property
+    def way_s(self) -> float:
+        """Seconds that the kit has for the way of a call to another process and back."""
+        return TRANSPORT_S if getattr(self.client, "is_elsewhere", False) else 0.0
+
+    @property
+    def call_s(self) -> float:
+        """Seconds that a check waits for one call; the plane alone is held to ``operation``."""
+        return self.timeouts.operation + self.way_s
+
+    @property
+    def last_end(self) -> float:
+        """When this thread's last call ended, s: where it was made, before its way back."""
+        client: Any = self.client
+        end: float = client.last_end
+        return end
 
     def rounds(self, most: int) -> Iterator[int]:
         """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""

@@ -11,10 +11,12 @@ from rlconform.certify.evidence.expect import expect
 from rlconform.certify.evidence.together import Background, together
 from rlconform.certify.marks import requirement
 from rlconform.certify.scenes.consumers import (
+    claim_that_waits,
     claims_beside,
     expect_once,
     expect_timeout,
     expect_waiting,
+    expect_woken,
 )
 from rlconform.certify.scenes.partition import Partition, expect_ids
 from rlconform.contract import DataPlaneClient
@@ -30,17 +32,12 @@ def test_a_blocked_claim_wakes_by_what_others_put(
 ) -> None:
     first, second, third = (part.via(actor) for actor in actors(3))
     waiter, first = (part, first) if waits == "owner" else (third, part)
-    settle = part.timeouts.settle
-    waiting = Background(  # one that sleeps through its rows ends soon, and frees its process
-        lambda: waiter.claim(batch_size=3, blocking=True, timeout_s=2 * settle), "the blocked claim"
-    )
+    # one that sleeps through its rows ends soon, and frees its process
+    waiting = claim_that_waits(waiter, 3, timeout_s=2 * part.timeouts.settle)
     first.put_payload(IDS[:2])
     expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
     second.put_payload(IDS[2:])
-    try:
-        expect_ids(waiting.result(settle), IDS, "rows of the woken claim")
-    finally:
-        waiting.finished.wait(2 * settle)
+    expect_ids(expect_woken(waiting, waiter, second), IDS, "rows of the woken claim")
 
 
 @requirement("CLAIM-06")

@@ -34,7 +34,7 @@ def test_an_attached_clients_close_leaves_the_plane_up(
         read = Background(
             lambda v=view: v.expect_payload([*IDS, "parting"]), "a read after another's close"
         )
-        read.result(part.timeouts.operation)
+        read.result(view.call_s)
     write = Background(lambda: part.put_payload(["later"]), "a put after another's close")
     write.result(part.timeouts.operation)
     expect_ids(part.claim("train"), [*IDS, "parting", "later"], "rows claimable")
@@ -108,7 +108,7 @@ def test_a_malformed_call_of_one_process_harms_no_other(part: Partition, actors:
         # what registering again does to living rows is the plane's choice: another partition
         where = f"{part.id}-other" if method == "register_partition" else part.id
         call = partial(getattr(careless, method), partition_id=where, **wrong)
-        expect_harmless(call, f"{method} with {wrong}", part.timeouts.operation, harmless)
+        expect_harmless(call, f"{method} with {wrong}", part.via(careless).call_s, harmless)
         for view, who in ((part, "owner"), (part.via(other), "other")):
             view.put_payload([f"{who}{n}"])
             view.expect_payload([*IDS, f"{who}{n}"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -10,10 +12,15 @@ import ray
 from ray._private.state import actors as known_actors
 
 from rlconform.backends.ray_session import ensure_ray
+from rlconform.backends.ray_store import TARGET as RAY_STORE
 from rlconform.certify.evidence.expect import ContractViolation
+from rlconform.certify.evidence.recorder import Recording, RecordingClient
 from rlconform.certify.process import actor_pool
 from rlconform.certify.process.actor_pool import ActorPool, ActorsLate, ActorsLateWarning
+from rlconform.certify.process.actor_worker import Worker
 from rlconform.certify.process.actors import RemoteClient
+from rlconform.certify.scenes.consumers import KitWasLate, claim_that_waits, expect_woken
+from rlconform.certify.scenes.partition import Partition
 from rlconform.contract import Timeouts
 
 #: Two checks that attach from other processes.
@@ -98,3 +105,68 @@ def test_a_remote_call_is_judged_by_what_the_plane_took_of_it(
     else:
         with pytest.raises(ContractViolation, match=r"within 3 s.*after 4.0 s"):
             client.close()  # type: ignore[attr-defined]
+
+
+#: Longer than the ``settle`` of the part below.
+WAY_S = 1.5
+
+
+class FarAway(Worker):
+    """An actor of the kit whose answers are long on their way."""
+
+    def call(self, *asked: Any) -> Any:
+        answer = super().call(*asked)
+        time.sleep(WAY_S)
+        return answer
+
+
+@pytest.fixture
+def near_and_far(ray_session: None) -> Iterator[tuple[Partition, Partition]]:  # noqa: ARG001
+    """One partition, seen by the owner and by an attached client that is far away."""
+    timeouts, recording = Timeouts(settle=1.0), Recording()
+    actor = ray.remote(FarAway).options(num_cpus=0).remote()
+    with closing(RAY_STORE.open(RAY_STORE.config, True)) as owner:
+        assert ray.get(actor.get_ready.remote("ray_store")) == (True, None)
+        answer, _ = ray.get(actor.attach.remote(dict(RAY_STORE.config)))
+        assert answer == (True, None)
+        remote = RemoteClient(actor, "far", timeouts)
+        near = Partition(RecordingClient(owner, recording), "p", timeouts)
+        near.register()
+        yield (
+            near,
+            near.via(RecordingClient(remote, recording, remote.name, remote.measuring)),  # type: ignore[arg-type]
+        )
+        remote.end()
+
+
+@pytest.mark.timeout(120)
+def test_the_way_back_of_a_woken_claim_is_not_the_planes(
+    near_and_far: tuple[Partition, Partition],
+) -> None:
+    near, far = near_and_far
+    waiting = claim_that_waits(far, 1, timeout_s=10.0)
+    assert not waiting.returned_within(near.timeouts.quiet)
+    near.put_payload(["a"])
+    assert expect_woken(waiting, far, near).sample_ids == ["a"]
+
+
+@pytest.mark.timeout(120)
+def test_a_claim_that_had_no_time_left_says_nothing_of_the_plane(
+    near_and_far: tuple[Partition, Partition],
+) -> None:
+    near, far = near_and_far
+    waiting = claim_that_waits(near, 2, timeout_s=0.5)
+    far.put_payload(["a"])  # its answer takes longer than the claim waits
+    with pytest.raises(KitWasLate):
+        expect_woken(waiting, near, far)
+
+
+@pytest.mark.timeout(120)
+def test_a_claim_that_sleeps_through_its_rows_is_the_planes(
+    near_and_far: tuple[Partition, Partition],
+) -> None:
+    near, _ = near_and_far
+    near.put_payload(["a"])
+    waiting = claim_that_waits(near, 2, timeout_s=1.5)  # of two rows: stands for one not woken
+    with pytest.raises(ContractViolation, match=r"within 1 s of the put.*TimeoutError after 1\."):
+        expect_woken(waiting, near, near)
