@@ -17,6 +17,7 @@ from rich.table import Table
 import rlconform
 from rlconform.bench import command as bench_command
 from rlconform.certify.marked import marked_tests
+from rlconform.certify.resolve import check_target_name
 from rlconform.certify.runner.job import RunOptions
 from rlconform.certify.runner.run import PlaneDidNotStart, Runner
 from rlconform.certify.verdict.causes import root_causes, with_followers
@@ -114,7 +115,7 @@ def certify(
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Let a partial report replace the report of a whole run."),
+        typer.Option("--force", help="Let a report of fewer checks replace one of more."),
     ] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Every check, and tracebacks.")
@@ -134,6 +135,7 @@ def certify(
             seed,
             max_failures=1 if first else max_failures,
         )
+        check_target_name(target, options.level)
         waived = load_waivers(waivers) if waivers else []
         check_writable(out)
         with LiveProgress(console, verbose) as progress:
@@ -163,13 +165,15 @@ def certify(
     print_causes(console, causes)
     print_summary(console, run, results, conclusion, causes)
     report = build_report(options, run, requirements, results, conclusion, causes)
-    folder = folder_to_write(out, whole, force)
+    folder = folder_to_write(out, report["header"], whole, force)
     try:
         write_report(folder, report, run, requirements, results)
     except OSError as error:
         _fail(f"--out {folder}", ConfigError(f"no report was written: {error}"), verbose)
     if folder != out:
-        console.print(f"{escape(str(out))} keeps the report of a whole run; --force replaces it")
+        console.print(
+            f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it"
+        )
     print_folder(console, run, folder)
     raise typer.Exit(conclusion.exit_code)
 

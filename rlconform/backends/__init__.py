@@ -11,8 +11,12 @@ BUILTIN: dict[str, str] = {
     "transfer_queue/mooncake_cpu": "rlconform.backends.transfer_queue:MOONCAKE_CPU",
 }
 
+#: Those of one process, known without the import of torch that their targets take.
+ONE_PROCESS = frozenset({"memory"})
+
 __all__ = [
     "BUILTIN",
+    "ONE_PROCESS",
     "DataPlaneConfig",
     "build_data_plane_client",
     "load_data_plane",

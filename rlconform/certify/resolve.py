@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
 
-from rlconform.backends import BUILTIN
+from rlconform.backends import BUILTIN, ONE_PROCESS
 from rlconform.contract import (
     CLIENT_METHODS,
     ConfigError,
@@ -32,6 +32,19 @@ class TargetError(ConfigError):
     """The target can't be found, or what was found is no target."""
 
 
+def check_target_name(spec: str, level: Level | None = None) -> None:
+    """Refuse at once what can be told wrong without importing the plane.
+
+    Raises:
+        TargetError: An unknown name, or a built-in plane of one process for a level of several.
+    """
+    if spec in ONE_PROCESS and level not in {None, "unit"}:
+        raise _of_one_process(spec, level)
+    path = BUILTIN.get(spec) or _entry_points().get(spec) or spec
+    if not path.partition(":")[2]:
+        raise _unknown(spec)
+
+
 def resolve_target(spec: str, level: Level | None = None) -> Target:
     """The target that ``spec`` names, to be certified at ``level`` (``None``: what it declares).
 
@@ -43,11 +56,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):
         if found.level == "unit" and level not in {None, "unit"}:
-            raise TargetError(
-                f"target {spec!r} declares level unit, a plane of one process, and --level {level} "
-                f"needs several: leave --level out, or declare level='functional' in its Target "
-                f"if other processes can attach to it"
-            )
+            raise _of_one_process(spec, level)
         return found
     if callable(found):
         return _target_of_factory(spec, found, level or "unit")
@@ -90,14 +99,9 @@ def _entry_points() -> dict[str, str]:
 
 def _load(path: str, spec: str) -> object:
     module_name, _, attribute = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     if not attribute:
-        hint = _object_in_module(spec) or did_you_mean(spec, known_targets()) or "."
-        raise TargetError(
-            f"unknown target {spec!r}{hint} "
-            f"Known: {', '.join(known_targets())}; or name one as module:attribute"
-        )
+        raise _unknown(spec)
+    _find_modules_here()
     try:
         found: object = importlib.import_module(module_name)
     except Exception as error:
@@ -114,11 +118,33 @@ def _load(path: str, spec: str) -> object:
     return found
 
 
+def _find_modules_here() -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def _of_one_process(spec: str, level: Level | None) -> TargetError:
+    return TargetError(
+        f"target {spec!r} declares level unit, a plane of one process, and --level {level} "
+        f"needs several: leave --level out, or declare level='functional' in its Target "
+        f"if other processes can attach to it"
+    )
+
+
+def _unknown(spec: str) -> TargetError:
+    hint = _object_in_module(spec) or did_you_mean(spec, known_targets()) or "."
+    return TargetError(
+        f"unknown target {spec!r}{hint} "
+        f"Known: {', '.join(known_targets())}; or name one as module:attribute"
+    )
+
+
 def _object_in_module(spec: str) -> str:
     """A hint for a user who named a module, or its file, and not the object in it; else ""."""
     name = spec.removesuffix(".py").strip("./").replace("/", ".")
     if not all(part.isidentifier() for part in name.split(".")):
         return ""
+    _find_modules_here()
     try:
         found = find_spec(name)
     except ImportError:  # of a parent package

@@ -20,6 +20,10 @@ from rlconform.certify.outcome import BROKEN, CheckResult, RequirementResult
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
 #: How the evidence of an error that the plane raised begins.
 _RAISED = re.compile(r"the plane's \w+ raised (.*)", re.DOTALL)
+#: How the evidence of a call that hung begins.
+_HUNG = re.compile(r"\w+\.(\w+)\((.*)\) did not return within [\d.]+ s", re.DOTALL)
+#: What a generated example adds to the evidence.
+_FOUND = re.compile(r" \(found with --seed \d+, [^()]*\)$")
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def root_causes(
     """The causes of what is broken: MUSTs first, of these the ones that explain most.
 
     Requirements whose failures are one and the same error of the plane, but for names and numbers,
-    make one cause.
+    or the same kind of call that hangs, make one cause.
 
     Args:
         results: Of every requirement, from ``with_followers``.
@@ -144,15 +148,29 @@ def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
     errors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         if check.outcome in BROKEN:
-            raised = _RAISED.match(check.evidence)
-            kind = _PARTICULAR.sub("_", raised[1]) if raised else f"{check.requirement}: no error"
+            error = _error(check.evidence)
+            kind = _PARTICULAR.sub("_", error) if error else f"{check.requirement}: no error"
             errors[check.requirement].add(kind)
     return errors
 
 
+def _error(evidence: str) -> str:
+    """What the plane raised, or which kind of call hung; "" where it did neither."""
+    if raised := _RAISED.match(evidence):
+        return _FOUND.sub("", raised[1])
+    hung = _HUNG.match(evidence)
+    if hung is None:
+        return ""
+    method, arguments = hung.groups()
+    if method != "claim_meta":
+        return f"{method} did not return in time"
+    blocking = "not blocking" if "blocking=False" in arguments else "blocking"
+    return f"{method}, {blocking}, did not return in time"
+
+
 def describe(cause: Cause) -> str:
     """The cause in one line: how many requirements, and the error or the evidence."""
-    raised = _RAISED.match(cause.evidence)
-    if len(cause.requirements) == 1 or raised is None:
+    error = _error(cause.evidence)
+    if len(cause.requirements) == 1 or not error:
         return f"{', '.join(cause.requirements)}: {cause.evidence}"
-    return f"{len(cause.requirements)} requirements: {raised[1]}"
+    return f"{len(cause.requirements)} requirements: {error}"

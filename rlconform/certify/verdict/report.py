@@ -22,7 +22,7 @@ from rlconform.certify.verdict.causes import Cause
 from rlconform.certify.verdict.judge import Conclusion
 from rlconform.certify.verdict.junit import junit_suite
 from rlconform.certify.verdict.timing import time_split
-from rlconform.contract import CURRENT_SET, Requirement
+from rlconform.contract import CURRENT_SET, LEVELS, Requirement
 from rlconform.contract.requirements import requirement_set_digest
 from rlconform.versions import installed_versions
 
@@ -134,28 +134,37 @@ def write_report(
     _write_all(directory / HISTORIES, "*.jsonl", histories)
 
 
-def folder_to_write(out: Path, whole: bool, force: bool) -> Path:
+def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
     """``out``, unless that would replace the report of a whole run by one of a part of the checks.
+
+    A whole run of the same target at a lower level is a part of the checks, too.
 
     Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... that holds no such report.
 
     Args:
         out: Where the user wants it.
+        header: Of the new report.
         whole: Whether the new report is of a whole run.
         force: Replace what is there, whatever it is.
     """
-    if whole or force:
+    if force:
         return out
     named = out.resolve() if out.name in {"", ".."} else out
     others = (named.with_name(f"{named.name}-partial{'' if n == 1 else f'-{n}'}") for n in count(1))
-    return next(folder for folder in chain([out], others) if not _is_whole(folder))
+    return next(folder for folder in chain([out], others) if not _keeps(folder, header, whole))
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether the folder holds the report of a run of all checks."""
+def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
+    """Whether the folder holds the report of a run of all checks, of which this is only a part."""
     try:
         report = json.loads((folder / "report.json").read_text("utf-8"))
-        return bool(report["footer"]["complete"] and not report["header"]["selected"])
+        header = report["header"]
+        if not report["footer"]["complete"] or header["selected"]:
+            return False
+        if not whole:
+            return True
+        above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
+        return above and bool(header["target"]["spec"] == new["target"]["spec"])
     except (OSError, ValueError, LookupError, TypeError):
         return False  # no report, or none that could be told from another file
 

@@ -186,7 +186,7 @@ def test_a_part_of_a_run_leaves_the_whole_report_where_it_is(
     (tmp_path / "report" / "report.json").write_text(json.dumps(whole), "utf-8")
     narrowed = certify(*narrow)
     assert narrowed.report == whole
-    assert "keeps the report of a whole run" in narrowed.stdout
+    assert "keeps the report of a run of more checks" in narrowed.stdout
     beside = json.loads((tmp_path / "report-partial" / "report.json").read_text("utf-8"))
     assert beside["header"]["selected"] == "test_stat"
     forced = certify(*narrow, "--force")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from io import StringIO
+from pathlib import Path
 
 import pytest
 import typer
@@ -20,6 +21,32 @@ def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["memory", "--level", "functional"], "declares level unit"),
+        (["warp_drive"], "unknown target"),
+        (["acme_plane"], "such as acme_plane:TARGET"),
+    ],
+)
+def test_a_name_that_can_not_be_certified_is_refused_before_torch_is_imported(
+    tmp_path: Path, typed: list[str], said: str
+) -> None:
+    (tmp_path / "acme_plane.py").write_text("")
+    code = (
+        "import atexit, sys, rlconform.cli\n"
+        "rlconform.cli.Runner = None  # no test process is started\n"
+        "atexit.register(lambda: print('torch' in sys.modules))\n"
+        "rlconform.cli.main()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "certify", *typed],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert said in ran.stderr
+    assert (ran.returncode, ran.stdout) == (2, "False\n")
 
 
 def test_text_of_a_plane_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

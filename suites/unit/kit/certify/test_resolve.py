@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlconform.backends import BUILTIN
+from rlconform.backends import BUILTIN, ONE_PROCESS
 from rlconform.certify.resolve import (
     TargetError,
     known_targets,
@@ -116,6 +116,11 @@ def test_a_plane_of_one_process_is_not_certified_for_several() -> None:
     with pytest.raises(TargetError, match=r"'memory' declares level unit.*--level functional"):
         resolve_target("memory", "functional")
     assert resolve_target("memory", "unit").level == "unit"
+
+
+def test_built_in_planes_of_one_process_are_known_by_name() -> None:
+    levels = {name: resolve_target(name).level for name in ("memory", "ray_store")}
+    assert {name for name, level in levels.items() if level == "unit"} == ONE_PROCESS
 
 
 def test_a_factory_declares_no_level_so_any_can_be_asked_for() -> None:

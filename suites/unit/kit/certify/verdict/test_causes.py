@@ -77,6 +77,27 @@ def test_equal_errors_are_one_cause_and_names_and_numbers_do_not_matter() -> Non
     assert second.requirements == ["CLAIM-02"]
 
 
+def test_an_error_of_generated_examples_equals_that_of_others() -> None:
+    said = "the plane's put_samples raised OSError: no room"
+    by_seed = f"{said} (found with --seed 0, which repeats it)"
+    (cause,) = causes_of([failed("PUT-11", by_seed), failed("PUT-12", said)])
+    assert cause.requirements == ["PUT-11", "PUT-12"]
+    assert describe(cause) == "2 requirements: OSError: no room"
+
+
+def test_calls_of_one_kind_that_hang_are_one_cause() -> None:
+    hung = "{}.claim_meta(partition_id='p-{}', n={}, blocking={}) did not return within 2 s"
+    checks = [
+        failed("CLAIM-02", hung.format("client", "0123abcd", 7, False)),
+        failed("CLAIM-04", hung.format("actor0", "ffff0000", 3, False)),
+        failed("PUT-11", hung.format("client", "ffff1111", 3, True)),
+    ]
+    first, second = causes_of(checks)
+    assert first.requirements == ["CLAIM-02", "CLAIM-04"]
+    assert describe(first) == "2 requirements: claim_meta, not blocking, did not return in time"
+    assert second.requirements == ["PUT-11"]
+
+
 def test_equal_violations_are_causes_of_their_own() -> None:
     checks = [failed("PUT-11", "expected 1; got 2"), failed("PUT-12", "expected 1; got 2")]
     assert [cause.requirements for cause in causes_of(checks)] == [["PUT-11"], ["PUT-12"]]
