@@ -31,7 +31,7 @@ def install(session: nox.Session, *extras: str) -> None:
 def unit(session: nox.Session) -> None:
     """One process: the kit's own tests, and the contract on the embedded plane."""
     install(session, "dev", "tq", "grpo")
-    session.run("pytest", "suites/unit", "-n", "2", *ANY_ORDER, *session.posargs)
+    session.run("pytest", "suites/unit", "tests/unit", "-n", "2", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -40,7 +40,9 @@ def functional(session: nox.Session) -> None:
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
     # three on two cores: more than half of what these tests take is waiting
-    session.run("pytest", "suites/functional", "-n", "3", *ANY_ORDER, *session.posargs)
+    session.run(
+        "pytest", "suites/functional", "tests/functional", "-n", "3", *ANY_ORDER, *session.posargs
+    )
 
 
 @nox.session
@@ -48,7 +50,7 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "suites/e2e", *session.posargs)
+    session.run("pytest", "suites/e2e", "tests/e2e", *session.posargs)
 
 
 @nox.session

@@ -22,18 +22,18 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from rlconform.backends.ray_session import ensure_ray
-from rlconform.certify.resolve import open_target
+from rlconform.backends.ray_runtime import ensure_ray
+from rlconform.certify.target import open_target
+from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClusterConfig, load_config
-from rlconform.grpo.crew import Crew
-from rlconform.grpo.plane_rollout import PlaneRolloutWorker
-from rlconform.grpo.rollout import RolloutWorker
-from rlconform.grpo.train import fit
-from rlconform.grpo.trainer import Trainer
-from rlconform.grpo.trainer_legacy import LegacyTrainer
-from rlconform.grpo.trainer_plane import PlaneTrainer
-from rlconform.grpo.workers.plane_worker import PlanePolicyWorker
-from rlconform.grpo.workers.worker import PolicyWorker
+from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
+from rlconform.grpo.rollout.worker import RolloutWorker
+from rlconform.grpo.run import fit
+from rlconform.grpo.trainers.base import Trainer
+from rlconform.grpo.trainers.legacy import LegacyTrainer
+from rlconform.grpo.trainers.plane import PlaneTrainer
+from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
+from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 Metrics = list[dict[str, float]]
 
@@ -56,8 +56,8 @@ def main(
     learned: dict[str, Metrics] = {}
     with ensure_ray(object_store_bytes=2**28):
         cluster = ClusterConfig(dp_size=2)
-        in_memory = Crew(PolicyWorker, RolloutWorker, cluster)
-        through_plane = Crew(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+        in_memory = RunActors(PolicyWorker, RolloutWorker, cluster)
+        through_plane = RunActors(PlanePolicyWorker, PlaneRolloutWorker, cluster)
         timed["in memory"] = run(LegacyTrainer(load_config("tiny_llama_copy", TIMED), in_memory))
         for name in planes or PLANES:
             client = open_target(name)

@@ -27,20 +27,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.columns import codec
-from rlconform.backends.columns.pack import batch_of, pack
-from rlconform.backends.columns.parcel import Column, Parcel
-from rlconform.backends.saved import SavedPartition, SavedRow
+from rlconform.backends.columns.column_block import ColumnBlock, StoredColumn
+from rlconform.backends.columns.encode import batch_of, pack
 
 if TYPE_CHECKING:  # the client's module imports this one
-    from rlconform.backends.client import Engine
+    from rlconform.backends.base import PlaneEngine
 
 _METADATA, _STATE, _FORMAT = "metadata.json", "state.msgpack", "rlconform-checkpoint-1"
 #: Rows of a file, and of one put when they are loaded.
 _RUN = 1024
 
 
-def save(engine: Engine, folder: Path, metadata: dict[str, Any] | None) -> None:
+def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> None:
     """Write all that the plane holds to ``folder``, which appears once it is whole.
 
     Raises:
@@ -63,7 +63,7 @@ def save(engine: Engine, folder: Path, metadata: dict[str, Any] | None) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def load(engine: Engine, folder: Path) -> dict[str, Any]:
+def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
     """Put all that ``save`` wrote into a plane that holds nothing; returns the metadata.
 
     Raises:
@@ -103,7 +103,7 @@ def _replace(folder: Path, by: Path) -> None:
     shutil.rmtree(aside)
 
 
-def _write(engine: Engine, folder: Path) -> None:
+def _write(engine: PlaneEngine, folder: Path) -> None:
     partitions = engine.snapshot()
     runs: list[list[dict[str, Any]]] = []
     count = 0
@@ -133,8 +133,8 @@ def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def _parcels(
-    engine: Engine, partition_id: str, ids: list[str], names: list[str]
-) -> Iterator[tuple[Parcel, list[str]]]:
+    engine: PlaneEngine, partition_id: str, ids: list[str], names: list[str]
+) -> Iterator[tuple[ColumnBlock, list[str]]]:
     """The rows' columns; row by row where no one tensor holds them all."""
     try:
         batch = engine.get(partition_id, ids, names)
@@ -147,11 +147,11 @@ def _parcels(
     yield pack(batch, len(ids)), ids
 
 
-def _headers(parcel: Parcel) -> list[list[Any]]:
+def _headers(parcel: ColumnBlock) -> list[list[Any]]:
     return [[name, c.layout, c.dtype, list(c.shape), c.itemsize] for name, c in parcel.items()]
 
 
-def _write_columns(path: Path, parcel: Parcel) -> None:
+def _write_columns(path: Path, parcel: ColumnBlock) -> None:
     arrays: dict[str, Any] = {}
     for number, column in enumerate(parcel.values()):
         arrays[f"values{number}"] = column.values
@@ -160,18 +160,18 @@ def _write_columns(path: Path, parcel: Parcel) -> None:
     np.savez(path, **arrays)
 
 
-def _read_columns(path: Path, headers: Sequence[Sequence[Any]]) -> Parcel:
-    parcel: Parcel = {}
+def _read_columns(path: Path, headers: Sequence[Sequence[Any]]) -> ColumnBlock:
+    parcel: ColumnBlock = {}
     with np.load(path, allow_pickle=False) as arrays:
         for number, (name, layout, dtype, shape, itemsize) in enumerate(headers):
             offsets = arrays.get(f"offsets{number}")
             values = arrays[f"values{number}"]
-            parcel[name] = Column(layout, dtype, tuple(shape), itemsize, values, offsets)
+            parcel[name] = StoredColumn(layout, dtype, tuple(shape), itemsize, values, offsets)
     return parcel
 
 
 def _load_partition(
-    engine: Engine, folder: Path, partition: SavedPartition, runs: Sequence[dict[str, Any]]
+    engine: PlaneEngine, folder: Path, partition: SavedPartition, runs: Sequence[dict[str, Any]]
 ) -> None:
     engine.register(partition.partition_id, partition.tasks, partition.group_size)
     for start in range(0, len(partition.rows), _RUN):  # all rows first, so that they keep their age
@@ -185,7 +185,7 @@ def _load_partition(
     engine.restore(partition)
 
 
-def _forget(engine: Engine, partition_id: str) -> None:
+def _forget(engine: PlaneEngine, partition_id: str) -> None:
     """Take back a partition that was loaded in part, so that the plane is empty as before."""
     engine.clear(partition_id, None)
     engine.register(partition_id, [], 1)  # an empty partition starts anew: no task is left of it

@@ -31,9 +31,9 @@ from pydantic import (
     field_serializer,
 )
 
-from rlconform.backends.nemo_rl_keys import BLOCKS, flattened, refuse_controller_address
+from rlconform._yaml import read_mapping
+from rlconform.backends.nemo_rl_config import BLOCKS, flattened, refuse_controller_address
 from rlconform.contract import ConfigError, did_you_mean
-from rlconform.yaml_file import read_mapping
 
 
 class ObservabilityConfig(BaseModel):

@@ -13,7 +13,7 @@ from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.contract import ConfigError, DataPlaneClient
 
 if TYPE_CHECKING:
-    from rlconform.backends.client import EngineClient
+    from rlconform.backends.base import BaseClient
 
 
 def build_data_plane_client(
@@ -46,7 +46,7 @@ def build_data_plane_client(
     return observed(client, config.observability.callback)
 
 
-def _open(config: DataPlaneConfig, bootstrap: bool) -> EngineClient:
+def _open(config: DataPlaneConfig, bootstrap: bool) -> BaseClient:
     if config.impl == "memory":
         from rlconform.backends.memory import MemoryClient  # noqa: PLC0415
 

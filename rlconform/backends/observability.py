@@ -14,8 +14,8 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-from rlconform.backends.client import EngineClient
-from rlconform.plane.metrics import MetricsClient, Operation
+from rlconform.backends.base import BaseClient
+from rlconform.plane.metrics import MetricEvent, MetricsClient
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _NAMES = {
 class ObservedClient(MetricsClient):
     """A client around a built-in plane's, whose optional methods are reported like the others."""
 
-    def __init__(self, client: EngineClient, callback: Callable[[Operation], object]) -> None:
+    def __init__(self, client: BaseClient, callback: Callable[[MetricEvent], object]) -> None:
         super().__init__(client, callback)
         self._built_in = client
 
@@ -54,12 +54,12 @@ class ObservedClient(MetricsClient):
 
 
 def observed(
-    client: EngineClient, callback: Callable[[dict[str, Any]], object] | None = None
+    client: BaseClient, callback: Callable[[dict[str, Any]], object] | None = None
 ) -> ObservedClient:
     """The client, reporting to ``callback``; without one it logs each operation at level INFO."""
     report = callback or _log
 
-    def reported(operation: Operation) -> None:
+    def reported(operation: MetricEvent) -> None:
         report(
             {
                 "op": _NAMES.get(operation.op, operation.op),

@@ -12,8 +12,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.bench.result import ShapeResult
-from rlconform.bench.shapes import Column, Shape
+from rlconform.bench.document import ShapeResult
+from rlconform.bench.plan import BatchShape, ColumnShape
 from rlconform.contract import Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.wire import pack_jagged_fields
@@ -23,7 +23,7 @@ from rlconform.wire.leaves import is_jagged, jagged_parts
 TOKENS = "tokens"
 
 
-def make_batch(shape: Shape) -> TensorDict:
+def make_batch(shape: BatchShape) -> TensorDict:
     """The shape's batch, batch size ``(N,)``; the same one in every process."""
     random = torch.Generator().manual_seed(_seed(shape))
     counts = ragged_counts(shape)
@@ -41,7 +41,7 @@ def make_batch(shape: Shape) -> TensorDict:
     return batch
 
 
-def ragged_counts(shape: Shape) -> dict[str, Tensor]:
+def ragged_counts(shape: BatchShape) -> dict[str, Tensor]:
     """Elements of each row along each ragged dimension, (N,) int64."""
     random = torch.Generator().manual_seed(_seed(shape))
     return {
@@ -50,7 +50,7 @@ def ragged_counts(shape: Shape) -> dict[str, Tensor]:
     }
 
 
-def make_tags(shape: Shape) -> list[Tags]:
+def make_tags(shape: BatchShape) -> list[Tags]:
     """One dict per row, as a rollout writes them: its length, its weights, its reward's spread."""
     lengths = ragged_counts(shape).get(TOKENS, torch.zeros(shape.rows, dtype=torch.int64))
     return [
@@ -64,13 +64,13 @@ def sample_ids(label: str, rows: int) -> list[str]:
     return [f"{label}.{row}_g0" for row in range(rows)]
 
 
-def read_order(shape: Shape) -> list[int]:
+def read_order(shape: BatchShape) -> list[int]:
     """A shuffled order of the shape's rows."""
     random = torch.Generator().manual_seed(_seed(shape))
     return torch.randperm(shape.rows, generator=random).tolist()
 
 
-def describe(shape: Shape) -> ShapeResult:
+def describe(shape: BatchShape) -> ShapeResult:
     """What a batch of the shape holds, reckoned without making one."""
     counts = {name: int(lengths.sum()) for name, lengths in ragged_counts(shape).items()}
     return ShapeResult(
@@ -126,11 +126,11 @@ def _add_column(sums: list[int], leaf: Tensor) -> list[int]:
     ]
 
 
-def _seed(shape: Shape) -> int:
+def _seed(shape: BatchShape) -> int:
     return zlib.crc32(shape.name.encode())
 
 
-def _dtype(column: Column) -> torch.dtype:
+def _dtype(column: ColumnShape) -> torch.dtype:
     dtype: torch.dtype = getattr(torch, column.dtype)
     return dtype
 

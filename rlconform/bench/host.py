@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import torch
 
-from rlconform.bench.result import Host
-from rlconform.versions import installed_versions
+from rlconform._versions import installed_versions
+from rlconform.bench.document import Host
 
 #: Packages whose versions decide what a figure is worth.
 PACKAGES = ("torch", "tensordict", "numpy", "ray")
@@ -37,7 +37,7 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-class Copier:
+class MemcpyTimer:
     """Copies as many bytes as a batch holds, in one thread, as a plane's processes do.
 
     >>> copier = Copier(2**20)

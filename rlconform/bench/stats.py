@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlconform.bench.result import Summary
+from rlconform.bench.document import Summary
 
 
 def summarize(values: Sequence[float]) -> Summary:

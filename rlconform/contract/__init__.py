@@ -20,9 +20,9 @@ from rlconform.contract.errors import (
     UnknownTask,
 )
 from rlconform.contract.fields import DP_TRAIN_FIELDS, LP_SEED_FIELDS, PER_TOKEN_FIELDS
-from rlconform.contract.meant import did_you_mean
 from rlconform.contract.meta import KVBatchMeta
 from rlconform.contract.requirements import CURRENT_SET, Requirement, load_requirements
+from rlconform.contract.suggest import did_you_mean
 from rlconform.contract.target import (
     CAPABILITIES,
     LEVELS,

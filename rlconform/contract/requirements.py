@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from rlconform.contract.errors import ConfigError
-from rlconform.contract.tables import Table
+from rlconform.contract.schema import TomlTable
 from rlconform.contract.target import CAPABILITIES, LEVELS, Level
 
 Strength = Literal["MUST", "SHOULD"]
@@ -19,7 +19,7 @@ Scope = Literal["plane", "kit"]
 CURRENT_SET = "2026.11"
 DRAFT = "draft"
 
-TABLE = Table(
+TABLE = TomlTable(
     file="requirements.toml",
     name="requirement",
     required=frozenset({"id", "level", "title", "sentence", "why", "profile", "since"}),
@@ -47,7 +47,7 @@ class Requirement:
         profile: Smallest level of certification whose verdict counts the row.
         since: Requirement set that first held it, or ``draft``.
         excluded: Why no mutant is caught by it alone, where none is.
-        seen: Ids of field failures of this kind; ``failures.toml`` tells of them.
+        seen: Ids of field failures of this kind; ``incidents.toml`` tells of them.
         unchecked: Why nothing checks it yet, where nothing does.
     """
 

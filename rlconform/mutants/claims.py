@@ -14,7 +14,7 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from rlconform.backends.index.row import Row
+from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags, UnknownPartition
@@ -23,7 +23,7 @@ from rlconform.mutants.engines import breaks, breaks_engine, give_back, rows_in
 Claimed = tuple[list[str], list[Tags]]
 
 
-def _claimed(rows: list[Row]) -> Claimed:
+def _claimed(rows: list[IndexRow]) -> Claimed:
     return [row.sample_id for row in rows], [dict(row.tags) for row in rows]
 
 
@@ -180,7 +180,7 @@ class KeepsAFewRowsAhead(MemoryEngine):
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
-        self._ahead: dict[tuple[str, str, frozenset[str]], deque[Row]] = {}
+        self._ahead: dict[tuple[str, str, frozenset[str]], deque[IndexRow]] = {}
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.index.row import Row
+from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import Tags, UnknownField
 from rlconform.mutants.engines import breaks_engine, give_back, mark, rows_in
@@ -60,7 +60,7 @@ class _QueuesAgain(MemoryEngine):
                 for task in row.claimed_by:
                     give_back(index.partition(partition_id), [row], task)
 
-    def queues(self, row: Row, names: set[str]) -> bool:
+    def queues(self, row: IndexRow, names: set[str]) -> bool:
         """Whether a write of these fields queues the row."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class _QueuesAgain(MemoryEngine):
 class QueuesOverwrittenRows(_QueuesAgain):
     """A write of a field queues its row, whether it is the first one or not."""
 
-    def queues(self, row: Row, names: set[str]) -> bool:
+    def queues(self, row: IndexRow, names: set[str]) -> bool:
         """Whether a write of these fields queues the row."""
         return bool(row.fields & names)
 
@@ -80,7 +80,7 @@ class QueuesOverwrittenRows(_QueuesAgain):
 class QueuesGrownRows(_QueuesAgain):
     """A field that is new to its row makes it ready, for tasks too that claimed it before."""
 
-    def queues(self, row: Row, names: set[str]) -> bool:
+    def queues(self, row: IndexRow, names: set[str]) -> bool:
         """Whether a write of these fields queues the row."""
         return bool(names - row.fields)
 
@@ -93,7 +93,7 @@ class QueuesGrownRows(_QueuesAgain):
 class QueuesStampedRows(_QueuesAgain):
     """A put of tags alone announces its rows like any other put, and they are claimed again."""
 
-    def queues(self, row: Row, names: set[str]) -> bool:
+    def queues(self, row: IndexRow, names: set[str]) -> bool:
         """Whether a write of these fields queues the row."""
         return not names
 
@@ -129,7 +129,7 @@ class DeliversOnce(MemoryEngine):
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
-        self._delivered: set[tuple[Row, str]] = set()
+        self._delivered: set[tuple[IndexRow, str]] = set()
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
         """Read rows; of claimed ones, what was not read yet."""

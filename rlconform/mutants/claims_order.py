@@ -9,7 +9,7 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.index.row import Row, generation_of
+from rlconform.backends.index.row import IndexRow, generation_of
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags
@@ -125,7 +125,7 @@ class _Chooses(MemoryEngine):
             chosen = ready[:rows]
             return [row.sample_id for row in chosen], [dict(row.tags) for row in chosen]
 
-    def order(self, partition_id: str, row: Row) -> Any:
+    def order(self, partition_id: str, row: IndexRow) -> Any:
         """Rows with the smallest come first."""
         raise NotImplementedError
 
@@ -134,7 +134,7 @@ class _Chooses(MemoryEngine):
 class ServesTheNewest(_Chooses):
     """Keeps what is ready on a stack: a row that isn't claimed at once waits till the end."""
 
-    def order(self, partition_id: str, row: Row) -> Any:
+    def order(self, partition_id: str, row: IndexRow) -> Any:
         """The newest first."""
         return -row.age
 
@@ -143,7 +143,7 @@ class ServesTheNewest(_Chooses):
 class ServesByName(_Chooses):
     """Serves rows in the order of their names: as long as new ones come, the last starve."""
 
-    def order(self, partition_id: str, row: Row) -> Any:
+    def order(self, partition_id: str, row: IndexRow) -> Any:
         """By name."""
         return row.sample_id
 
@@ -178,7 +178,7 @@ class _Slots(MemoryEngine):
 class ServesBySlot(_Slots, _Chooses):
     """Serves rows by their slots: one that takes over a cleared row's slot jumps the queue."""
 
-    def order(self, partition_id: str, row: Row) -> Any:
+    def order(self, partition_id: str, row: IndexRow) -> Any:
         """By slot."""
         return self._slots.get(partition_id, {}).get(row.sample_id, 0)
 

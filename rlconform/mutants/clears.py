@@ -10,7 +10,7 @@ from typing import Any
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.index.block import Block, Names
-from rlconform.backends.index.row import Row
+from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import CapacityExceeded, Tags, UnknownPartition, UnknownSample
@@ -27,7 +27,7 @@ class _ClearsOthers(MemoryEngine):
             living = dict(partition._rows) if partition is not None else {}
         super().clear(partition_id, self.meant(living, sample_ids))
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """What is cleared in place of ``sample_ids``."""
         raise NotImplementedError
 
@@ -36,7 +36,7 @@ class _ClearsOthers(MemoryEngine):
 class ClearsByPrefix(_ClearsOthers):
     """Deletes the keys that begin with an id: the 10th generation goes with the first."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """The ids, and all that begin with one."""
         return sample_ids and [i for i in living if i.startswith(tuple(sample_ids))]
 
@@ -47,7 +47,7 @@ class ClearsByPrefix(_ClearsOthers):
 class ClearsARange(_ClearsOthers):
     """Deletes the slots from the first of the ids to the last, as they lie side by side mostly."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """The ids, and all between them."""
         ages = [living[i].age for i in sample_ids or [] if i in living]
         return sample_ids and [
@@ -59,7 +59,7 @@ class ClearsARange(_ClearsOthers):
 class ClearsNeighboursOfTwice(_ClearsOthers):
     """Deletes by place, one after the other: an id named twice takes the next row along."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """The ids, and the row behind one that is named twice."""
         places, ids = list(living), list(sample_ids or [])
         for sample_id in {i for i in ids if ids.count(i) > 1 and i in living}:
@@ -104,7 +104,7 @@ class TakesNoIdsForAll(MemoryClient):
 class SparesRowsOfTagsAlone(_ClearsOthers):
     """With None it drops the rows that have fields, for these are what it keeps a list of."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """With None, the rows with fields."""
         return [i for i in living if living[i].fields] if sample_ids is None else sample_ids
 
@@ -113,7 +113,7 @@ class SparesRowsOfTagsAlone(_ClearsOthers):
 class LeavesRowsOfTagsBesideOthers(_ClearsOthers):
     """Takes rows out of the columns of a list's rows: those in none of them stay, tags and all."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """Of a list, the rows that have fields, if any has."""
         stored = [i for i in sample_ids or [] if i in living and living[i].fields]
         return stored or sample_ids
@@ -125,7 +125,7 @@ class LeavesRowsOfTagsBesideOthers(_ClearsOthers):
 class SparesTheClaimed(_ClearsOthers):
     """With None it drops what is queued; rows that a task was given are that task's affair."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """With None, the rows that nobody claimed."""
         return [i for i in living if not living[i].claimed_by] if sample_ids is None else sample_ids
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from rlconform.backends.index import Index, Names
-from rlconform.backends.index.partition import Partition
-from rlconform.backends.index.row import NO_NAMES, Row
+from rlconform.backends.index.partition import PartitionIndex
+from rlconform.backends.index.row import NO_NAMES, IndexRow
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.client import _capacity
@@ -36,14 +36,14 @@ def breaks_engine(*fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Mut
     return made
 
 
-def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[Row]:
+def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:
     """Those of the rows that are there; with None all."""
     partition = index._partitions.get(partition_id)
     known = {} if partition is None else partition._rows
     return [known[i] for i in (known if sample_ids is None else sample_ids) if i in known]
 
 
-def give_back(partition: Partition, rows: Iterable[Row], task: str) -> None:
+def give_back(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None:
     """Let the task claim the rows again."""
     rows = list(rows)
     for row in rows:
@@ -52,7 +52,7 @@ def give_back(partition: Partition, rows: Iterable[Row], task: str) -> None:
     partition._queues.feed([(row, row.fields) for row in rows])
 
 
-def mark(partition: Partition, rows: Iterable[Row], task: str) -> None:
+def mark(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None:
     """Count the rows as claimed by the task, as far as they weren't."""
     new = [row for row in rows if task not in row.claimed_by]
     for row in new:
@@ -61,7 +61,7 @@ def mark(partition: Partition, rows: Iterable[Row], task: str) -> None:
     partition._claimed[task] += len(new)
 
 
-def take_back(partition: Partition, row: Row, names: Names) -> None:
+def take_back(partition: PartitionIndex, row: IndexRow, names: Names) -> None:
     """Count these fields of a row as never produced."""
     if names:
         row.fields -= names

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.backends.columns.pack import pack
-from rlconform.backends.columns.parcel import Bytes, Column, extents_of
+from rlconform.backends.columns.column_block import Bytes, StoredColumn, extents_of
+from rlconform.backends.columns.encode import pack
 from rlconform.backends.index import Index
 from rlconform.backends.index.block import Block
 from rlconform.backends.memory import MemoryClient
@@ -92,7 +92,7 @@ class SendsLargeTensorsWithoutCopy(MemoryEngine):
         self._rewrite(due)
 
 
-def _is_small(column: Column) -> bool:
+def _is_small(column: StoredColumn) -> bool:
     return column.offsets is not None or column.values.nbytes <= LARGE
 
 

@@ -37,19 +37,19 @@ class RacyClient(RayStoreClient):
 @contextmanager
 def _started_as(controller: str) -> Iterator[None]:
     """Planes are started with this controller, in this block."""
-    from rlconform.backends.ray_store import session  # noqa: PLC0415 - it imports Ray
+    from rlconform.backends.ray_store import connection  # noqa: PLC0415 - it imports Ray
     from rlconform.mutants import races_slots, races_store, races_writers_store  # noqa: PLC0415
 
     rooms = (races_slots, races_store, races_writers_store)
     with _STARTING:
         name = "Controller"
-        right = getattr(session, name)
+        right = getattr(connection, name)
         (racy,) = (vars(room)[controller] for room in rooms if controller in vars(room))
-        setattr(session, name, racy)
+        setattr(connection, name, racy)
         try:
             yield
         finally:
-            setattr(session, name, right)
+            setattr(connection, name, right)
 
 
 def _mutant(

@@ -13,8 +13,8 @@ import random
 from collections import defaultdict
 from typing import Any
 
-from rlconform.backends.columns.parcel import Parcel
-from rlconform.backends.ray_store.controller import Controller, Location, Put
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.ray_store.controller import Controller, Location, StoredPut
 from rlconform.mutants.races_store import GAP_S, second_message
 
 
@@ -49,7 +49,7 @@ class Slotted(Controller):
             for slot, sample_id in zip(slots, sample_ids, strict=True)
         ]
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         self._slots(put.partition_id, put.sample_ids, make=True)
         return await super().commit(put, parcel, reference)
 
@@ -83,14 +83,14 @@ class ReadsTheSlot(Slotted):
 class WritesTheSlot(Slotted):
     """Looks up the slots of the rows to put, and writes to the slots in a second step (TQ-06)."""
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         slots = self._slots(put.partition_id, put.sample_ids, make=True)
         await second_message(_some_gap())
         owners = self._owners(put.partition_id, slots, put.sample_ids)
         if len(set(owners)) < len(owners):
             owners = put.sample_ids
         return await super().commit(
-            Put(put.partition_id, owners, put.tags, put.writer), parcel, reference
+            StoredPut(put.partition_id, owners, put.tags, put.writer), parcel, reference
         )
 
 

@@ -14,10 +14,16 @@ from typing import Any
 
 import ray
 
-from rlconform.backends.columns.parcel import Parcel, extents_of
+from rlconform.backends.columns.column_block import ColumnBlock, extents_of
 from rlconform.backends.index import Index
-from rlconform.backends.index.row import Row
-from rlconform.backends.ray_store.controller import Controller, Location, Put, Refusal, answers
+from rlconform.backends.index.row import IndexRow
+from rlconform.backends.ray_store.controller import (
+    Controller,
+    Location,
+    Refusal,
+    StoredPut,
+    answers,
+)
 from rlconform.contract import DataPlaneError, Tags
 
 #: Seconds that the second step takes to be sent off, at the least, on one host.
@@ -33,7 +39,7 @@ async def second_message(seconds: float = GAP_S) -> None:
 class TagsAfterFields(Controller):
     """Makes the rows claimable, then stores the tags."""
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if put.tags is None or not parcel:
             return await super().commit(put, parcel, reference)
         due = await super().commit(_with_tags(put, None), parcel, reference)
@@ -45,7 +51,7 @@ class TagsAfterFields(Controller):
 class ColumnByColumn(Controller):
     """Stores the columns of a put one after the other (NR-14)."""
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         names = list(parcel)
         if len(names) < 2 or _refuses(self._index, put, parcel):
             return await super().commit(put, parcel, reference)
@@ -74,7 +80,7 @@ class BusyWhileRead(Controller):
         return found
 
     @answers
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if any(self._readers[put.partition_id, sample_id] for sample_id in put.sample_ids):
             raise DataPlaneError("replica busy: somebody reads the row")
         return await super().commit(put, parcel, reference)
@@ -88,7 +94,7 @@ class AcknowledgedEarly(Controller):
         self._storing = 0
         self._later: set[asyncio.Task[None]] = set()
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if self._storing and not _refuses(self._index, put, parcel):
             later = asyncio.get_running_loop().create_task(self._store(put, parcel, reference))
             self._later.add(later)  # the loop itself holds on to it weakly
@@ -100,7 +106,7 @@ class AcknowledgedEarly(Controller):
         self._storing -= 1
         return done
 
-    async def _store(self, put: Put, parcel: Parcel, reference: list[Any]) -> None:
+    async def _store(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> None:
         await second_message(4 * GAP_S)
         await super().commit(put, parcel, reference)
 
@@ -158,7 +164,7 @@ class DropsClaimOfClearedRow(Controller):
 class ReplacesTags(Controller):
     """Reads a row's tags, changes them, and writes all of them back in a second step."""
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if put.tags is None or _refuses(self._index, put, parcel):
             return await super().commit(put, parcel, reference)
         before = [dict(row.tags) if row else {} for row in self._rows(put)]
@@ -169,7 +175,7 @@ class ReplacesTags(Controller):
                 row.tags = {**old, **new}
         return done
 
-    def _rows(self, put: Put) -> list[Row | None]:
+    def _rows(self, put: StoredPut) -> list[IndexRow | None]:
         partition = self._index._partitions.get(put.partition_id)
         return [partition._rows.get(i) if partition else None for i in put.sample_ids]
 
@@ -182,7 +188,7 @@ class CountsInTwoSteps(Controller):
         self._counting: set[str] = set()
         self._missed: Counter[str] = Counter()
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         partition = self._index._partitions.get(put.partition_id)
         new = partition.count_new(put.sample_ids) if partition and parcel else 0
         done = await super().commit(put, parcel, reference)
@@ -240,7 +246,7 @@ class SchemaGrowsWhileRead(Controller):
         self._schemas: dict[str, dict[str, None]] = defaultdict(dict)
         self._broken: set[str] = set()
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         self._schemas[put.partition_id].update(dict.fromkeys(parcel))
         return await super().commit(put, parcel, reference)
 
@@ -259,7 +265,7 @@ class SchemaGrowsWhileRead(Controller):
         return await super().claim(partition_id, task, names, rows, wait_s)
 
 
-def _refuses(index: Index, put: Put, parcel: Parcel) -> bool:
+def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
     """Whether the index would refuse the put for its dtypes."""
     partition = index._partitions.get(put.partition_id)
     try:
@@ -270,15 +276,15 @@ def _refuses(index: Index, put: Put, parcel: Parcel) -> bool:
     return False
 
 
-def _with_tags(put: Put, tags: list[Tags] | None) -> Put:
-    return Put(put.partition_id, put.sample_ids, tags, put.writer)
+def _with_tags(put: StoredPut, tags: list[Tags] | None) -> StoredPut:
+    return StoredPut(put.partition_id, put.sample_ids, tags, put.writer)
 
 
 class LastWriterOwns(Controller):
     """Notes with each put whose its rows are."""
 
     @answers
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         due = await super().commit(put, parcel, reference)
         if not isinstance(due, Refusal):
             partition = self._index.partition(put.partition_id)

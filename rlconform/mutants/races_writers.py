@@ -16,7 +16,7 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from rlconform.backends.index import Index, Names, Partition, Row
+from rlconform.backends.index import Index, IndexRow, Names, PartitionIndex
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.backends.ray_store import TARGET as STORE
 from rlconform.contract import Tags
@@ -25,10 +25,10 @@ from rlconform.mutants.engines import breaks_engine, give_back, rows_in, take_ba
 from rlconform.mutants.races import RacyClient
 
 #: A row with its fields, the tasks that claimed it, and its tags.
-Record = tuple[Row, Names, Names, Tags]
+Record = tuple[IndexRow, Names, Names, Tags]
 
 #: Writes a record back, after a put of fields of these names.
-WriteBack = Callable[[Partition, Record, Names], None]
+WriteBack = Callable[[PartitionIndex, Record, Names], None]
 
 
 def records(index: Index, partition_id: str, sample_ids: Iterable[str]) -> list[Record]:
@@ -37,20 +37,20 @@ def records(index: Index, partition_id: str, sample_ids: Iterable[str]) -> list[
     return [(row, row.fields, row.claimed_by, dict(row.tags)) for row in rows]
 
 
-def fields_of(partition: Partition, record: Record, names: Names) -> None:
+def fields_of(partition: PartitionIndex, record: Record, names: Names) -> None:
     """Write back which fields the row had, and those of the put."""
     row, fields, _, _ = record
     take_back(partition, row, row.fields - fields - names)
 
 
-def claims_of(partition: Partition, record: Record, names: Names) -> None:
+def claims_of(partition: PartitionIndex, record: Record, names: Names) -> None:
     """Write back which tasks had claimed the row."""
     row, _, claimed_by, _ = record
     for task in row.claimed_by - claimed_by if row.fields else ():
         give_back(partition, [row], task)
 
 
-def stamps_of(partition: Partition, record: Record, names: Names) -> None:
+def stamps_of(partition: PartitionIndex, record: Record, names: Names) -> None:
     """Write back which tags the row had."""
     row, _, _, tags = record
     if row.fields:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlconform.backends.columns.parcel import Parcel
-from rlconform.backends.ray_store.controller import Controller, Put, Refusal
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.mutants.races_store import second_message
 from rlconform.mutants.races_writers import WriteBack, claims_of, fields_of, records, stamps_of
 
@@ -15,7 +15,7 @@ class _WritesBack(Controller):
 
     write_back: WriteBack
 
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> Any:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if not parcel or put.tags is not None:
             return await super().commit(put, parcel, reference)
         known = records(self._index, put.partition_id, put.sample_ids)

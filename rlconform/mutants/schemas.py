@@ -9,8 +9,8 @@ from collections import defaultdict
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.backends.columns.pack import pack
-from rlconform.backends.columns.parcel import extents_of
+from rlconform.backends.columns.column_block import extents_of
+from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensordict import TensorDictBase
 
-from rlconform.backends.index.row import Row
+from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import Tags
 from rlconform.mutants.claims import Claimed
@@ -34,7 +34,7 @@ class PagesClaims(MemoryEngine):
 class ClearsAPage(_ClearsOthers):
     """A clear deletes the first 100 rows, as many as one request takes, and forgets the others."""
 
-    def meant(self, living: dict[str, Row], sample_ids: list[str] | None) -> list[str] | None:
+    def meant(self, living: dict[str, IndexRow], sample_ids: list[str] | None) -> list[str] | None:
         """The first of the rows."""
         return (list(living) if sample_ids is None else sample_ids)[:PAGE]
 

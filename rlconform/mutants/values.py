@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.backends.index.partition import Partition
+from rlconform.backends.index.partition import PartitionIndex
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
@@ -59,16 +59,16 @@ def mapped(batch: TensorDict, change: Callable[[Tensor], Tensor]) -> TensorDict:
     return changed
 
 
-def partitions_of(client: MemoryClient) -> dict[str, Partition]:
+def partitions_of(client: MemoryClient) -> dict[str, PartitionIndex]:
     """The partitions of a client's plane."""
     engine = client._engine
     assert isinstance(engine, MemoryEngine), "the plane is in this process"
     return engine._plane.index._partitions
 
 
-def held(client: MemoryClient, partition_id: str) -> Partition:
+def held(client: MemoryClient, partition_id: str) -> PartitionIndex:
     """What a client's plane holds of a partition."""
-    return partitions_of(client).get(partition_id) or Partition()
+    return partitions_of(client).get(partition_id) or PartitionIndex()
 
 
 def is_dense(leaf: Tensor) -> bool:

@@ -16,7 +16,7 @@ from rlconform.contract import BatchMeta
 from rlconform.mutants import IMPATIENT, broken
 from rlconform.mutants.values import Altering, is_dense, mapped
 from rlconform.wire.leaves import is_jagged, jagged_parts
-from rlconform.wire.rows import Rows
+from rlconform.wire.ragged_rows import RaggedRows
 
 breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
 
@@ -49,7 +49,7 @@ class ForgetsTheLongestOfEqualRows(Altering):
     def given(self, leaf: Tensor) -> Tensor:
         """Equal rows of tokens nested by their offsets."""
         if is_dense(leaf) and leaf.dim() == 2:
-            rows = Rows([leaf.shape[1]] * leaf.shape[0])
+            rows = RaggedRows([leaf.shape[1]] * leaf.shape[0])
             return from_offsets(rows.nest(leaf.flatten()))
         if is_jagged(leaf) and leaf.dim() == 2:
             _, rows = jagged_parts(leaf)

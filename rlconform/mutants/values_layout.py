@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.backends.columns.pack import pack
-from rlconform.backends.columns.parcel import extents_of
+from rlconform.backends.columns.column_block import extents_of
+from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine

@@ -17,7 +17,7 @@ from rlconform.contract import KVBatchMeta, Tags
 from rlconform.mutants import IMPATIENT, broken
 from rlconform.mutants.values import held
 from rlconform.wire import object_column, object_rows
-from rlconform.wire.objects import is_object_column
+from rlconform.wire.object_columns import is_object_column
 
 breaks = partial(broken, RIGHT, timeouts=IMPATIENT)
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from rlconform.backends.index.row import Row
+from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import DataPlaneError, KVBatchMeta, Tags, Timeouts
@@ -261,7 +261,7 @@ class ReservesWhileItWaits(MemoryEngine):
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
-        held: list[Row] = []
+        held: list[IndexRow] = []
         while not held or len(held) < rows:
             held += partition.claim(task, required, rows - len(held))
             left = deadline - time.monotonic()

@@ -6,15 +6,16 @@ worker     DataPlaneWorkerMixin: a policy worker's shard in, one result column o
 metrics    MetricsClient: a client that measures another
 """
 
-from rlconform.plane.broadcast import (
-    GroupLost,
-    LeaderFailed,
-    LeaderLookupFailed,
-    SiblingFailed,
-    SiblingGroup,
-)
 from rlconform.plane.columns import kv_first_write, mint_sample_ids, read_columns, write_columns
-from rlconform.plane.metrics import MetricsClient, Operation, PartitionTotals
+from rlconform.plane.fetch_policy import ChosenFetchPolicy, FetchPolicy, ModelRanks, choose_policy
+from rlconform.plane.group_broadcast import (
+    GroupLost,
+    ReplicaFailed,
+    ReplicaGroup,
+    SourceFailed,
+    SourceLookupFailed,
+)
+from rlconform.plane.metrics import MetricEvent, MetricsClient, PartitionTotals
 from rlconform.plane.packing import PACKING_ALGORITHMS, PackingAlgorithm, pack_sequences
 from rlconform.plane.sharding import (
     DynamicBatching,
@@ -23,28 +24,32 @@ from rlconform.plane.sharding import (
     plan_shards,
     shard_meta_for_dp,
 )
-from rlconform.plane.worker import DataPlaneWorkerMixin, ShardMismatch, WorkerBatch, WriteBack
-from rlconform.plane.worker_policy import ChosenPolicy, FetchPolicy, ModelRanks, choose_policy
+from rlconform.plane.worker_mixin import (
+    DataPlaneWorkerMixin,
+    ShardMismatch,
+    WorkerBatch,
+    WriteBack,
+)
 
 __all__ = [
     "PACKING_ALGORITHMS",
-    "ChosenPolicy",
+    "ChosenFetchPolicy",
     "DataPlaneWorkerMixin",
     "DynamicBatching",
     "FetchPolicy",
     "GroupLost",
-    "LeaderFailed",
-    "LeaderLookupFailed",
+    "MetricEvent",
     "MetricsClient",
     "ModelRanks",
-    "Operation",
     "PackingAlgorithm",
     "PartitionTotals",
+    "ReplicaFailed",
+    "ReplicaGroup",
     "SequencePacking",
     "ShardMismatch",
     "ShardPlan",
-    "SiblingFailed",
-    "SiblingGroup",
+    "SourceFailed",
+    "SourceLookupFailed",
     "WorkerBatch",
     "WriteBack",
     "choose_policy",

@@ -27,7 +27,7 @@ Status = Literal["ok", "error", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class MetricEvent:
     """One call of a client.
 
     Attributes:
@@ -70,12 +70,13 @@ class MetricsClient:
 
     Args:
         client: Any client; it is closed with this one.
-        callback: Takes each ``Operation`` in the thread of the call, after the operation. It may be
+        callback: Takes each ``MetricEvent`` in the thread of the call, after the operation.
+            It may be
             called from several threads at once. What it raises reaches the caller, after the
             operation took its effect: a run whose metrics are broken should stop and say so.
     """
 
-    def __init__(self, client: DataPlaneClient, callback: Callable[[Operation], object]) -> None:
+    def __init__(self, client: DataPlaneClient, callback: Callable[[MetricEvent], object]) -> None:
         self._client = client
         self._callback = callback
         self._lock = threading.Lock()
@@ -207,7 +208,7 @@ class MetricsClient:
             raise
         finally:
             wall_ms = (time.perf_counter() - started) * 1e3
-            self._callback(Operation(op, partition, moved.n_keys, moved.n_bytes, wall_ms, status))
+            self._callback(MetricEvent(op, partition, moved.n_keys, moved.n_bytes, wall_ms, status))
 
 
 @dataclass(slots=True)

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from rlconform.certify.marked import marked_tests
-from rlconform.certify.outcome import BROKEN, Outcome, RequirementResult
-from rlconform.certify.runner.child import Nursery
-from rlconform.certify.runner.job import CHECKS, Run, RunOptions
-from rlconform.certify.runner.run import PlaneDidNotStart, Runner
-from rlconform.certify.verdict.judge import judge
+from rlconform._resources import resource_dir
+from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
+from rlconform.certify.isolation.test_process import ForkServer
+from rlconform.certify.options import CHECKS, CertifyOptions, RunRecord
+from rlconform.certify.report.verdict import requirement_results
+from rlconform.certify.requirement_index import checks_by_requirement
+from rlconform.certify.results import BROKEN, Outcome, RequirementResult
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants import Mutant
-from rlconform.resources import resource_dir
 
 #: Share of the generated examples that right planes meet, unless more are asked for.
 EFFORT = 0.2
@@ -30,12 +30,12 @@ EFFORT = 0.2
 #: examples come beside them only where that is asked for; ``rlconform certify`` runs everything.
 SHORT: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
-    "functional": ("functional/contract", "functional/histories"),
+    "functional": ("functional/contract", "functional/concurrency"),
 }
 #: Where the checks are that play races: between threads, and between processes.
 RACES: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
-    "functional": ("functional/histories",),
+    "functional": ("functional/concurrency",),
 }
 _TURN = re.compile(r"\bturn(\d+)\b")
 
@@ -77,13 +77,13 @@ class Races:
         return f"{rate}; {len(self.others)} failed for another reason: {first}"
 
 
-def try_right(spec: str, nursery: Nursery, effort: float) -> Trial:
+def try_right(spec: str, nursery: ForkServer, effort: float) -> Trial:
     """Run every check against a right plane; ``effort`` is the share of generated examples."""
-    return _trial(RunOptions(spec, effort=effort or EFFORT), nursery)
+    return _trial(CertifyOptions(spec, effort=effort or EFFORT), nursery)
 
 
 def try_once(
-    spec: str, nursery: Nursery, level: Level, effort: float, requirements: Sequence[str] = ()
+    spec: str, nursery: ForkServer, level: Level, effort: float, requirements: Sequence[str] = ()
 ) -> Trial:
     """Run the checks that a defect which always shows is tried by, each once.
 
@@ -95,7 +95,7 @@ def try_once(
         requirements: Only checks of these, or all.
     """
     checks = CHECKS if effort else SHORT[level]
-    options = RunOptions(
+    options = CertifyOptions(
         spec,
         checks=checks,
         requirements=requirements,
@@ -106,10 +106,12 @@ def try_once(
     return _trial(options, nursery)
 
 
-def try_declared(spec: str, mutant: Mutant, nursery: Nursery) -> Trial:
+def try_declared(spec: str, mutant: Mutant, nursery: ForkServer) -> Trial:
     """Run the short checks of the requirements that must catch a defect, and no other's."""
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
-    options = RunOptions(spec, checks=short, requirements=mutant.fails, races=False, max_hangs=0)
+    options = CertifyOptions(
+        spec, checks=short, requirements=mutant.fails, races=False, max_hangs=0
+    )
     return _trial(options, nursery)
 
 
@@ -122,25 +124,27 @@ def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[
 @cache
 def _marks() -> Mapping[str, frozenset[str]]:
     """Which check checks what: so only the files that hold one need to be collected."""
-    return marked_tests(resource_dir("suites"))
+    return checks_by_requirement(resource_dir("suites"))
 
 
-def _trial(options: RunOptions, nursery: Nursery) -> Trial:
+def _trial(options: CertifyOptions, nursery: ForkServer) -> Trial:
     run = _run(options, nursery)
     target = run.target
-    results = judge(
+    results = requirement_results(
         load_requirements(), run.plan, run.results, target["level"], target["capabilities"]
     )
     return Trial(results, run.complete, run.seconds)
 
 
-def try_races(spec: str, mutant: Mutant, nursery: Nursery, seeds: int) -> Races:
+def try_races(spec: str, mutant: Mutant, nursery: ForkServer, seeds: int) -> Races:
     """Run the checks that must catch a race until one does, for each seed, on one open plane."""
-    options = RunOptions(spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds)
+    options = CertifyOptions(
+        spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds
+    )
     return counted(_run(options, nursery), mutant.evidence)
 
 
-def counted(run: Run, evidence: str) -> Races:
+def counted(run: RunRecord, evidence: str) -> Races:
     """How often a run of several turns showed ``evidence``, and what it said where it didn't."""
     killed: dict[str, bool] = {}
     others: dict[str, str] = {}
@@ -159,8 +163,8 @@ def counted(run: Run, evidence: str) -> Races:
     return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, told)
 
 
-def _run(options: RunOptions, nursery: Nursery) -> Run:
+def _run(options: CertifyOptions, nursery: ForkServer) -> RunRecord:
     try:
         return Runner(options, nursery=nursery).certify()
     except PlaneDidNotStart as error:
-        return Run(target={"level": "unit", "capabilities": {}}, notes=[str(error)])
+        return RunRecord(target={"level": "unit", "capabilities": {}}, notes=[str(error)])

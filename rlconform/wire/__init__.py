@@ -19,10 +19,15 @@ from rlconform.wire.jagged import (
     to_nested_by_length,
 )
 from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of, same_rows
-from rlconform.wire.messages import rebuild_message_logs, strip_message_logs
-from rlconform.wire.objects import is_object_column, object_array, object_column, object_rows
-from rlconform.wire.pickled import reduce_tensor
-from rlconform.wire.rows import Lengths
+from rlconform.wire.message_logs import rebuild_message_logs, strip_message_logs
+from rlconform.wire.object_columns import (
+    is_object_column,
+    object_array,
+    object_column,
+    object_rows,
+)
+from rlconform.wire.ragged_rows import Lengths
+from rlconform.wire.serialization import reduce_tensor
 
 __all__ = [
     "Layout",

@@ -20,8 +20,8 @@ from torch import Tensor
 from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.wire.jagged import as_read, pack_per_token_field
 from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts
-from rlconform.wire.objects import object_column, object_rows
-from rlconform.wire.rows import Lengths, Rows, owned
+from rlconform.wire.object_columns import object_column, object_rows
+from rlconform.wire.ragged_rows import Lengths, RaggedRows, owned
 
 Layout = Literal["padded", "jagged"]
 
@@ -46,7 +46,7 @@ def pack_jagged_fields(
             them; it is never left rectangular instead.
         TypeError: A leaf that is neither a tensor nor an object column.
     """
-    rows_on = cache(lambda device: Rows(lengths, device))
+    rows_on = cache(lambda device: RaggedRows(lengths, device))
     n = _row_count(batch)
     if rows_on(None).count != n:
         raise ValueError(f"{rows_on(None).count} lengths for a batch of {n} rows")
@@ -97,7 +97,7 @@ def materialize(
     leaves = _leaves(batch, as_read)
     ragged = {name for name, leaf in leaves.items() if isinstance(leaf, Tensor) and is_jagged(leaf)}
     tokens = _default_token_fields(leaves) | ragged if token_fields is None else set(token_fields)
-    runs: dict[str, tuple[Tensor, Rows]] = {}
+    runs: dict[str, tuple[Tensor, RaggedRows]] = {}
     for name in leaves.keys() & (tokens | ragged):
         with _naming(name):
             runs[name] = _runs(_tensor(leaves[name]))
@@ -151,17 +151,17 @@ def _tensor(leaf: object) -> Tensor:
     return leaf
 
 
-def _runs(leaf: Tensor) -> tuple[Tensor, Rows]:
+def _runs(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
     """The tokens of a dense or jagged leaf, end to end, and where its rows lie."""
     if is_jagged(leaf):
         return jagged_parts(leaf)
     if leaf.dim() < 2:
         raise ValueError(f"a per-token field must be (N, S, ...), got {tuple(leaf.shape)}")
-    rows = Rows(torch.full(leaf.shape[:1], leaf.shape[1]), leaf.device)
+    rows = RaggedRows(torch.full(leaf.shape[:1], leaf.shape[1]), leaf.device)
     return leaf.detach().flatten(0, 1), rows
 
 
-def _token_width(rows: Mapping[str, Rows], pad_to_seqlen: int | None) -> int:
+def _token_width(rows: Mapping[str, RaggedRows], pad_to_seqlen: int | None) -> int:
     """The width that all per-token fields are padded to."""
     if pad_to_seqlen is None:
         return max((of_field.longest for of_field in rows.values()), default=0)

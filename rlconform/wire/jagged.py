@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts, rows_of
-from rlconform.wire.rows import Lengths, Rows
+from rlconform.wire.ragged_rows import Lengths, RaggedRows
 
 
 def to_nested_by_length(padded: Tensor, lengths: Lengths) -> Tensor:
@@ -17,11 +17,11 @@ def to_nested_by_length(padded: Tensor, lengths: Lengths) -> Tensor:
     Raises:
         ValueError: ``lengths`` is not N non-negative integers, or one exceeds S.
     """
-    rows = Rows(lengths, padded.device)
+    rows = RaggedRows(lengths, padded.device)
     return rows.nest(rows.take_padded(padded))
 
 
-def pack_per_token_field(values: Tensor, lengths: Lengths | Rows) -> Tensor:
+def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tensor:
     """Jagged (N, j, ...) copy of a field known to be per token, row i of ``lengths[i]`` tokens.
 
     A dense field may be wider than the longest row, as sequence parallelism leaves it: each row is
@@ -31,7 +31,7 @@ def pack_per_token_field(values: Tensor, lengths: Lengths | Rows) -> Tensor:
         ValueError: Fewer columns than the longest row, another number of rows, other row lengths.
             A field that does not fit is never passed on as it is.
     """
-    rows = lengths if isinstance(lengths, Rows) else Rows(lengths, values.device)
+    rows = lengths if isinstance(lengths, RaggedRows) else RaggedRows(lengths, values.device)
     if not is_jagged(values):
         return rows.nest(rows.take_padded(values))
     tokens, held = jagged_parts(values)
@@ -64,7 +64,7 @@ def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
             f"rows are unlike in more than their first dimension: {sorted(map(tuple, shapes))}"
         )
     lengths = [row.shape[0] for row in rows]
-    return Rows(lengths, rows[0].device).nest(torch.cat([row.detach() for row in rows]))
+    return RaggedRows(lengths, rows[0].device).nest(torch.cat([row.detach() for row in rows]))
 
 
 def as_read(leaf: object) -> object:
@@ -101,7 +101,7 @@ def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
     if classify_leaf(nested) != "jagged":
         raise TypeError("response_from_nested takes a jagged tensor, got a dense one")
     values, whole = jagged_parts(nested)
-    response = Rows(response_lengths, values.device)
+    response = RaggedRows(response_lengths, values.device)
     if response.count != whole.count:
         raise ValueError(f"{response.count} response lengths for {whole.count} rows")
     too_long = (response.lengths > 0) & (response.lengths > whole.lengths - 1)

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlconform.wire.objects import is_object_column
-from rlconform.wire.rows import Rows, owned
+from rlconform.wire.object_columns import is_object_column
+from rlconform.wire.ragged_rows import RaggedRows, owned
 
 LeafKind = Literal["dense", "jagged", "object"]
 
@@ -40,14 +40,14 @@ def is_jagged(leaf: Tensor) -> bool:
     return leaf.layout is torch.jagged and not isinstance(leaf.shape[1], int)
 
 
-def jagged_parts(leaf: Tensor) -> tuple[Tensor, Rows]:
+def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
     """The tokens of a jagged leaf's rows, end to end, and where they lie.
 
     The tokens share memory with the leaf where its rows leave no gaps, and are a copy elsewhere.
     """
     jagged: Any = leaf.detach()  # torch's stubs do not know the methods of a jagged tensor
     values, offsets, lengths = jagged.values(), jagged.offsets(), jagged.lengths()
-    rows = Rows(offsets.diff() if lengths is None else lengths)
+    rows = RaggedRows(offsets.diff() if lengths is None else lengths)
     if lengths is None and rows.total == values.shape[0]:
         return values, rows
     return rows.take(values, offsets[:-1]), rows

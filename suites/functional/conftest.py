@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rlconform.resources import resource_dir
+from rlconform._resources import resource_dir
 
 
 @dataclass(frozen=True)

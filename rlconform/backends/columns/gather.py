@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlconform.backends.columns.parcel import Bytes, Column, equally_long
-from rlconform.backends.columns.spans import Picked, Shared, Spans, running_sum, word_index
+from rlconform.backends.columns.column_block import Bytes, StoredColumn, equally_long
+from rlconform.backends.columns.selection import (
+    RowSelection,
+    RowSpans,
+    Shared,
+    running_sum,
+    word_index,
+)
 
 if TYPE_CHECKING:  # the wire's modules import torch
     from rlconform.wire import LeafKind
@@ -32,8 +38,8 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def gather(
-    picked: Sequence[Picked], name: str, n_rows: int, shared: Shared | None = None
-) -> Column:
+    picked: Sequence[RowSelection], name: str, n_rows: int, shared: Shared | None = None
+) -> StoredColumn:
     """The values of one field in fresh memory, ``n_rows`` of them, each given by one of ``picked``.
 
     What the fields of one read have in common is found out once if they are given one ``shared``.
@@ -52,13 +58,13 @@ def gather(
     if all(column.layout == "dense" and column.shape == first.shape for column in columns):
         spans = shared.spans(pieces, [1] * len(pieces), n_rows)
         values = _copy([c.values for c in columns], spans, first.item_bytes, shared)
-        return Column("dense", first.dtype, first.shape, first.itemsize, values, None)
+        return StoredColumn("dense", first.dtype, first.shape, first.itemsize, values, None)
     return _gather_ragged(pieces, columns, n_rows, shared)
 
 
 def _gather_ragged(
-    pieces: Sequence[Picked], columns: Sequence[Column], n_rows: int, shared: Shared
-) -> Column:
+    pieces: Sequence[RowSelection], columns: Sequence[StoredColumn], n_rows: int, shared: Shared
+) -> StoredColumn:
     """Rows as runs of items, wherever their first dimensions differ or are ragged."""
     tails = {c.shape[1:] if c.layout == "dense" else c.shape for c in columns}
     if len(tails) > 1 or any(c.layout == "dense" and not c.shape for c in columns):
@@ -73,11 +79,11 @@ def _gather_ragged(
     layout: LeafKind = "object" if first.layout == "object" else "jagged"
     if layout == "jagged" and equally_long(spans.length):
         shape = (int(spans.length[0]), *tail)
-        return Column("dense", first.dtype, shape, first.itemsize, values, None)
-    return Column(layout, first.dtype, tail, first.itemsize, values, shared.offsets(spans))
+        return StoredColumn("dense", first.dtype, shape, first.itemsize, values, None)
+    return StoredColumn(layout, first.dtype, tail, first.itemsize, values, shared.offsets(spans))
 
 
-def _copy(sources: Sequence[Bytes], spans: Spans, item_bytes: int, shared: Shared) -> Bytes:
+def _copy(sources: Sequence[Bytes], spans: RowSpans, item_bytes: int, shared: Shared) -> Bytes:
     """The spans' bytes, end to end."""
     values = shared.memory(int(spans.length.sum()) * item_bytes)
     if not values.size:
@@ -97,7 +103,7 @@ def _copy(sources: Sequence[Bytes], spans: Spans, item_bytes: int, shared: Share
 
 def _gather_words(
     sources: Sequence[Bytes],
-    spans: Spans,
+    spans: RowSpans,
     words_per_item: int,
     out: npt.NDArray[Any],
     shared: Shared,

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rlconform.backends.columns import codec
-from rlconform.backends.columns.parcel import Bytes, Integers
+from rlconform.backends.columns.column_block import Bytes, Integers
 from rlconform.wire import reduce_tensor
 
 _PLAIN, _PICKLED = b"\0", b"\1"

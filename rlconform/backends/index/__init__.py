@@ -5,18 +5,18 @@ It holds no bytes and imports no torch, so that a process of its own for it star
 """
 
 from rlconform.backends.index.block import SLACK_BYTES, Extent, Names, Source
-from rlconform.backends.index.index import Index, Rewritten, Usage
-from rlconform.backends.index.partition import Partition
-from rlconform.backends.index.row import Row
+from rlconform.backends.index.index import CompactedBlock, Index, Usage
+from rlconform.backends.index.partition import PartitionIndex
+from rlconform.backends.index.row import IndexRow
 
 __all__ = [
     "SLACK_BYTES",
+    "CompactedBlock",
     "Extent",
     "Index",
+    "IndexRow",
     "Names",
-    "Partition",
-    "Rewritten",
-    "Row",
+    "PartitionIndex",
     "Source",
     "Usage",
 ]

@@ -13,14 +13,14 @@ from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
+from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.index.block import Block, Extent, Selection, Source
-from rlconform.backends.index.partition import Partition
-from rlconform.backends.saved import SavedPartition
+from rlconform.backends.index.partition import PartitionIndex
 from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class CompactedBlock:
     """Live rows of a block, written anew.
 
     Attributes:
@@ -60,14 +60,14 @@ class Index:
 
     def __init__(self, capacity: int | None = None) -> None:
         self._capacity = capacity
-        self._partitions: dict[str, Partition] = {}
+        self._partitions: dict[str, PartitionIndex] = {}
         self._numbers = count()
         # Rows hold their blocks; one without rows is gone, and its bytes with it.
         self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
 
     def register(self, partition_id: str, tasks: Sequence[str], group_size: int) -> None:
         """Declare a partition's tasks and the size of its groups."""
-        self._partitions.setdefault(partition_id, Partition()).register(tasks, group_size)
+        self._partitions.setdefault(partition_id, PartitionIndex()).register(tasks, group_size)
 
     def commit(
         self,
@@ -84,7 +84,7 @@ class Index:
             ValueError: A field would hold rows of two dtypes.
             CapacityExceeded: There is no room for the new rows.
         """
-        partition = self._partitions.get(partition_id) or Partition()
+        partition = self._partitions.get(partition_id) or PartitionIndex()
         self._check_room(partition, sample_ids)
         partition.check_kinds(sample_ids, extents)
         block = None
@@ -99,7 +99,7 @@ class Index:
         """Where the rows' fields lie. ``LookupError`` if one of them isn't there."""
         return self.partition(partition_id).locate(sample_ids, names)
 
-    def partition(self, partition_id: str) -> Partition:
+    def partition(self, partition_id: str) -> PartitionIndex:
         """The partition. ``UnknownPartition`` if there is none."""
         partition = self._partitions.get(partition_id)
         if partition is None:
@@ -164,7 +164,7 @@ class Index:
         block.hand_out()
         return block.payload, partition.survivors(block)
 
-    def move(self, number: int, rewritten: Sequence[Rewritten]) -> list[int]:
+    def move(self, number: int, rewritten: Sequence[CompactedBlock]) -> list[int]:
         """Let a block's rows lie where they were written anew, as far as they are still there.
 
         Returns:
@@ -194,7 +194,7 @@ class Index:
         self._blocks[block.number] = block
         return block
 
-    def _check_room(self, partition: Partition, sample_ids: Sequence[str]) -> None:
+    def _check_room(self, partition: PartitionIndex, sample_ids: Sequence[str]) -> None:
         if self._capacity is None:
             return
         held = sum(each.size for each in self._partitions.values())

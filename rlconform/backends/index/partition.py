@@ -1,4 +1,4 @@
-"""``Partition``: rows, tags and cursors of one address space, without locks, clocks or bytes.
+"""``PartitionIndex``: rows, tags and cursors of one address space, without locks, clocks or bytes.
 
 put ──▶ rows, by age ──(a claim looks at rows it has not seen)──▶ ready queue ──▶ claim
          │      └──(the last required field of one that was seen)─────▲
@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
-from rlconform.backends.index.fields import Fields
-from rlconform.backends.index.queues import Queues
-from rlconform.backends.index.ready import ReadyQueue
-from rlconform.backends.index.row import NO_NAMES, GroupKey, Row, generation_of
-from rlconform.backends.saved import SavedPartition, SavedRow
+from rlconform.backends.index.ready_queue import ReadyQueue
+from rlconform.backends.index.row import NO_NAMES, GroupKey, IndexRow, generation_of
+from rlconform.backends.index.schema import Schema
+from rlconform.backends.index.task_queues import TaskQueues
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
 
 # Rows are many and the sets of fields that they hold are few: these are looked up, not computed.
@@ -25,7 +25,7 @@ _both = lru_cache(4096)(frozenset[str].__or__)
 _common = lru_cache(4096)(frozenset[str].__and__)
 
 
-class Partition:
+class PartitionIndex:
     """One address space. Every method either does all of its work or raises before any of it."""
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class Partition:
 
     def _forget(self) -> None:
         """Be as new: no rows, no cursors, nothing ever produced."""
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, IndexRow] = {}
         self._written: dict[str, dict[str, None]] = defaultdict(dict)  # ids by row.writer
-        self._fields = Fields()
-        self._queues = Queues()
+        self._fields = Schema()
+        self._queues = TaskQueues()
         self._claimed: Counter[str] = Counter()  # produced rows by the task that claimed them
         self._produced = 0  # rows with at least one field
         self._ever_produced = False
@@ -124,13 +124,13 @@ class Partition:
             What of other blocks was overwritten. Its kinds were checked before.
         """
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
-        grown: list[tuple[Row, Names]] = []
-        known, new = self._rows, list[Row]()
+        grown: list[tuple[IndexRow, Names]] = []
+        known, new = self._rows, list[IndexRow]()
         names = NO_NAMES if block is None else block.names
         for index, sample_id in enumerate(sample_ids):
             row = known.get(sample_id)
             if row is None:
-                row = Row(sample_id, self._next_age + len(new), writer, names)
+                row = IndexRow(sample_id, self._next_age + len(new), writer, names)
                 known[sample_id] = row
                 new.append(row)
                 if block is not None:
@@ -192,7 +192,7 @@ class Partition:
         units = self.groups_in(batch_size)
         return len(self._queue(task, required, units)) >= units
 
-    def claim(self, task: str, required: Names, batch_size: int) -> list[Row]:
+    def claim(self, task: str, required: Names, batch_size: int) -> list[IndexRow]:
         """Hand the oldest ready rows to the task, at most ``batch_size``, in whole groups."""
         units = self.groups_in(batch_size)
         rows = self._queue(task, required, units).take(units)
@@ -222,7 +222,7 @@ class Partition:
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         held: Counter[Names] = Counter()
         claimed: Counter[Names] = Counter()
-        gone: list[Row] = []
+        gone: list[IndexRow] = []
         for sample_id in sample_ids:
             row = self._rows.pop(sample_id, None)
             if row is None:
@@ -271,7 +271,7 @@ class Partition:
             if kept != new.names:
                 new.release(_minus(new.names, kept), [place])
 
-    def _take_in(self, new: list[Row], writer: str) -> None:
+    def _take_in(self, new: list[IndexRow], writer: str) -> None:
         """Note rows that have come to be, in this order."""
         if self._group_size > 1:
             for row in new:
@@ -280,7 +280,7 @@ class Partition:
         self._queues.extend(new)
         self._next_age += len(new)
 
-    def _hand_over(self, row: Row, writer: str) -> None:
+    def _hand_over(self, row: IndexRow, writer: str) -> None:
         """Let a row that had tags alone belong to the process that brings its first fields."""
         del self._written[row.writer][row.sample_id]
         self._written[writer][row.sample_id] = None
@@ -297,11 +297,11 @@ class Partition:
 
     @staticmethod
     def _write(
-        row: Row,
+        row: IndexRow,
         block: Block,
         index: int,
         hidden: dict[Block, Selection],
-        grown: list[tuple[Row, Names]],
+        grown: list[tuple[IndexRow, Names]],
     ) -> None:
         """Let a row's fields lie in the block; what they replace goes to ``hidden``."""
         parts = []

@@ -1,4 +1,4 @@
-"""``Row``: what the index knows of one sample, and which rows make a group."""
+"""``IndexRow``: what the index knows of one sample, and which rows make a group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Part = tuple[Block, int, Names]
 _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>0|[1-9][0-9]{0,17})", re.DOTALL)
 
 
-class Row:
+class IndexRow:
     """One sample.
 
     Attributes:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlconform.backends import arguments
-from rlconform.backends.client import EngineClient
+from rlconform.backends import validation
+from rlconform.backends.base import BaseClient
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ConfigError
 
 
-class MemoryClient(EngineClient):
+class MemoryClient(BaseClient):
     """A client of the plane in this process's memory.
 
     >>> owner = MemoryClient()
@@ -37,7 +37,7 @@ class MemoryClient(EngineClient):
     def __init__(
         self, cfg: DataPlaneConfig | Mapping[str, Any] | None = None, bootstrap: bool = True
     ) -> None:
-        owner = arguments.flag("bootstrap", bootstrap)
+        owner = validation.flag("bootstrap", bootstrap)
         self._engine = MemoryEngine(_capacity(cfg), owner)
 
 

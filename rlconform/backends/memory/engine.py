@@ -19,14 +19,14 @@ from dataclasses import replace
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.columns.pack import pack
-from rlconform.backends.columns.parcel import Parcel, extents_of
-from rlconform.backends.columns.read import read
-from rlconform.backends.columns.rewrite import live_parcels
-from rlconform.backends.columns.spans import Picked
-from rlconform.backends.index import Index, Rewritten
-from rlconform.backends.memory.plane import Plane, newest_plane, start_plane, stop_plane
-from rlconform.backends.saved import SavedPartition
+from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.backends.columns.column_block import ColumnBlock, extents_of
+from rlconform.backends.columns.compaction import live_parcels
+from rlconform.backends.columns.decode import read
+from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.selection import RowSelection
+from rlconform.backends.index import CompactedBlock, Index
+from rlconform.backends.memory.registry import MemoryPlane, newest_plane, start_plane, stop_plane
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
 
 #: There is one process, so all rows are its own.
@@ -42,7 +42,7 @@ class MemoryEngine:
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         self._owner = owner
-        self._plane: Plane = start_plane(capacity) if owner else newest_plane()
+        self._plane: MemoryPlane = start_plane(capacity) if owner else newest_plane()
         self._closed = False
 
     def check_open(self) -> None:
@@ -77,7 +77,7 @@ class MemoryEngine:
         with self._locked() as index:
             sources = index.locate(partition_id, sample_ids, names)
         picked = [
-            Picked(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
+            RowSelection(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
             for s in sources
         ]
         return read(picked, names, len(sample_ids))
@@ -147,7 +147,9 @@ class MemoryEngine:
             if not live:
                 continue
             fresh = live_parcels(parcel, live)
-            parts = [Rewritten(live[names], extents_of(new), new) for names, new in fresh.items()]
+            parts = [
+                CompactedBlock(live[names], extents_of(new), new) for names, new in fresh.items()
+            ]
             with self._plane.changed:
                 due += self._plane.index.move(number, parts)
 
@@ -170,7 +172,7 @@ class MemoryEngine:
             self.check_open()
 
 
-def _own(parcel: Parcel) -> Parcel:
+def _own(parcel: ColumnBlock) -> ColumnBlock:
     """The parcel in memory that nobody else has; equal offsets stay one array."""
     known = {id(column.offsets): column.offsets for column in parcel.values()}
     copies = {key: None if array is None else array.copy() for key, array in known.items()}

@@ -6,15 +6,15 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from rlconform.backends import arguments
-from rlconform.backends.client import EngineClient
+from rlconform.backends import validation
+from rlconform.backends.base import BaseClient
 from rlconform.backends.config import DataPlaneConfig, RayStoreConfig, parse_data_plane
 from rlconform.backends.index import Usage
 from rlconform.contract import ConfigError
 from rlconform.contract.target import PlaneControl
 
 
-class RayStoreClient(EngineClient):
+class RayStoreClient(BaseClient):
     """A client of a plane in a Ray cluster.
 
     >>> owner = RayStoreClient(cfg)                       # starts the plane, and Ray if need be
@@ -41,7 +41,7 @@ class RayStoreClient(EngineClient):
         config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
         if not isinstance(config, RayStoreConfig):
             raise ConfigError(f"data_plane.impl is {config.impl!r}: this is ray_store")
-        self._owner = arguments.flag("bootstrap", bootstrap)
+        self._owner = validation.flag("bootstrap", bootstrap)
         session, engine = _load("session"), _load("engine")
         if bootstrap:
             opened = session.start(config.name, config.storage_capacity, config.global_segment_size)

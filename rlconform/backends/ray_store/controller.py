@@ -30,9 +30,9 @@ import numpy.typing as npt
 import ray
 from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
-from rlconform.backends.columns.parcel import Parcel, extents_of
-from rlconform.backends.index import Index, Rewritten, Usage
-from rlconform.backends.saved import SavedPartition
+from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.backends.columns.column_block import ColumnBlock, extents_of
+from rlconform.backends.index import CompactedBlock, Index, Usage
 from rlconform.contract import CapacityExceeded, DataPlaneError, Tags
 
 #: Calls that may run, or wait, at the same time.
@@ -49,7 +49,7 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class Kept:
+class StoredBlock:
     """A block's bytes.
 
     Attributes:
@@ -57,7 +57,7 @@ class Kept:
         reference: For readers to map them by; None for a small parcel, which is sent along.
     """
 
-    parcel: Parcel
+    parcel: ColumnBlock
     reference: Any | None
 
 
@@ -73,7 +73,7 @@ class Location:
     """
 
     block: int
-    parcel: Parcel | None
+    parcel: ColumnBlock | None
     reference: Any | None
     names: frozenset[str]
     indexes: npt.NDArray[np.int32]
@@ -81,7 +81,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class StoredPut:
     """A put but for its columns."""
 
     partition_id: str
@@ -124,7 +124,7 @@ class Controller:
         self._wake(partition_id)
 
     @answers
-    async def commit(self, put: Put, parcel: Parcel, reference: list[Any]) -> list[int]:
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> list[int]:
         """Make a put visible; the blocks that are due.
 
         ``reference`` holds that to the parcel, or nothing if the parcel was sent along.
@@ -133,7 +133,7 @@ class Controller:
             put.partition_id,
             put.sample_ids,
             extents_of(parcel),
-            Kept(parcel, *reference or [None]),
+            StoredBlock(parcel, *reference or [None]),
             put.tags,
             put.writer,
         )
@@ -147,7 +147,7 @@ class Controller:
         """Where the rows' fields lie."""
         locations = []
         for source in self._index.locate(partition_id, sample_ids, names):
-            kept: Kept = source.block.payload
+            kept: StoredBlock = source.block.payload
             locations.append(
                 Location(
                     source.block.number,
@@ -175,7 +175,7 @@ class Controller:
         Raises:
             CapacityExceeded: There is no room for them.
         """
-        kept: Kept | None = self._index.payload(block)
+        kept: StoredBlock | None = self._index.payload(block)
         if kept is None:
             return []
         if kept.reference == lost[0]:
@@ -236,7 +236,7 @@ class Controller:
 
     async def survivors(
         self, block: int
-    ) -> tuple[Parcel | None, list[Any], dict[frozenset[str], list[int]]]:
+    ) -> tuple[ColumnBlock | None, list[Any], dict[frozenset[str], list[int]]]:
         """A due block's parcel, or the reference to map it by, and its live rows."""
         kept, live = self._index.survivors(block)
         if kept is None or kept.reference is None:
@@ -244,7 +244,7 @@ class Controller:
         return None, [kept.reference], dict(live)
 
     async def move(
-        self, block: int, parts: list[tuple[list[int], list[Any]]], *parcels: Parcel
+        self, block: int, parts: list[tuple[list[int], list[Any]]], *parcels: ColumnBlock
     ) -> list[int]:
         """Let a block's rows lie where they were written anew: in the parcels, part by part.
 
@@ -256,7 +256,7 @@ class Controller:
         return self._index.move(
             block,
             [
-                Rewritten(rows, extents_of(parcel), Kept(parcel, *reference or [None]))
+                CompactedBlock(rows, extents_of(parcel), StoredBlock(parcel, *reference or [None]))
                 for (rows, reference), parcel in zip(parts, parcels, strict=True)
             ],
         )
@@ -285,6 +285,6 @@ class Controller:
                 changed.set_result(None)
 
 
-def _some(parcel: Parcel, names: frozenset[str]) -> Parcel:
+def _some(parcel: ColumnBlock, names: frozenset[str]) -> ColumnBlock:
     """These columns of a parcel."""
     return {name: parcel[name] for name in names}

@@ -18,23 +18,23 @@ from typing import Any
 from ray.exceptions import RayError
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.columns.pack import pack
-from rlconform.backends.columns.parcel import Parcel, bytes_of
-from rlconform.backends.columns.read import read
-from rlconform.backends.columns.rewrite import live_parcels
-from rlconform.backends.columns.spans import Picked
+from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.backends.columns.column_block import ColumnBlock, bytes_of
+from rlconform.backends.columns.compaction import live_parcels
+from rlconform.backends.columns.decode import read
+from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import SLACK_BYTES
-from rlconform.backends.process import process_id
-from rlconform.backends.ray_store.controller import Location, Put
-from rlconform.backends.ray_store.session import Session
-from rlconform.backends.saved import SavedPartition
+from rlconform.backends.process_id import process_id
+from rlconform.backends.ray_store.connection import ControllerConnection
+from rlconform.backends.ray_store.controller import Location, StoredPut
 from rlconform.contract import DataPlaneError, Tags
 
 
 class RayStoreEngine:
     """The plane behind a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ControllerConnection) -> None:
         self._session = session
 
     def check_open(self) -> None:
@@ -54,7 +54,7 @@ class RayStoreEngine:
     ) -> None:
         """Write columns and tags."""
         parcel = pack(fields, len(sample_ids))
-        put = Put(partition_id, sample_ids, tags, process_id())
+        put = StoredPut(partition_id, sample_ids, tags, process_id())
         self._tidy(self._session.call("commit", put, *self._shipped(parcel)))
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
@@ -104,14 +104,14 @@ class RayStoreEngine:
         """Let go of the plane, or end it."""
         self._session.close()
 
-    def _shipped(self, parcel: Parcel) -> tuple[Any, list[Any]]:
+    def _shipped(self, parcel: ColumnBlock) -> tuple[Any, list[Any]]:
         """What to send for a parcel: itself if it is small, else a reference, also for others."""
         if bytes_of(parcel) < SLACK_BYTES:
             return parcel, []
         reference = self._session.store(parcel)
         return reference, [reference]
 
-    def _pick(self, locations: list[Location]) -> list[Picked] | None:
+    def _pick(self, locations: list[Location]) -> list[RowSelection] | None:
         """The rows located; None if some lie elsewhere by now."""
         parcels = self._session.map(
             {at.block: at.reference for at in locations if at.reference is not None}
@@ -119,7 +119,7 @@ class RayStoreEngine:
         if parcels is None:
             return None
         return [
-            Picked(at.parcel or parcels[at.block], at.names, at.indexes, at.positions)
+            RowSelection(at.parcel or parcels[at.block], at.names, at.indexes, at.positions)
             for at in locations
         ]
 

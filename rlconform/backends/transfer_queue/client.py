@@ -13,14 +13,14 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from rlconform.backends import arguments
-from rlconform.backends.client import EngineClient
+from rlconform.backends import validation
+from rlconform.backends.base import BaseClient
 from rlconform.backends.config import DataPlaneConfig, TransferQueueConfig, parse_data_plane
 from rlconform.contract import ConfigError
 from rlconform.contract.target import PlaneControl
 
 
-class TransferQueueClient(EngineClient):
+class TransferQueueClient(BaseClient):
     """A client of a TransferQueue.
 
     >>> owner = TransferQueueClient(cfg)                       # starts the plane
@@ -49,7 +49,7 @@ class TransferQueueClient(EngineClient):
         config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
         if not isinstance(config, TransferQueueConfig):
             raise ConfigError(f"data_plane.impl is {config.impl!r}: this is transfer_queue")
-        self._owner = arguments.flag("bootstrap", bootstrap)
+        self._owner = validation.flag("bootstrap", bootstrap)
         runtime, engine = _load("runtime"), _load("engine")
         self._session = runtime.start(config) if bootstrap else runtime.attach()
         answer_ms = config.ack_timeout_ms

@@ -6,9 +6,9 @@ import time
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.backends.saved import SavedPartition
-from rlconform.backends.transfer_queue.frames import split_column
-from rlconform.backends.transfer_queue.session import Session
+from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.backends.transfer_queue.connection import TransferQueueConnection
+from rlconform.backends.transfer_queue.frame_format import split_column
 from rlconform.backends.transfer_queue.store import Store
 from rlconform.contract import Tags
 
@@ -19,7 +19,9 @@ class TransferQueueEngine:
     The controller has ``answer_s`` seconds to answer a request, None for the adapter's own limit.
     """
 
-    def __init__(self, session: Session, poll_s: float, answer_s: float | None = None) -> None:
+    def __init__(
+        self, session: TransferQueueConnection, poll_s: float, answer_s: float | None = None
+    ) -> None:
         self._session = session
         self._store = Store(session, answer_s)
         self._poll_s = poll_s

@@ -28,10 +28,10 @@ from ray.exceptions import RayError
 from transfer_queue import interface
 
 from rlconform.backends.config import TransferQueueConfig
-from rlconform.backends.ray_session import RaySession, ensure_ray
-from rlconform.backends.transfer_queue import mooncake
-from rlconform.backends.transfer_queue.sampler import LedgerSampler
-from rlconform.backends.transfer_queue.session import Session
+from rlconform.backends.ray_runtime import RayRuntime, ensure_ray
+from rlconform.backends.transfer_queue import mooncake_master
+from rlconform.backends.transfer_queue.connection import TransferQueueConnection
+from rlconform.backends.transfer_queue.sampler import RowTableSampler
 from rlconform.contract import PlaneUnavailable
 
 #: Names that TransferQueue gives its actors, and its names for the engines.
@@ -48,8 +48,8 @@ _LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its
 class OwnedPlane:
     """What an owner started: Ray unless it was there, Mooncake's master, and TransferQueue."""
 
-    ray_session: RaySession
-    master: mooncake.Master | None = None
+    ray_session: RayRuntime
+    master: mooncake_master.MooncakeMaster | None = None
 
     def stop(self) -> None:
         """End all of it and wait until the next plane can start."""
@@ -70,7 +70,7 @@ class OwnedPlane:
             self.ray_session.close()
 
 
-def start(cfg: TransferQueueConfig) -> Session:
+def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
     """Start a plane in this process's Ray, or in a local one that ends with the plane.
 
     Raises:
@@ -87,11 +87,13 @@ def start(cfg: TransferQueueConfig) -> Session:
         started = False
         try:
             if cfg.backend == "mooncake_cpu":
-                owned.master = mooncake.start_master()
+                owned.master = mooncake_master.start_master()
             address = owned.master.address if owned.master else ""
             _initialize(_configuration(cfg, address))
             actors = _actors(_stored())
-            session = Session(tq.get_client(), actors, address, owned.stop, owned.master)
+            session = TransferQueueConnection(
+                tq.get_client(), actors, address, owned.stop, owned.master
+            )
             started = True
         finally:
             if not started:
@@ -106,7 +108,7 @@ def _initialize(configuration: DictConfig) -> None:
         raise PlaneUnavailable(f"TransferQueue did not start: {error}") from error
 
 
-def attach() -> Session:
+def attach() -> TransferQueueConnection:
     """Attach to the plane of this process's Ray with a client of its own.
 
     Raises:
@@ -119,7 +121,7 @@ def attach() -> Session:
     settings = configuration.backend[engine]
     address = configuration.rlconform.master_address
     if address:
-        settings.local_hostname = mooncake.join()
+        settings.local_hostname = mooncake_master.join()
         # Rows live in the memory of the process that lends it, and die with it: the owner lends.
         settings.global_segment_size = 0
     actors = _actors(configuration)
@@ -130,7 +132,7 @@ def attach() -> Session:
         client.initialize_storage_manager(manager_type=engine, config=settings)
     except (RuntimeError, TimeoutError, OSError) as error:
         raise PlaneUnavailable(f"TransferQueue did not answer: {error}") from error
-    return Session(client, actors, address, lambda: _detach(client))
+    return TransferQueueConnection(client, actors, address, lambda: _detach(client))
 
 
 def _detach(client: Any) -> None:
@@ -161,7 +163,7 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
             "auto_init": False,
             "metadata_server": "P2PHANDSHAKE",
             "master_server_address": master_address,
-            "local_hostname": mooncake.join(),
+            "local_hostname": mooncake_master.join(),
             "protocol": "tcp",
             "global_segment_size": cfg.global_segment_size,
             "local_buffer_size": cfg.local_buffer_size,
@@ -172,7 +174,7 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
             # Without polling, one claim for more rows than are ready stops the controller's only
             # thread, and everybody with it.
             "controller": {
-                "sampler": LedgerSampler(cfg.storage_capacity),
+                "sampler": RowTableSampler(cfg.storage_capacity),
                 "polling_mode": True,
             },
             "backend": {"storage_backend": engine, engine: settings},

@@ -1,4 +1,4 @@
-"""``LedgerSampler``: the ledger's seat in the controller.
+"""``RowTableSampler``: the ledger's seat in the controller.
 
 TransferQueue hands a sampler of the user's own to its controller and passes it each "fetch" request
 with a ``sampling_config`` that is the user's to fill. That is the one place where code of an
@@ -23,17 +23,17 @@ from typing import Any
 from transfer_queue import BaseSampler
 
 from rlconform.backends.columns import codec
-from rlconform.backends.transfer_queue.batches import stored_name
-from rlconform.backends.transfer_queue.ledger import Ledger
-from rlconform.backends.transfer_queue.ledger_rows import Conflict, Unready
-from rlconform.backends.transfer_queue.pins import Revoked
+from rlconform.backends.transfer_queue.row_state import Conflict, Unready
+from rlconform.backends.transfer_queue.row_table import RowTable
+from rlconform.backends.transfer_queue.storage_batches import stored_name
+from rlconform.backends.transfer_queue.write_leases import LeaseExpired
 
 #: Row of the reply; TransferQueue's own indexes start at 0.
 MAILBOX = -1
 REPLY = "reply"
 
 
-class LedgerSampler(BaseSampler):  # type: ignore[misc]
+class RowTableSampler(BaseSampler):  # type: ignore[misc]
     """Ledgers by partition, and the calls that clients may make on them.
 
     Args:
@@ -45,7 +45,7 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self._capacity = capacity
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, RowTable] = {}
 
     def sample(
         self, ready_indexes: list[int], batch_size: int, *_: Any, **kwargs: Any
@@ -55,7 +55,7 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
         partition = kwargs["partition"]
         if partition is None:
             return [], []
-        ledger = self._ledgers.setdefault(partition.partition_id, Ledger(time.monotonic))
+        ledger = self._ledgers.setdefault(partition.partition_id, RowTable(time.monotonic))
         name, arguments = codec.unpack(kwargs["call"])
         consumed: list[int] = []
         try:
@@ -70,7 +70,7 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
                 if name == "pin":
                     self._check_room(ledger.count_new(arguments["indexes"]))
                 reply = ["ok", _CALLS[name](ledger, partition, **arguments)]
-        except (Conflict, Revoked, Unready) as refused:
+        except (Conflict, LeaseExpired, Unready) as refused:
             reply = [type(refused).__name__, list(refused.args)]
         partition.custom_meta[MAILBOX] = {REPLY: codec.pack(reply)}
         return [MAILBOX], consumed
@@ -86,14 +86,14 @@ class LedgerSampler(BaseSampler):  # type: ignore[misc]
         self._ledgers.pop(partition_id, None)
 
 
-def _pin(ledger: Ledger, partition: Any, **arguments: Any) -> bool:
+def _pin(ledger: RowTable, partition: Any, **arguments: Any) -> bool:
     keys = partition.revert_keys_mapping
     named = zip(arguments["indexes"], arguments["sample_ids"], strict=True)
     # A clear between the look-up of the indexes and this call takes one of them away.
     return all(keys.get(index) == name for index, name in named) and ledger.pin(**arguments)
 
 
-def _commit(ledger: Ledger, partition: Any, *, token: int, **arguments: Any) -> Any:
+def _commit(ledger: RowTable, partition: Any, *, token: int, **arguments: Any) -> Any:
     fields = [stored_name(name) for name in arguments["sizes"]]
     # The store's notice to the controller may fail, and its put returns all the same.
     if not _all_ready(partition, ledger.pinned(token), fields):
@@ -110,7 +110,7 @@ def _all_ready(partition: Any, indexes: list[int], fields: list[str]) -> bool:
 
 
 def _abort(
-    ledger: Ledger, partition: Any, *, sample_ids: list[str], indexes: list[int], **rest: Any
+    ledger: RowTable, partition: Any, *, sample_ids: list[str], indexes: list[int], **rest: Any
 ) -> Any:
     keys = partition.revert_keys_mapping
     named = zip(sample_ids, indexes, strict=True)
@@ -122,7 +122,7 @@ def _abort(
     return freed
 
 
-def _drop(ledger: Ledger, partition: Any, **arguments: Any) -> Any:
+def _drop(ledger: RowTable, partition: Any, **arguments: Any) -> Any:
     freed, gone = ledger.drop(**arguments)
     _forget_keys(partition, gone)
     return freed
@@ -135,7 +135,7 @@ def _forget_keys(partition: Any, sample_ids: list[str]) -> None:
         partition.revert_keys_mapping.pop(index, None)
 
 
-def _status(ledger: Ledger, partition: Any, *, tasks: list[str]) -> bool:
+def _status(ledger: RowTable, partition: Any, *, tasks: list[str]) -> bool:
     for task in tasks:
         try:
             produced = ledger.produced(task)
@@ -147,7 +147,7 @@ def _status(ledger: Ledger, partition: Any, *, tasks: list[str]) -> bool:
     return ledger.ever_produced
 
 
-def _snapshot(ledger: Ledger, partition: Any) -> dict[str, Any] | None:
+def _snapshot(ledger: RowTable, partition: Any) -> dict[str, Any] | None:
     """What a checkpoint must hold of the partition; None if it is as if it were not there."""
     cursors = {task: partition.get_consumption_status(task, mask=False)[1] for task in ledger.tasks}
     return ledger.snapshot(

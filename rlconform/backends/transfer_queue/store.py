@@ -17,12 +17,17 @@ from typing import Any
 
 from transfer_queue import BatchMeta
 
-from rlconform.backends.process import process_id
-from rlconform.backends.saved import SavedPartition, SavedRow
-from rlconform.backends.transfer_queue.batches import NO_FIELD, batch_meta, batch_of, frames_of
-from rlconform.backends.transfer_queue.calls import PACKAGE_ERRORS, Calls
-from rlconform.backends.transfer_queue.frames import Rows, decode_column, encode_column
-from rlconform.backends.transfer_queue.session import Session
+from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
+from rlconform.backends.process_id import process_id
+from rlconform.backends.transfer_queue.connection import TransferQueueConnection
+from rlconform.backends.transfer_queue.controller_calls import PACKAGE_ERRORS, ControllerCalls
+from rlconform.backends.transfer_queue.frame_format import FrameRows, decode_column, encode_column
+from rlconform.backends.transfer_queue.storage_batches import (
+    NO_FIELD,
+    batch_meta,
+    batch_of,
+    frames_of,
+)
 from rlconform.contract import (
     CapacityExceeded,
     DataPlaneError,
@@ -48,9 +53,9 @@ _LONGEST_PAUSE_S = 0.02
 class Store:
     """The plane's operations on one session; arguments were checked before."""
 
-    def __init__(self, session: Session, answer_s: float | None = None) -> None:
+    def __init__(self, session: TransferQueueConnection, answer_s: float | None = None) -> None:
         self._session = session
-        self._calls = Calls(session, answer_s)
+        self._calls = ControllerCalls(session, answer_s)
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
         """Declare a partition's consumer tasks and the size of its groups."""
@@ -61,7 +66,7 @@ class Store:
         self,
         partition_id: str,
         sample_ids: list[str],
-        columns: Mapping[str, Rows],
+        columns: Mapping[str, FrameRows],
         tags: list[Tags] | None,
     ) -> None:
         """Write columns and tags as a whole; nothing remains of a write that fails.

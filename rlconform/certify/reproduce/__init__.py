@@ -6,6 +6,6 @@ script ──▶ the check itself, where the calls alone show nothing
        ──▶ two last lines, ``expected ...`` and ``got ...``, and the exit code
 """
 
-from rlconform.certify.reproduce.script import Reproducer
+from rlconform.certify.reproduce.script_plane import Reproducer
 
 __all__ = ["Reproducer"]

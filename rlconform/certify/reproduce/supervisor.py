@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rlconform.certify.reproduce.verdict import BROKEN, GONE, UNKNOWN, Verdict
-from rlconform.certify.runner.child import THREADS, Workspace
+from rlconform.certify.isolation.test_process import THREADS, Workspace
+from rlconform.certify.reproduce.verdict import BROKEN, GONE, UNKNOWN, ReproducerVerdict
 
 #: Names the pipe to the parent in the environment of the child.
 EVENTS = "RLCONFORM_REPRODUCER_EVENTS"
@@ -66,7 +66,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Play the calls and, where they show nothing, run the check; the exit code."""
-        from rlconform.certify.reproduce.check_again import run_check  # noqa: PLC0415 - see there
+        from rlconform.certify.reproduce.rerun_check import run_check  # noqa: PLC0415 - see there
 
         workspace = Workspace()
         try:
@@ -79,12 +79,12 @@ class Supervisor:
                 self._spec, self._config, self._check, self._requirement, self._seed, self._races
             )
             if verdict.code == GONE and self._expected:
-                verdict = Verdict(GONE, self._expected, verdict.got)
+                verdict = ReproducerVerdict(GONE, self._expected, verdict.got)
         # a call that did not return left its line unfinished
         print(f"\nexpected {_line(verdict.expected)}\ngot {_line(verdict.got)}", flush=True)  # noqa: T201
         return verdict.code
 
-    def _play(self, workspace: Workspace) -> Verdict | None:
+    def _play(self, workspace: Workspace) -> ReproducerVerdict | None:
         reading, writing = os.pipe()
         environment = THREADS | workspace.environment() | {EVENTS: str(writing)}
         child = subprocess.Popen(
@@ -104,7 +104,7 @@ class Supervisor:
                 self._events.put(json.loads(line))
         self._events.put(None)
 
-    def _follow(self, child: subprocess.Popen[bytes]) -> Verdict | None:
+    def _follow(self, child: subprocess.Popen[bytes]) -> ReproducerVerdict | None:
         """The child's verdict; ``None`` where it saw no violation."""
         deadline = time.monotonic() + OWN_PATIENCE_S
         while True:
@@ -125,20 +125,22 @@ class Supervisor:
                     self._in_flight.pop(number, None)
                 case {"event": "verdict", "code": code, "expected": expected, "got": got}:
                     self._let_it_close(child)
-                    return Verdict(code, expected, got)
+                    return ReproducerVerdict(code, expected, got)
                 case {"event": "nothing", "expected": expected}:
                     self._expected = expected
                     self._let_it_close(child)
                     return None
 
-    def _late(self, call: InFlight | None) -> Verdict:
+    def _late(self, call: InFlight | None) -> ReproducerVerdict:
         if call is None:
-            return Verdict(UNKNOWN, "the script to go on", f"nothing for {OWN_PATIENCE_S:g} s")
-        return Verdict(
+            return ReproducerVerdict(
+                UNKNOWN, "the script to go on", f"nothing for {OWN_PATIENCE_S:g} s"
+            )
+        return ReproducerVerdict(
             BROKEN, f"{call.text} to return within {call.allowed_s:g} s", "nothing: it still runs"
         )
 
-    def _died(self, child: subprocess.Popen[bytes]) -> Verdict:
+    def _died(self, child: subprocess.Popen[bytes]) -> ReproducerVerdict:
         code = child.wait()
         how = (
             f"was killed by {signal.Signals(-code).name}"
@@ -147,12 +149,14 @@ class Supervisor:
         )
         if self._in_flight or code < 0:
             calls = " beside ".join(call.text for call in self._in_flight.values())
-            return Verdict(
+            return ReproducerVerdict(
                 BROKEN,
                 f"the process that uses the plane to survive {calls or 'these calls'}",
                 f"it {how}",
             )
-        return Verdict(UNKNOWN, "a plane that opens and calls that can be judged", f"it {how}")
+        return ReproducerVerdict(
+            UNKNOWN, "a plane that opens and calls that can be judged", f"it {how}"
+        )
 
     def _let_it_close(self, child: subprocess.Popen[bytes]) -> None:
         """Give the child time to close the plane; one that does not is ended by the caller."""

@@ -13,7 +13,7 @@ _BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); (?:came|got) (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReproducerVerdict:
     """Exit code, and what the last lines say."""
 
     code: int

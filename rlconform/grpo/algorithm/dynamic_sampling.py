@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.algorithm.advantages import group_of
-from rlconform.grpo.filters import BaseRolloutFilter, MissingTag, RolloutFilterError
+from rlconform.grpo.rollout.filters import BaseRolloutFilter, MissingTag, RolloutFilterError
 
 #: Tag with the spread of the rewards of a row's group, from ``advantages.group_baseline``.
 STD = "std"

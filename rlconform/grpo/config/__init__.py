@@ -19,6 +19,13 @@ from rlconform.grpo.config.algorithm import (
     RewardScalingConfig,
     RewardShapingConfig,
 )
+from rlconform.grpo.config.infrastructure import (
+    CheckpointingConfig,
+    ClusterConfig,
+    DataConfig,
+    GenerationConfig,
+    LoggerConfig,
+)
 from rlconform.grpo.config.load import load_config, parse_config, reference_config_names
 from rlconform.grpo.config.master import MasterConfig
 from rlconform.grpo.config.policy import (
@@ -29,13 +36,6 @@ from rlconform.grpo.config.policy import (
     Precision,
     SchedulerConfig,
     Stage,
-)
-from rlconform.grpo.config.surroundings import (
-    CheckpointingConfig,
-    ClusterConfig,
-    DataConfig,
-    GenerationConfig,
-    LoggerConfig,
 )
 
 __all__ = [

@@ -6,12 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from rlconform.grpo.config.section import Section
+from rlconform.grpo.config.base import ConfigModel
 
 Ratio = Annotated[float, Field(gt=1)]
 
 
-class RewardScalingConfig(Section):
+class RewardScalingConfig(ConfigModel):
     """A straight line from rewards in [source_min, source_max] to [target_min, target_max].
 
     Attributes:
@@ -35,7 +35,7 @@ class RewardScalingConfig(Section):
         return self
 
 
-class RewardShapingConfig(Section):
+class RewardShapingConfig(ConfigModel):
     """DAPO's soft overlong punishment (Yu et al. 2025, equation 13).
 
     Attributes:
@@ -51,7 +51,7 @@ class RewardShapingConfig(Section):
     max_response_length: PositiveInt | None = None
 
 
-class GRPOConfig(Section):
+class GRPOConfig(ConfigModel):
     """The loop.
 
     Attributes:
@@ -114,7 +114,7 @@ class GRPOConfig(Section):
         return self
 
 
-class ClippedPGLossConfig(Section):
+class ClippedPGLossConfig(ConfigModel):
     """The clipped policy-gradient loss.
 
     Attributes:

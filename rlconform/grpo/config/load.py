@@ -16,10 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from rlconform._resources import resource_dir
+from rlconform._yaml import read_mapping
 from rlconform.contract import ConfigError, did_you_mean
 from rlconform.grpo.config.master import MasterConfig
-from rlconform.resources import resource_dir
-from rlconform.yaml_file import read_mapping
 
 #: Key of a file that names the file, beside it, whose values it changes.
 DEFAULTS = "defaults"

@@ -9,15 +9,15 @@ from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.grpo.config.algorithm import ClippedPGLossConfig, GRPOConfig
-from rlconform.grpo.config.policy import PolicyConfig
-from rlconform.grpo.config.section import Section
-from rlconform.grpo.config.surroundings import (
+from rlconform.grpo.config.base import ConfigModel
+from rlconform.grpo.config.infrastructure import (
     CheckpointingConfig,
     ClusterConfig,
     DataConfig,
     GenerationConfig,
     LoggerConfig,
 )
+from rlconform.grpo.config.policy import PolicyConfig
 
 
 def _data_plane(block: Any) -> DataPlaneConfig:
@@ -28,7 +28,7 @@ def _data_plane(block: Any) -> DataPlaneConfig:
     return parse_data_plane(block)
 
 
-class MasterConfig(Section):
+class MasterConfig(ConfigModel):
     """One run.
 
     Attributes:

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from rlconform.grpo.config.section import Section
+from rlconform.grpo.config.base import ConfigModel
 from rlconform.plane.microbatches import DynamicBatching, SequencePacking, round_up
 from rlconform.plane.packing import PackingAlgorithm
 
@@ -23,7 +23,7 @@ Stage = Literal["train", "logprob"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-class OptimizerConfig(Section):
+class OptimizerConfig(ConfigModel):
     """AdamW (Loshchilov and Hutter, 2019).
 
     Attributes:
@@ -39,7 +39,7 @@ class OptimizerConfig(Section):
     eps: PositiveFloat = 1e-8
 
 
-class SchedulerConfig(Section):
+class SchedulerConfig(ConfigModel):
     """Learning rate over the steps, as a factor of ``optimizer.lr``.
 
     Attributes:
@@ -54,7 +54,7 @@ class SchedulerConfig(Section):
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
-class PackingConfig(Section):
+class PackingConfig(ConfigModel):
     """How rows share a micro-batch.
 
     Attributes:
@@ -102,7 +102,7 @@ class PackingConfig(Section):
         return tokens
 
 
-class PolicyConfig(Section):
+class PolicyConfig(ConfigModel):
     """The policy.
 
     Attributes:

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from rlconform.grpo.config import GenerationConfig, PolicyConfig
-from rlconform.grpo.generation.engine import Engine
+from rlconform.grpo.generation.base import GenerationEngine
 
 
 def build_engine(
     config: GenerationConfig, policy: PolicyConfig, *, seed: int, device: str = "cpu"
-) -> Engine:
+) -> GenerationEngine:
     """Start the engine.
 
     Args:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from rlconform.grpo.generation.engine import Engine, Prompts, Responses, Sampling
-from rlconform.grpo.models.forward import pick_logprobs
+from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses, Sampling
+from rlconform.grpo.models.logprobs import pick_logprobs
 
 
-class TransformersEngine(Engine):
+class TransformersEngine(GenerationEngine):
     """Generates with a model of transformers, in this process.
 
     Args:
@@ -36,12 +36,12 @@ class TransformersEngine(Engine):
 
     @property
     def weight_version(self) -> int:
-        """See ``Engine``."""
+        """See ``GenerationEngine``."""
         return self._version
 
     @torch.no_grad()
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """See ``Engine``."""
+        """See ``GenerationEngine``."""
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         size = self._batch_size or len(prompts)
@@ -55,7 +55,7 @@ class TransformersEngine(Engine):
 
     @torch.no_grad()
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """See ``Engine``."""
+        """See ``GenerationEngine``."""
         if version < self._version:
             raise ValueError(f"weights of version {version} are older than {self._version}")
         own = self._model.state_dict()
@@ -65,7 +65,7 @@ class TransformersEngine(Engine):
         self._version = version
 
     def close(self) -> None:
-        """See ``Engine``; there is nothing to give back but the model's memory."""
+        """See ``GenerationEngine``; there is nothing to give back but the model's memory."""
 
     def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
         tokens, logprobs = self._decode(prompts, _draws(seeds, sampling), sampling)

@@ -22,15 +22,15 @@ from torch import Tensor
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import GenerationConfig, PolicyConfig
-from rlconform.grpo.generation.engine import Engine, Prompts, Responses, Sampling
+from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses, Sampling
 from rlconform.grpo.models.tiny import TINY_MODELS
-from rlconform.grpo.models.weights import as_checkpoint
+from rlconform.grpo.models.weight_names import as_checkpoint
 
 #: Memory that looks like a folder; where a system has none, the disk does.
 _SHARED_MEMORY = Path("/dev/shm")
 
 
-class VLLMEngine(Engine):
+class VLLMEngine(GenerationEngine):
     """Generates with ``vllm.LLM``.
 
     Args:
@@ -63,11 +63,11 @@ class VLLMEngine(Engine):
 
     @property
     def weight_version(self) -> int:
-        """See ``Engine``."""
+        """See ``GenerationEngine``."""
         return self._version
 
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """See ``Engine``; vLLM cuts the batch as its memory allows."""
+        """See ``GenerationEngine``; vLLM cuts the batch as its memory allows."""
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         lengths = prompts.lengths.tolist()
@@ -82,7 +82,7 @@ class VLLMEngine(Engine):
         return read_completions([output.outputs[0] for output in outputs], self._version)
 
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """See ``Engine``; of wrong names or shapes vLLM itself raises, and is then of no use."""
+        """See ``GenerationEngine``; vLLM raises for wrong names or shapes, and is unusable then."""
         if version < self._version:
             raise ValueError(f"weights of version {version} are older than {self._version}")
         pieces = {name: piece.detach().cpu().contiguous() for name, piece in as_checkpoint(weights)}
@@ -94,7 +94,7 @@ class VLLMEngine(Engine):
         self._version = version
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """See ``GenerationEngine``."""
         self._llm = None
 
     def _params(self, seed: int, sampling: Sampling) -> Any:

@@ -79,7 +79,7 @@ Term = Number | Aggregate | Arithmetic
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonExpression:
     """A whole expression: each term compared with the next, as in ``0.1 < mean(x) < 0.5``."""
 
     text: str
@@ -87,7 +87,7 @@ class Comparison:
     comparisons: list[Callable[[float, float], bool]]
 
 
-def parse(text: str) -> Comparison:
+def parse(text: str) -> ComparisonExpression:
     """Read an expression.
 
     Raises:
@@ -103,7 +103,7 @@ class _Parser:
         self._text = text
         self._aggregates = 0
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparisonExpression:
         try:
             tree = ast.parse(self._text, mode="eval").body
         except (SyntaxError, ValueError) as error:
@@ -115,7 +115,7 @@ class _Parser:
         terms = [self._term(node) for node in (tree.left, *tree.comparators)]
         if not self._aggregates:
             raise self._error(tree, f"no metric is looked at; use one of {', '.join(AGGREGATES)}")
-        return Comparison(self._text, terms, [_COMPARISONS[type(op)] for op in tree.ops])
+        return ComparisonExpression(self._text, terms, [_COMPARISONS[type(op)] for op in tree.ops])
 
     def _term(self, node: ast.expr) -> Term:
         match node:

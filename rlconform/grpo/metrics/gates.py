@@ -20,7 +20,7 @@ from rlconform.grpo.metrics.expressions import (
     AGGREGATES,
     Aggregate,
     Arithmetic,
-    Comparison,
+    ComparisonExpression,
     Number,
     Term,
     parse,
@@ -60,7 +60,7 @@ def check_metrics(path: Path, expressions: Iterable[str]) -> list[GateResult]:
     return [judge(log, comparison) for comparison in comparisons]
 
 
-def judge(log: MetricLog, comparison: Comparison) -> GateResult:
+def judge(log: MetricLog, comparison: ComparisonExpression) -> GateResult:
     """Whether a run's metrics meet an expression."""
     values: dict[str, float] = {}
     try:

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from rlconform.contract import ConfigError
-from rlconform.grpo.metrics.records import RECORD, End, Start, Step
+from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 
 
 @dataclass
@@ -48,17 +48,17 @@ class MetricLog:
             return f"the run has no metrics of step {missing[0]} of {self.num_steps}"
         return ""
 
-    def add(self, record: Start | Step | End) -> None:
+    def add(self, record: RunStart | StepMetrics | RunEnd) -> None:
         """Take the next record of the file."""
         match record:
-            case Start():
+            case RunStart():
                 # A run that starts over keeps nothing, not even what was measured before step 1.
                 kept = range(record.first_step) if record.first_step > 1 else ()
                 self.steps = {step: self.steps[step] for step in kept if step in self.steps}
                 self.num_steps, self.ending = record.num_steps, None
-            case Step():
+            case StepMetrics():
                 self.steps.setdefault(record.step, {}).update(record.metrics)
-            case End():
+            case RunEnd():
                 self.ending = record.status
 
 
@@ -87,7 +87,7 @@ def read_metrics(path: Path) -> MetricLog:
                 raise _no_record(path, torn or number) from error
             torn = number
             continue
-        if (torn or number == 1) and not isinstance(record, Start):
+        if (torn or number == 1) and not isinstance(record, RunStart):
             raise _no_record(path, torn or number)
         log.add(record)
         torn = 0

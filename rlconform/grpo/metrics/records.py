@@ -19,7 +19,7 @@ class _Record(BaseModel):
     time: float = Field(default_factory=time.time)
 
 
-class Start(_Record):
+class RunStart(_Record):
     """A run begins, or resumes; from ``first_step`` on it takes the place of what is above."""
 
     record: Literal["start"] = "start"
@@ -28,7 +28,7 @@ class Start(_Record):
     num_steps: int
 
 
-class Step(_Record):
+class StepMetrics(_Record):
     """Some of a step's metrics, by name."""
 
     record: Literal["step"] = "step"
@@ -36,14 +36,14 @@ class Step(_Record):
     metrics: dict[str, float]
 
 
-class End(_Record):
+class RunEnd(_Record):
     """The run closed its file; a run that was killed has none."""
 
     record: Literal["end"] = "end"
     status: Literal["finished", "failed"]
 
 
-Record = Annotated[Start | Step | End, Field(discriminator="record")]
+Record = Annotated[RunStart | StepMetrics | RunEnd, Field(discriminator="record")]
 
 #: Reads a line: ``RECORD.validate_json(line)``.
-RECORD: TypeAdapter[Start | Step | End] = TypeAdapter(Record)
+RECORD: TypeAdapter[RunStart | StepMetrics | RunEnd] = TypeAdapter(Record)

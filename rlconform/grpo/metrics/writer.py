@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rlconform.contract import ConfigError
-from rlconform.grpo.metrics.records import METRICS_FILE, End, Start, Step
+from rlconform.grpo.metrics.records import METRICS_FILE, RunEnd, RunStart, StepMetrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -56,7 +56,7 @@ class MetricWriter:
         if torn:
             self._file.write("\n")
         self._last_step = 0
-        self._append(Start(first_step=first_step, num_steps=num_steps))
+        self._append(RunStart(first_step=first_step, num_steps=num_steps))
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record numbers of a step; it may be given more than once, with other names.
@@ -72,7 +72,7 @@ class MetricWriter:
         if step < self._last_step:
             raise ValueError(f"step {step} comes after step {self._last_step}")
         numbers = {name: _number(name, value) for name, value in metrics.items()}
-        self._append(Step(step=step, metrics=numbers))
+        self._append(StepMetrics(step=step, metrics=numbers))
         self._last_step = step
         if self._board is not None:
             for name, number in numbers.items():
@@ -83,7 +83,7 @@ class MetricWriter:
         if self._file.closed:
             return
         status: Literal["finished", "failed"] = "finished" if finished else "failed"
-        self._append(End(status=status))
+        self._append(RunEnd(status=status))
         self._file.close()
         if self._board is not None:
             self._board.close()
@@ -99,7 +99,7 @@ class MetricWriter:
     ) -> None:
         self.close(finished=kind is None)
 
-    def _append(self, record: Start | Step | End) -> None:
+    def _append(self, record: RunStart | StepMetrics | RunEnd) -> None:
         self._file.write(record.model_dump_json() + "\n")
         self._file.flush()  # a run that is killed leaves all of its steps
 

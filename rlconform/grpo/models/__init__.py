@@ -5,17 +5,17 @@ chat                         turns with roles, whose token ids make up a row
 token_logprobs               one forward pass over rows, padded or packed
 """
 
-from rlconform.grpo.models.chat import (
+from rlconform.grpo.models.char_tokenizer import character_tokenizer
+from rlconform.grpo.models.load import DTYPES, load_model, load_tokenizer
+from rlconform.grpo.models.logprobs import RowLayout, pick_logprobs, token_logprobs
+from rlconform.grpo.models.message_log import (
     environment_turn,
     log_input_ids,
     log_token_mask,
     open_log,
     policy_turn,
 )
-from rlconform.grpo.models.forward import RowLayout, pick_logprobs, token_logprobs
-from rlconform.grpo.models.load import DTYPES, load_model, load_tokenizer
 from rlconform.grpo.models.tiny import TINY_MODELS, tiny_config, tiny_model
-from rlconform.grpo.models.tokenizer import character_tokenizer
 
 __all__ = [
     "DTYPES",

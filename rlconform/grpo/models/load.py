@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from rlconform.contract import ConfigError
+from rlconform.grpo.models.char_tokenizer import character_tokenizer
 from rlconform.grpo.models.tiny import TINY_MODELS, tiny_model
-from rlconform.grpo.models.tokenizer import character_tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -17,7 +17,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from rlconform.grpo.models.tokenizer import CHARACTERS, END, MARKERS, PAD
+from rlconform.grpo.models.char_tokenizer import CHARACTERS, END, MARKERS, PAD
 
 TINY_MODELS = ("tiny-llama", "tiny-qwen3-moe")
 VOCABULARY = len(MARKERS) + len(CHARACTERS)

@@ -1,15 +1,15 @@
 """Verifiable tasks: what is asked, and whether the answer is right."""
 
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 from rlconform.grpo.tasks.dataloader import Dataloader
 from rlconform.grpo.tasks.factory import Split, build_task
-from rlconform.grpo.tasks.task import Outcome, PolicyTurn, Problem, Task
 
 __all__ = [
     "Dataloader",
-    "Outcome",
+    "EnvStep",
     "PolicyTurn",
     "Problem",
+    "RolloutTask",
     "Split",
-    "Task",
     "build_task",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlconform.grpo.tasks.task import Problem, Task
+from rlconform.grpo.tasks.base import Problem, RolloutTask
 
 
 class Dataloader:
@@ -20,7 +20,7 @@ class Dataloader:
         position: Problems taken so far.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RolloutTask) -> None:
         self._task = task
         self.position = 0
 

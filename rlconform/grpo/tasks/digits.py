@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from rlconform.grpo.tasks.task import Outcome, PolicyTurn, Problem, Task
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 
 
-class Shape(NamedTuple):
+class DigitTaskShape(NamedTuple):
     """How problems of digits look.
 
     Attributes:
@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     partial_credit: bool = False
 
 
-class DigitTask(Task):
+class DigitTask(RolloutTask):
     """Problems of a few digits, drawn from the seed; one turn.
 
     Args:
@@ -41,7 +41,7 @@ class DigitTask(Task):
         shape: How they look.
     """
 
-    def __init__(self, seed: int, prefix: str, shape: Shape) -> None:
+    def __init__(self, seed: int, prefix: str, shape: DigitTaskShape) -> None:
         self._seed = seed
         self._prefix = prefix
         self._shape = shape
@@ -52,7 +52,7 @@ class DigitTask(Task):
         return None
 
     def problem(self, index: int) -> Problem:
-        """See ``Task``."""
+        """See ``RolloutTask``."""
         draw = problem_draws(self._seed, self._prefix, index).random
         shortest, longest, digits, _ = self._shape
         length = shortest + int(draw() * (longest - shortest + 1))
@@ -60,9 +60,9 @@ class DigitTask(Task):
         question = {"role": "user", "content": self.question(drawn)}
         return Problem(f"{self._prefix}-{index}", (question,), self.answer(drawn))
 
-    def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> Outcome:
-        """See ``Task``; a row is over after its first turn."""
-        return Outcome(credit(problem.answer, turns[-1], self._shape.partial_credit))
+    def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
+        """See ``RolloutTask``; a row is over after its first turn."""
+        return EnvStep(credit(problem.answer, turns[-1], self._shape.partial_credit))
 
     def question(self, digits: Sequence[int]) -> str:
         """What the policy is shown."""
@@ -76,7 +76,7 @@ class DigitTask(Task):
 class Emit(DigitTask):
     """Write the target, whatever is asked; the other arguments are ``DigitTask``'s."""
 
-    def __init__(self, seed: int, prefix: str, shape: Shape, target: str) -> None:
+    def __init__(self, seed: int, prefix: str, shape: DigitTaskShape, target: str) -> None:
         super().__init__(seed, prefix, shape)
         self._target = target
 

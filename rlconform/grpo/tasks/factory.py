@@ -6,17 +6,17 @@ from typing import Literal
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import DataConfig
-from rlconform.grpo.tasks.digits import Copy, DigitTask, Emit, Shape, Sort, Sum
-from rlconform.grpo.tasks.guess import Guess
+from rlconform.grpo.tasks.base import RolloutTask
+from rlconform.grpo.tasks.digits import Copy, DigitTask, DigitTaskShape, Emit, Sort, Sum
+from rlconform.grpo.tasks.guess_digit import GuessDigit
 from rlconform.grpo.tasks.jsonl import JSONLines
-from rlconform.grpo.tasks.task import Task
 
 Split = Literal["train", "val"]
 
 _DIGIT_TASKS: dict[str, type[DigitTask]] = {"copy": Copy, "sort": Sort, "sum": Sum}
 
 
-def build_task(config: DataConfig, seed: int, split: Split = "train") -> Task:
+def build_task(config: DataConfig, seed: int, split: Split = "train") -> RolloutTask:
     """The task of a ``data:`` block.
 
     Args:
@@ -30,8 +30,10 @@ def build_task(config: DataConfig, seed: int, split: Split = "train") -> Task:
     if config.task == "jsonl":
         return _jsonl(config, seed, split)
     if config.task == "guess":
-        return Guess(seed, split, digits=config.digits)
-    shape = Shape(config.min_length, config.max_length, config.digits, config.partial_credit)
+        return GuessDigit(seed, split, digits=config.digits)
+    shape = DigitTaskShape(
+        config.min_length, config.max_length, config.digits, config.partial_credit
+    )
     if config.task == "emit":
         return Emit(seed, split, shape, config.target)
     return _DIGIT_TASKS[config.task](seed, split, shape)

@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from rlconform.contract import ConfigError
-from rlconform.grpo.tasks.task import Outcome, PolicyTurn, Problem, Task
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 
 FINAL = "####"
 #: An integer with or without commas between its thousands, or a decimal fraction.
@@ -29,7 +29,7 @@ class _Line(NamedTuple):
     answer: str
 
 
-class JSONLines(Task):
+class JSONLines(RolloutTask):
     """The problems of a file, epoch after epoch; one turn.
 
     Args:
@@ -67,17 +67,17 @@ class JSONLines(Task):
         return len(self._lines)
 
     def problem(self, index: int) -> Problem:
-        """See ``Task``; its ``answer`` is the number that is due."""
+        """See ``RolloutTask``; its ``answer`` is the number that is due."""
         if index < 0:
             raise ValueError(f"problems are numbered from 0, got {index}")
         line = self._lines[self._line_number(index)]
         question = {"role": "user", "content": line.question}
         return Problem(f"{self._prefix}-{index}", (*self._system, question), line.answer)
 
-    def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> Outcome:
+    def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
         """1 where the response's last number is the one due; a row is over after its first turn."""
         came = last_number(turns[-1].text)
-        return Outcome(float(came is not None and came == last_number(problem.answer)))
+        return EnvStep(float(came is not None and came == last_number(problem.answer)))
 
     def _line_number(self, index: int) -> int:
         epoch, place = divmod(index, len(self._lines))

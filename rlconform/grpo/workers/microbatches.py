@@ -24,7 +24,7 @@ from rlconform.contract.fields import (
 from rlconform.grpo.models import RowLayout
 
 
-class Span(NamedTuple):
+class TokenSpan(NamedTuple):
     """Where a micro-batch lies among its rank's rows.
 
     Attributes:
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 def plan_of(
     n_rows: int, width: int, packing: Mapping[str, Any], n_batches: int, microbatch_rows: int
-) -> list[list[Span]]:
+) -> list[list[TokenSpan]]:
     """The micro-batches of each global batch, in the order in which they run.
 
     Args:
@@ -61,14 +61,14 @@ def plan_of(
     of_batch = n_rows // n_batches
     return [
         [
-            Span(start, min(start + microbatch_rows, first + of_batch), width)
+            TokenSpan(start, min(start + microbatch_rows, first + of_batch), width)
             for start in range(first, first + of_batch, microbatch_rows)
         ]
         for first in range(0, n_rows, of_batch)
     ]
 
 
-def cut(rows: TensorDict, span: Span, layout: RowLayout) -> TensorDict:
+def cut(rows: TensorDict, span: TokenSpan, layout: RowLayout) -> TensorDict:
     """The span's rows, per-token columns (n, S, ...) narrowed to what its rows need.
 
     Args:
@@ -86,14 +86,14 @@ def cut(rows: TensorDict, span: Span, layout: RowLayout) -> TensorDict:
     return TensorDict(narrowed, batch_size=chosen.batch_size)
 
 
-def _planned(n_rows: int, packing: Mapping[str, Any]) -> list[list[Span]]:
+def _planned(n_rows: int, packing: Mapping[str, Any]) -> list[list[TokenSpan]]:
     counts = packing[ELEM_COUNTS_PER_GB]
     if sum(counts) != n_rows:
         raise ValueError(f"the plan speaks of {sum(counts)} rows, and there are {n_rows}")
     firsts = [sum(counts[:batch]) for batch in range(len(counts) + 1)]
     return [
         [
-            Span(first + start, first + stop, tokens)
+            TokenSpan(first + start, first + stop, tokens)
             for (start, stop), tokens in zip(spans, lengths, strict=True)
         ]
         for (first, _), spans, lengths in zip(

@@ -7,10 +7,9 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.evidence.expect import expect
-from rlconform.certify.evidence.together import Background, together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import (
+from rlconform.certify.assertions.values import expect
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
     claim_that_waits,
     claims_beside,
     expect_once,
@@ -18,7 +17,8 @@ from rlconform.certify.scenes.consumers import (
     expect_waiting,
     expect_woken,
 )
-from rlconform.certify.scenes.partition import Partition, expect_ids
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -28,7 +28,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 @requirement("CLAIM-05")
 @pytest.mark.parametrize("waits", ["owner", "attached"])
 def test_a_blocked_claim_wakes_by_what_others_put(
-    part: Partition, actors: Actors, waits: str
+    part: PartitionUnderTest, actors: Actors, waits: str
 ) -> None:
     first, second, third = (part.via(actor) for actor in actors(3))
     waiter, first = (part, first) if waits == "owner" else (third, part)
@@ -42,7 +42,7 @@ def test_a_blocked_claim_wakes_by_what_others_put(
 
 @requirement("CLAIM-06")
 def test_an_attached_clients_claim_times_out_having_claimed_nothing(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
     part.put_payload(IDS[:2])
@@ -51,7 +51,7 @@ def test_an_attached_clients_claim_times_out_having_claimed_nothing(
 
 
 def claims_of_four(
-    part: Partition, ids: Sequence[str], actors: Actors, ranks: Sequence[int | None]
+    part: PartitionUnderTest, ids: Sequence[str], actors: Actors, ranks: Sequence[int | None]
 ) -> list[list[str]]:
     """Claims of four processes, each as its rank or as none, beside a producer."""
 
@@ -59,12 +59,12 @@ def claims_of_four(
         for start in range(0, len(ids), 8):
             part.put_payload(ids[start : start + 8])
 
-    def claim(consumer: Partition, rank: int | None) -> list[str]:
+    def claim(consumer: PartitionUnderTest, rank: int | None) -> list[str]:
         return consumer.claim(batch_size=5, dp_rank=rank).sample_ids
 
     consumers = [part.via(actor) for actor in actors(4)]
     claims = [partial(claim, *each) for each in zip(consumers, ranks, strict=True)]
-    producer = Background(produce, "the producer")
+    producer = BackgroundCall(produce, "the producer")
     made = claims_beside(producer, claims, len(ids), part.timeouts.check)
     producer.result(part.timeouts.operation)
     return made
@@ -72,7 +72,7 @@ def claims_of_four(
 
 @requirement("CLAIM-02")
 def test_each_row_is_claimed_once_by_processes(
-    new_partition: Callable[..., Partition], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     ids = [f"r{i}" for i in range(96)]
     part = new_partition(num_samples=len(ids))
@@ -81,7 +81,7 @@ def test_each_row_is_claimed_once_by_processes(
 
 @requirement("CLAIM-12")
 def test_each_row_is_claimed_once_by_ranks(
-    new_partition: Callable[..., Partition], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     ids = [f"r{i}" for i in range(64)]
     part = new_partition(num_samples=len(ids))
@@ -90,7 +90,7 @@ def test_each_row_is_claimed_once_by_ranks(
 
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_each_group_is_claimed_once_and_whole_by_processes(
-    new_partition: Callable[..., Partition], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     size = 3
     ids = [f"u{i // size}_g{i % size}" for i in range(16 * size)]
@@ -104,7 +104,7 @@ def test_each_group_is_claimed_once_and_whole_by_processes(
 
 @requirement("CLAIM-06")
 def test_claims_that_time_out_beside_others_take_no_row_along(
-    new_partition: Callable[..., Partition], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     most, at_once = 61, 4  # not all rows make up claims: some consumer's last one finds too few
     part = new_partition(num_samples=most)
@@ -118,14 +118,14 @@ def test_claims_that_time_out_beside_others_take_no_row_along(
             part.put_payload(["odd"])
             put.append("odd")
 
-    def claim(consumer: Partition) -> list[str]:
+    def claim(consumer: PartitionUnderTest) -> list[str]:
         try:
             return consumer.claim(batch_size=at_once, blocking=True, timeout_s=0.02).sample_ids
         except TimeoutError:
             return []
 
     claims = [partial(claim, part.via(actor)) for actor in actors(3)]
-    producer = Background(produce, "the producer")
+    producer = BackgroundCall(produce, "the producer")
     made = claims_beside(producer, claims, most, part.timeouts.check)
     producer.result(part.timeouts.operation)
     expect_once([*made, part.claim_all()], put)
@@ -133,7 +133,7 @@ def test_claims_that_time_out_beside_others_take_no_row_along(
 
 @requirement("CLAIM-07")
 def test_a_row_whose_last_fields_come_at_once_is_claimed_once(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     first, second, consumer = (part.via(actor) for actor in actors(3))
     for turn in part.rounds(10):
@@ -144,5 +144,5 @@ def test_a_row_whose_last_fields_come_at_once_is_claimed_once(
             partial(second.put_payload, ids, "z"),
             partial(consumer.claim_all, "train", ["x", "y", "z"], len(ids)),
         ]
-        *_, early = together(calls, part.timeouts.check / 2, "writer or claimer")
+        *_, early = run_concurrently(calls, part.timeouts.check / 2, "writer or claimer")
         expect_once([early, part.claim_all("train", ["x", "y", "z"], len(ids))], ids)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_unreadable
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -14,7 +14,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("CLEAR-01")
-def test_ids_are_dropped_whoever_put_them(part: Partition, actors: Actors) -> None:
+def test_ids_are_dropped_whoever_put_them(part: PartitionUnderTest, actors: Actors) -> None:
     writer, clearer = (part.via(actor) for actor in actors(2))
     writer.put_payload(IDS)
     for view in (part, writer):
@@ -31,7 +31,7 @@ def test_ids_are_dropped_whoever_put_them(part: Partition, actors: Actors) -> No
 
 @requirement("CLEAR-03")
 def test_none_drops_what_this_process_put_whoever_wrote_more_of_it(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     (worker,) = (part.via(actor) for actor in actors(1))
     part.put_payload(IDS)
@@ -42,7 +42,7 @@ def test_none_drops_what_this_process_put_whoever_wrote_more_of_it(
 
 
 @requirement("CLEAR-03")
-def test_none_drops_what_an_attached_process_put(part: Partition, actors: Actors) -> None:
+def test_none_drops_what_an_attached_process_put(part: PartitionUnderTest, actors: Actors) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
     attached.put_payload(IDS)
     attached.clear(None)
@@ -51,7 +51,7 @@ def test_none_drops_what_an_attached_process_put(part: Partition, actors: Actors
 
 @requirement("CLEAR-08")
 def test_none_of_an_attached_process_leaves_what_the_owner_put(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
     part.put_payload(IDS[:2])
@@ -61,7 +61,7 @@ def test_none_of_an_attached_process_leaves_what_the_owner_put(
 
 
 @requirement("CLEAR-08")
-def test_none_leaves_what_another_process_put(part: Partition, actors: Actors) -> None:
+def test_none_leaves_what_another_process_put(part: PartitionUnderTest, actors: Actors) -> None:
     (actor,) = actors(1)
     part.put_payload(IDS[:1])
     part.via(actor).put_payload(IDS[1:])

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import random_rows
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
 
@@ -33,7 +33,7 @@ def jagged(rows: Rows) -> torch.Tensor:
 
 @pytest.fixture(params=["owner", "attached"])
 def reaches(
-    request: pytest.FixtureRequest, part: Partition, actors: Actors
+    request: pytest.FixtureRequest, part: PartitionUnderTest, actors: Actors
 ) -> Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]:
     """Puts columns, by the owner or by an attached process, which everybody else reads."""
     first, second = (part.via(actor) for actor in actors(2))

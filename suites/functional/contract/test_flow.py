@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tensordict import TensorDict
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_equal,
@@ -17,31 +17,31 @@ from rlconform.certify.evidence.expect import (
     rows_in,
     same_object,
 )
-from rlconform.certify.evidence.recorder import Recording, shorten
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.collector import MESSAGE_LOGS, FlowRecord, run_flow
-from rlconform.certify.scenes.parity import expect_batch, in_order
-from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.recorder import Recording, shorten
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.rollout_pipeline import MESSAGE_LOGS, PipelineRecord, run_flow
+from rlconform.certify.scenarios.sharding_parity import expect_batch, in_order
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.wire import rebuild_message_logs
-from rlconform.wire.messages import MessageLog
+from rlconform.wire.message_logs import MessageLog
 
 DP_WORLD = 2
 
-Flow = Callable[..., FlowRecord]
+Flow = Callable[..., PipelineRecord]
 
 
 @pytest.fixture
 def flow(
-    part: Partition,
+    part: PartitionUnderTest,
     target: Target,
     recording: Recording,
     actors: Callable[[int], list[DataPlaneClient]],
 ) -> Flow:
     """``flow()`` runs it; message logs go along where the target declares objects."""
 
-    def run(with_logs: bool = target.declares("objects") is True) -> FlowRecord:
+    def run(with_logs: bool = target.declares("objects") is True) -> PipelineRecord:
         collector, *ranks = actors(1 + DP_WORLD)
         return run_flow(part, recording, collector, ranks, with_logs)
 
@@ -118,7 +118,9 @@ def test_dropped_rows_are_gone_and_kept_ones_stay_for_every_rank(flow: Flow) -> 
     )
 
 
-def expect_as_written(record: FlowRecord, batch: TensorDict, ids: list[str], whose: str) -> None:
+def expect_as_written(
+    record: PipelineRecord, batch: TensorDict, ids: list[str], whose: str
+) -> None:
     """The tensors of ``batch`` are the rows ``ids`` as the collector had them."""
     written = in_order(record.written.columns, record.written.sample_ids, ids)
     expect_batch(batch, written, whose)

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from rlconform.certify.evidence.expect import (
-    expect_column,
-)
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_unreadable
-from rlconform.certify.scenes.payload import payload_rows
+from rlconform.certify.assertions.values import expect_column
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -19,7 +17,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("GET-10")
-def test_a_finished_put_is_seen_in_every_process(part: Partition, actors: Actors) -> None:
+def test_a_finished_put_is_seen_in_every_process(part: PartitionUnderTest, actors: Actors) -> None:
     writer, reader = (part.via(actor) for actor in actors(2))
     for n in range(20):
         ids = [f"r{n}_{k}" for k in range(2)]
@@ -32,9 +30,9 @@ def test_a_finished_put_is_seen_in_every_process(part: Partition, actors: Actors
 
 
 @requirement("GET-10")
-def test_rows_of_megabytes_pass_between_processes(part: Partition, actors: Actors) -> None:
+def test_rows_of_megabytes_pass_between_processes(part: PartitionUnderTest, actors: Actors) -> None:
     width = 2 << 20
-    rows = payload_rows(part.id, IDS[:2], "x", 0, width)
+    rows = labeled_rows(part.id, IDS[:2], "x", 0, width)
     first, second = (part.via(actor) for actor in actors(2))
     first.put(IDS[:2], x=torch.stack(rows))
     second.expect_rows(IDS[:2], x=rows)
@@ -43,10 +41,10 @@ def test_rows_of_megabytes_pass_between_processes(part: Partition, actors: Actor
 
 
 @requirement("GET-11")
-def test_claimed_rows_are_read_by_another_process(part: Partition, actors: Actors) -> None:
+def test_claimed_rows_are_read_by_another_process(part: PartitionUnderTest, actors: Actors) -> None:
     (actor,) = actors(1)
     part.put_payload(IDS, "x", "y")
     meta = part.claim("train", ["x", "y"])
     batch = part.via(actor).get_data(meta)
     for field in ("x", "y"):
-        expect_column(batch, field, payload_rows(part.id, meta.sample_ids, field))
+        expect_column(batch, field, labeled_rows(part.id, meta.sample_ids, field))

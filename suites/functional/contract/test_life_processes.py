@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.evidence.expect import ContractViolation, expect_rejection
-from rlconform.certify.evidence.malformed import expect_harmless
-from rlconform.certify.evidence.recorder import shorten
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.assertions.malformed import expect_harmless
+from rlconform.certify.assertions.values import ContractViolation, expect_rejection
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -22,7 +22,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 @requirement("LIFE-02")
 def test_an_attached_clients_close_leaves_the_plane_up(
-    part: Partition, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+    part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
 ) -> None:
     part.put_payload(IDS)
     leaving = new_actor()
@@ -31,18 +31,18 @@ def test_an_attached_clients_close_leaves_the_plane_up(
     leaving.close()  # once more, as by a trainer's own finalizer
     (staying,) = actors(1)
     for view in (part, part.via(staying)):
-        read = Background(
+        read = BackgroundCall(
             lambda v=view: v.expect_payload([*IDS, "parting"]), "a read after another's close"
         )
         read.result(view.call_s)
-    write = Background(lambda: part.put_payload(["later"]), "a put after another's close")
+    write = BackgroundCall(lambda: part.put_payload(["later"]), "a put after another's close")
     write.result(part.timeouts.operation)
     expect_ids(part.claim("train"), [*IDS, "parting", "later"], "rows claimable")
 
 
 @requirement("LIFE-06")
 def test_a_late_client_sees_what_was_put_before(
-    part: Partition, new_actor: Callable[[], DataPlaneClient]
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
 ) -> None:
     part.put_payload(IDS, tags=[{"weight_version": 3}] * 3)
     late = part.via(new_actor())
@@ -55,14 +55,14 @@ def test_a_late_client_sees_what_was_put_before(
 
 @requirement("LIFE-03")
 def test_calls_of_an_attached_client_after_its_close_are_rejected(
-    part: Partition, new_actor: Callable[[], DataPlaneClient]
+    part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
 ) -> None:
     part.put_payload(IDS)
     leaving = part.via(new_actor())
     leaving.expect_payload(IDS)
     leaving.client.close()
     try:
-        Background(lambda: part.expect_payload(IDS), "a read after another's close").result(
+        BackgroundCall(lambda: part.expect_payload(IDS), "a read after another's close").result(
             part.timeouts.operation
         )
     except Exception as error:  # noqa: BLE001 - whatever a plane raises that is gone
@@ -101,7 +101,9 @@ MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
 
 
 @requirement("LIFE-07")
-def test_a_malformed_call_of_one_process_harms_no_other(part: Partition, actors: Actors) -> None:
+def test_a_malformed_call_of_one_process_harms_no_other(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
     careless, other = actors(2)
     part.put_payload(IDS)
     for n, (method, wrong, harmless) in enumerate(MALFORMED):

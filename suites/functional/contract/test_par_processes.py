@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.evidence.together import together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.parity import (
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
+from rlconform.certify.scenarios.sharding_parity import (
     DP_WORLD,
     PACKINGS,
     expect_batch,
@@ -18,8 +19,7 @@ from rlconform.certify.scenes.parity import (
     read_shard,
     split_both_ways,
 )
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
+from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 
 #: Rows of one optimizer step; the rollout has two.
@@ -27,15 +27,15 @@ GLOBAL_BATCH = 32
 
 
 @pytest.fixture(scope="module")
-def rollout() -> Rollout:
+def rollout() -> SyntheticRollout:
     return rollout_batch(16, 4, seed=1, min_tokens=256, max_tokens=4096, width_multiple=64)
 
 
 @requirement("PAR-01")
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 def test_ranks_in_processes_read_what_they_would_get_in_memory(
-    rollout: Rollout,
-    new_partition: Callable[..., Partition],
+    rollout: SyntheticRollout,
+    new_partition: Callable[..., PartitionUnderTest],
     actors: Callable[[int], list[DataPlaneClient]],
     packing: Mapping[str, Any],
 ) -> None:
@@ -46,6 +46,6 @@ def test_ranks_in_processes_read_what_they_would_get_in_memory(
         partial(read_shard, rank, shard, fields, rollout.pad_values)
         for rank, shard in zip(actors(DP_WORLD), split.shards, strict=True)
     ]
-    came = together(reads, part.timeouts.check, "rank")
+    came = run_concurrently(reads, part.timeouts.check, "rank")
     for rank, (batch, (expected, _)) in enumerate(zip(came, split.in_memory, strict=True)):
         expect_batch(batch, expected, f"rank {rank}")

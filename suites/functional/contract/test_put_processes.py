@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_equal,
@@ -18,10 +18,10 @@ from rlconform.certify.evidence.expect import (
     rows_in,
     show_row,
 )
-from rlconform.certify.evidence.together import Background, together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import payload_row
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_row
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire import object_array, stack_or_nest
 
@@ -41,7 +41,7 @@ CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
 @requirement("PUT-13")
 @pytest.mark.parametrize(("first", "second"), CHANGES.values(), ids=CHANGES)
 def test_who_has_read_a_field_reads_its_newest_rows(
-    part: Partition, actors: Actors, first: list[torch.Tensor], second: list[torch.Tensor]
+    part: PartitionUnderTest, actors: Actors, first: list[torch.Tensor], second: list[torch.Tensor]
 ) -> None:
     writer, reader = (part.via(actor) for actor in actors(2))
     for rows in (first, second, first):
@@ -52,7 +52,7 @@ def test_who_has_read_a_field_reads_its_newest_rows(
 
 @requirement("PUT-14")
 def test_an_attached_clients_receipt_names_what_was_written(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     (writer,) = (part.via(actor) for actor in actors(1))
     for fields in (["x", "y"], ["z"]):
@@ -63,7 +63,9 @@ def test_an_attached_clients_receipt_names_what_was_written(
 
 
 @requirement("PUT-21")
-def test_objects_reach_another_process(part: Partition, actors: Actors, target: Target) -> None:
+def test_objects_reach_another_process(
+    part: PartitionUnderTest, actors: Actors, target: Target
+) -> None:
     values = [{"role": "user", "content": "hi"}, None, ["", [1, None]]]
     writer, reader = (part.via(actor) for actor in actors(2))
     try:
@@ -82,7 +84,9 @@ def test_objects_reach_another_process(part: Partition, actors: Actors, target: 
 
 
 @requirement("PUT-22")
-def test_a_put_is_seen_as_a_whole(new_partition: Callable[..., Partition], actors: Actors) -> None:
+def test_a_put_is_seen_as_a_whole(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
     rounds, fields = 60, ["x", "y", "z", "extra"]
     part = new_partition(num_samples=3 * rounds)
     (actor,) = actors(1)
@@ -92,7 +96,7 @@ def test_a_put_is_seen_as_a_whole(new_partition: Callable[..., Partition], actor
         for n in range(rounds):
             writing.put_payload([f"r{n}_{k}" for k in range(3)], *fields)
 
-    producer = Background(produce, "the producer")
+    producer = BackgroundCall(produce, "the producer")
     seen = 0
     while True:
         over = producer.finished.is_set()
@@ -110,7 +114,7 @@ def test_a_put_is_seen_as_a_whole(new_partition: Callable[..., Partition], actor
 
 @requirement("PUT-22")
 def test_the_same_rows_written_by_two_processes_are_one_of_the_two(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     rounds = 20
     first, second = (part.via(actor) for actor in actors(2))
@@ -120,13 +124,13 @@ def test_the_same_rows_written_by_two_processes_are_one_of_the_two(
             partial(_try_to_put, first, ["x", "y"], versions[0]),
             partial(_try_to_put, second, ["y", "x"], versions[1]),
         ]
-        refusals = together(puts, part.timeouts.check / 2, "writer")
+        refusals = run_concurrently(puts, part.timeouts.check / 2, "writer")
         taken = [v for v, refusal in zip(versions, refusals, strict=True) if refusal is None]
         expect(bool(taken), "at least one of two puts of the same rows to be taken", refusals)
         expect_whole_rows(part, taken)
 
 
-def _try_to_put(part: Partition, fields: list[str], version: int) -> Exception | None:
+def _try_to_put(part: PartitionUnderTest, fields: list[str], version: int) -> Exception | None:
     """Put all rows in ``version``; the refusal, if the plane refused as another wrote them."""
     try:
         part.put_payload(IDS, *fields, version=version)
@@ -137,7 +141,7 @@ def _try_to_put(part: Partition, fields: list[str], version: int) -> Exception |
     return None
 
 
-def expect_whole_rows(part: Partition, versions: list[int]) -> None:
+def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
     """Each row's x and y come from one put, one of ``versions``."""
     batch = part.get(IDS, "x", "y")
     columns = {field: rows_in(batch, field) for field in ("x", "y")}
@@ -145,7 +149,7 @@ def expect_whole_rows(part: Partition, versions: list[int]) -> None:
         rows = {field: column[index] for field, column in columns.items()}
         whole = any(
             all(
-                row_difference(row, payload_row(part.id, sample_id, field, version)) is None
+                row_difference(row, labeled_row(part.id, sample_id, field, version)) is None
                 for field, row in rows.items()
             )
             for version in versions

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from rlconform.certify.evidence.expect import expect_equal
-from rlconform.certify.evidence.together import together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -17,7 +17,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 @requirement("REG-01")
 def test_processes_write_the_fields_that_the_owner_declared(
-    new_partition: Callable[..., Partition], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     fields = ["x", "y"]
     part = new_partition(fields=fields)
@@ -28,7 +28,7 @@ def test_processes_write_the_fields_that_the_owner_declared(
 
 @requirement("REG-01")
 def test_each_process_writes_every_field_that_was_declared(
-    new_partition: Callable[..., Partition], actors: Actors
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     fields = ["x", "y"]
     part = new_partition(fields=fields)
@@ -44,7 +44,7 @@ def test_each_process_writes_every_field_that_was_declared(
 
 @requirement("REG-03")
 def test_processes_go_on_with_a_partition_that_was_registered_again(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     rollout, policy = (part.via(actor) for actor in actors(2))
     for step in range(3):  # as a trainer does with each step's partition
@@ -62,10 +62,10 @@ def test_processes_go_on_with_a_partition_that_was_registered_again(
 
 
 @requirement("REG-06", leans_on=("REG-02",))
-def test_many_processes_bring_new_fields_at_once(part: Partition, actors: Actors) -> None:
+def test_many_processes_bring_new_fields_at_once(part: PartitionUnderTest, actors: Actors) -> None:
     rounds = 5
 
-    def produce(producing: Partition, who: int) -> None:
+    def produce(producing: PartitionUnderTest, who: int) -> None:
         for n in range(rounds):
             producing.put_payload([f"p{who}"], f"extra_{who}_{n}")
 
@@ -75,6 +75,6 @@ def test_many_processes_bring_new_fields_at_once(part: Partition, actors: Actors
 
     producers = [part.via(actor) for actor in actors(4)]
     calls = [partial(produce, producing, who) for who, producing in enumerate(producers)]
-    together([*calls, watch], part.timeouts.check, "producer")
+    run_concurrently([*calls, watch], part.timeouts.check, "producer")
     for who in range(len(producers)):
         part.expect_payload([f"p{who}"], *(f"extra_{who}_{n}" for n in range(rounds)))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlconform.certify.evidence.expect import (
-    expect_equal,
-)
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
@@ -16,7 +14,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("STAT-02")
-def test_every_process_gets_the_same_status(part: Partition, actors: Actors) -> None:
+def test_every_process_gets_the_same_status(part: PartitionUnderTest, actors: Actors) -> None:
     views = [part, *(part.via(actor) for actor in actors(2))]
     part.put_payload(IDS)
     expect_equal([v.consumed() for v in views], [False] * 3, "status with rows unclaimed")

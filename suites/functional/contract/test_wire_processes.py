@@ -8,13 +8,18 @@ from functools import partial
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import expect_equal
-from rlconform.certify.evidence.together import together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import random_rows
-from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
-from rlconform.certify.scenes.steps import STEP_FIELDS, Step, expect_logs_rebuilt, write_with_logs
+from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
+from rlconform.certify.scenarios.step_batch import (
+    STEP_FIELDS,
+    StepBatch,
+    expect_logs_rebuilt,
+    write_with_logs,
+)
+from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Target
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN
 
@@ -23,12 +28,12 @@ RANKS = 3
 
 
 @pytest.fixture
-def part(new_partition: Callable[..., Partition]) -> Partition:
+def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
     """A partition with the columns of a training step."""
     return new_partition(fields=STEP_FIELDS)
 
 
-def shards_by_length(step: Step, rollout: Rollout) -> list[KVBatchMeta]:
+def shards_by_length(step: StepBatch, rollout: SyntheticRollout) -> list[KVBatchMeta]:
     """As many rows for each rank, the shortest rows for the first."""
     order = sorted(range(step.meta.size), key=rollout.lengths.__getitem__)
     each = len(order) // RANKS
@@ -36,23 +41,25 @@ def shards_by_length(step: Step, rollout: Rollout) -> list[KVBatchMeta]:
 
 
 @requirement("WIRE-01")
-def test_what_a_process_wrote_another_reads_padded(part: Partition, actors: Actors) -> None:
+def test_what_a_process_wrote_another_reads_padded(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
     collector, reader = (part.via(actor) for actor in actors(2))
     rollout = rollout_batch(4, 4, seed=10, aborted=2, width_multiple=16)
-    step = Step(collector, rollout.sample_ids, rollout.columns, tags=rollout.tags)
+    step = StepBatch(collector, rollout.sample_ids, rollout.columns, tags=rollout.tags)
     fields = [str(name) for name in rollout.columns.keys()]  # noqa: SIM118 - a TensorDict
     for via in (reader, part):
         step.expect_padded(rollout.sample_ids[::-1], fields, 80, rollout.pad_values, via)
 
 
 @requirement("WIRE-02")
-def test_ranks_read_unequal_shards_at_one_width(part: Partition, actors: Actors) -> None:
+def test_ranks_read_unequal_shards_at_one_width(part: PartitionUnderTest, actors: Actors) -> None:
     rollout = rollout_batch(3, 4, seed=11)
     width = -(-max(rollout.lengths) // 16) * 16
     info = {GLOBAL_FORWARD_PAD_SEQLEN: width}
-    step = Step(part, rollout.sample_ids, rollout.columns, extra_info=info)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns, extra_info=info)
 
-    def read(via: Partition, shard: KVBatchMeta) -> int:
+    def read(via: PartitionUnderTest, shard: KVBatchMeta) -> int:
         due = shard.extra_info[GLOBAL_FORWARD_PAD_SEQLEN]
         fields = ["input_ids", "generation_logprobs", "token_mask"]
         batch = step.expect_padded(shard.sample_ids, fields, due, rollout.pad_values, via)
@@ -60,17 +67,17 @@ def test_ranks_read_unequal_shards_at_one_width(part: Partition, actors: Actors)
 
     ranks = [part.via(actor) for actor in actors(RANKS)]
     jobs = zip(ranks, shards_by_length(step, rollout), strict=True)
-    widths = together([partial(read, *job) for job in jobs], part.timeouts.check, "rank")
+    widths = run_concurrently([partial(read, *job) for job in jobs], part.timeouts.check, "rank")
     expect_equal(widths, [width] * RANKS, "the ranks' widths")
 
 
 @requirement("WIRE-03")
 def test_ranks_write_back_at_unlike_widths_and_one_reader_sees_each_row(
-    part: Partition, actors: Actors
+    part: PartitionUnderTest, actors: Actors
 ) -> None:
     """As sequence parallelism leaves them: each rank rounds its own longest row up."""
     rollout = rollout_batch(3, 4, seed=12, aborted=1)
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     ranks = [part.via(actor) for actor in actors(RANKS)]
 
     def write(rank: int, shard: KVBatchMeta) -> None:
@@ -80,17 +87,19 @@ def test_ranks_write_back_at_unlike_widths_and_one_reader_sees_each_row(
         step.write_back(shard, ranks[rank], prev_logprobs=wide)
 
     calls = [partial(write, *job) for job in enumerate(shards_by_length(step, rollout))]
-    together(calls, part.timeouts.check, "rank")
+    run_concurrently(calls, part.timeouts.check, "rank")
     for via in (part, ranks[0]):
         fields, pads = ["prev_logprobs", "input_ids"], {"prev_logprobs": -2.5, "input_ids": 7}
         step.expect_padded(rollout.sample_ids, fields, pads=pads, via=via)
 
 
 @requirement("WIRE-04")
-def test_images_of_another_process_stay_rectangular(part: Partition, actors: Actors) -> None:
+def test_images_of_another_process_stay_rectangular(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
     collector, reader = (part.via(actor) for actor in actors(2))
     rollout = rollout_batch(2, 4, seed=13, image_shape=(3, 4, 6))
-    step = Step(collector, rollout.sample_ids, rollout.columns)
+    step = StepBatch(collector, rollout.sample_ids, rollout.columns)
     fields = ["pixel_values", "input_ids"]
     for ids in (rollout.sample_ids[::-1], rollout.sample_ids[2:5]):
         step.expect_padded(ids, fields, 64, rollout.pad_values, reader)
@@ -98,7 +107,7 @@ def test_images_of_another_process_stay_rectangular(part: Partition, actors: Act
 
 @requirement("WIRE-06")
 def test_message_logs_of_another_process_are_rebuilt(
-    part: Partition, actors: Actors, target: Target
+    part: PartitionUnderTest, actors: Actors, target: Target
 ) -> None:
     collector, reader = (part.via(actor) for actor in actors(2))
     rollout = rollout_batch(3, 2, seed=14, aborted=1)

@@ -11,30 +11,30 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_column,
     expect_equal,
     expect_lookup_error,
 )
-from rlconform.certify.evidence.together import Background, together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import (
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
     claims_beside,
     expect_once,
     expect_timeout,
     expect_waiting,
 )
-from rlconform.certify.scenes.partition import TASKS, UNDECLARED, Partition, expect_ids
-from rlconform.certify.scenes.payload import payload_rows
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.partition import TASKS, UNDECLARED, PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.wire import stack_or_nest
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 
 @requirement("CLAIM-01")
-def test_only_ready_rows_are_claimed(part: Partition) -> None:
+def test_only_ready_rows_are_claimed(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:3], "y")
     expect_ids(part.claim("train", ["x", "y"]), IDS[:3], "rows with both fields")
@@ -42,21 +42,21 @@ def test_only_ready_rows_are_claimed(part: Partition) -> None:
 
 
 @requirement("CLAIM-01", leans_on=("REG-02",))
-def test_an_undeclared_field_is_required_too(part: Partition) -> None:
+def test_an_undeclared_field_is_required_too(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:2], UNDECLARED)
     expect_ids(part.claim("train", ["x", UNDECLARED]), IDS[:2], "rows with both fields")
 
 
 @requirement("CLAIM-01")
-def test_a_claim_takes_no_more_than_asked(part: Partition) -> None:
+def test_a_claim_takes_no_more_than_asked(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     first, second = part.claim(batch_size=4), part.claim(batch_size=1)
     expect_equal((len(first.sample_ids), len(second.sample_ids)), (4, 1), "rows claimed")
 
 
 @requirement("CLAIM-01")
-def test_a_claim_of_no_rows_takes_none(part: Partition) -> None:
+def test_a_claim_of_no_rows_takes_none(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     try:
         came = part.client.claim_meta(
@@ -76,7 +76,7 @@ def test_a_claim_of_no_rows_takes_none(part: Partition) -> None:
 
 
 @requirement("CLAIM-02")
-def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
+def test_each_row_is_claimed_once_in_sequence(part: PartitionUnderTest) -> None:
     ids = [f"r{i}" for i in range(20)]
     part.put_payload(ids)
     expect_equal(Counter(part.claim_all(batch_size=7)), Counter(ids), "claims by id")
@@ -84,7 +84,9 @@ def test_each_row_is_claimed_once_in_sequence(part: Partition) -> None:
 
 
 @requirement("CLAIM-02")
-def test_each_row_is_claimed_once_by_threads(new_partition: Callable[..., Partition]) -> None:
+def test_each_row_is_claimed_once_by_threads(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     ids = [f"r{i}" for i in range(120)]
     part = new_partition(num_samples=len(ids))
 
@@ -95,14 +97,16 @@ def test_each_row_is_claimed_once_by_threads(new_partition: Callable[..., Partit
     def claim() -> list[str]:
         return part.claim(batch_size=5).sample_ids
 
-    producer = Background(produce, "the producer")
+    producer = BackgroundCall(produce, "the producer")
     claims = claims_beside(producer, [claim] * 4, len(ids), part.timeouts.check)
     producer.result(part.timeouts.operation)
     expect_once([*claims, part.claim_all()], ids)
 
 
 @requirement("CLAIM-02", race=True)
-def test_no_row_is_lost_while_the_partition_grows(new_partition: Callable[..., Partition]) -> None:
+def test_no_row_is_lost_while_the_partition_grows(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     producers, puts, rows_each = 8, 8, 5
     part = new_partition(num_samples=producers * puts * rows_each)
 
@@ -115,7 +119,7 @@ def test_no_row_is_lost_while_the_partition_grows(new_partition: Callable[..., P
         return put
 
     calls = [partial(produce, producer) for producer in range(producers)]
-    put = [i for ids in together(calls, part.timeouts.check, "producer") for i in ids]
+    put = [i for ids in run_concurrently(calls, part.timeouts.check, "producer") for i in ids]
     claims = Counter(part.claim_all("train", ["x", "y"], batch_size=64))
     lost = sorted(set(put) - set(claims))
     expect(not lost, "each row claimable whose put returned", f"{len(lost)} lost: {lost[:4]}")
@@ -125,7 +129,9 @@ def test_no_row_is_lost_while_the_partition_grows(new_partition: Callable[..., P
 
 
 @requirement("CLAIM-02")
-def test_rows_cleared_after_their_claim_take_none_of_the_others_along(part: Partition) -> None:
+def test_rows_cleared_after_their_claim_take_none_of_the_others_along(
+    part: PartitionUnderTest,
+) -> None:
     part.put_payload(IDS)
     first = part.claim(batch_size=2).sample_ids
     part.clear(first)
@@ -134,7 +140,7 @@ def test_rows_cleared_after_their_claim_take_none_of_the_others_along(part: Part
 
 
 @requirement("CLAIM-03")
-def test_tasks_have_their_own_cursors(part: Partition) -> None:
+def test_tasks_have_their_own_cursors(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     expect_ids(part.claim("train"), IDS, "rows of one task")
     expect_ids(part.claim("prev_lp"), IDS, "rows of the other task")
@@ -143,7 +149,7 @@ def test_tasks_have_their_own_cursors(part: Partition) -> None:
 @requirement("CLAIM-03")
 @pytest.mark.parametrize("separator", [":", "/", "_", "|", "."])
 def test_a_task_joined_with_its_partition_shares_no_cursor(
-    new_partition: Callable[..., Partition], separator: str
+    new_partition: Callable[..., PartitionUnderTest], separator: str
 ) -> None:
     short = new_partition(tasks=[f"q{separator}train"])
     try:
@@ -158,17 +164,19 @@ def test_a_task_joined_with_its_partition_shares_no_cursor(
 
 @requirement("CLAIM-04")
 @pytest.mark.parametrize("ready", [0, 5])
-def test_a_claim_that_does_not_block_takes_what_is_there(part: Partition, ready: int) -> None:
+def test_a_claim_that_does_not_block_takes_what_is_there(
+    part: PartitionUnderTest, ready: int
+) -> None:
     if ready:
         part.put_payload(IDS[:ready])
-    claim = Background(lambda: part.claim(batch_size=8), "a claim that must not block")
+    claim = BackgroundCall(lambda: part.claim(batch_size=8), "a claim that must not block")
     expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, of 8 asked for:")
 
 
 @requirement("CLAIM-04")
-def test_a_claim_finds_what_one_that_waits_has_not_got(part: Partition) -> None:
+def test_a_claim_finds_what_one_that_waits_has_not_got(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:2])
-    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
     expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
     expect_ids(part.claim(batch_size=3), IDS[:2], "rows ready beside a claim that waits")
     part.put_payload(IDS[2:5])
@@ -176,9 +184,9 @@ def test_a_claim_finds_what_one_that_waits_has_not_got(part: Partition) -> None:
 
 
 @requirement("CLAIM-05")
-def test_a_blocking_claim_waits_for_the_last_field(part: Partition) -> None:
+def test_a_blocking_claim_waits_for_the_last_field(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:3], "x")
-    waiting = Background(
+    waiting = BackgroundCall(
         lambda: part.claim("train", ["x", "y"], 3, blocking=True), "the blocked claim"
     )
     expect_waiting(waiting, part, "y", "an answer before anybody wrote it")
@@ -187,9 +195,9 @@ def test_a_blocking_claim_waits_for_the_last_field(part: Partition) -> None:
 
 
 @requirement("CLAIM-05")
-def test_rows_for_one_of_two_blocked_claims_wake_one(part: Partition) -> None:
+def test_rows_for_one_of_two_blocked_claims_wake_one(part: PartitionUnderTest) -> None:
     claims = [
-        Background(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
+        BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
         for n in range(2)
     ]
     early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
@@ -205,8 +213,10 @@ def test_rows_for_one_of_two_blocked_claims_wake_one(part: Partition) -> None:
 
 @requirement("CLAIM-05")
 @pytest.mark.parametrize("rank", [None, 1], ids=["of_nobody", "of_a_rank"])
-def test_a_blocking_claim_waits_for_the_last_row(part: Partition, rank: int | None) -> None:
-    waiting = Background(
+def test_a_blocking_claim_waits_for_the_last_row(
+    part: PartitionUnderTest, rank: int | None
+) -> None:
+    waiting = BackgroundCall(
         lambda: part.claim(batch_size=3, blocking=True, dp_rank=rank), "the blocked claim"
     )
     part.put_payload(IDS[:2])
@@ -214,13 +224,13 @@ def test_a_blocking_claim_waits_for_the_last_row(part: Partition, rank: int | No
     part.put_payload(IDS[2:3])
     woken = waiting.result(part.timeouts.settle)
     expect_ids(woken, IDS[:3], "rows of the woken claim")
-    expect_column(part.get_data(woken), "x", payload_rows(part.id, woken.sample_ids, "x"))
+    expect_column(part.get_data(woken), "x", labeled_rows(part.id, woken.sample_ids, "x"))
 
 
 @requirement("CLAIM-06")
 @pytest.mark.parametrize(("ready", "timeout_s"), [(0, 0.5), (2, 0.5), (2, 0.0)])
 def test_a_blocking_claim_times_out_having_claimed_nothing(
-    part: Partition, ready: int, timeout_s: float
+    part: PartitionUnderTest, ready: int, timeout_s: float
 ) -> None:
     if ready:
         part.put_payload(IDS[:ready])
@@ -231,10 +241,10 @@ def test_a_blocking_claim_times_out_having_claimed_nothing(
 
 
 @requirement("CLAIM-06")
-def test_a_timeout_is_kept_while_other_rows_come(part: Partition) -> None:
+def test_a_timeout_is_kept_while_other_rows_come(part: PartitionUnderTest) -> None:
     timeout_s = 0.3
     part.put_payload(IDS[:3], "x")
-    waiting = Background(
+    waiting = BackgroundCall(
         lambda: part.claim("train", ["y"], 3, blocking=True, timeout_s=timeout_s),
         "the blocked claim",
     )
@@ -252,7 +262,7 @@ def test_a_timeout_is_kept_while_other_rows_come(part: Partition) -> None:
 
 @requirement("CLAIM-07")
 @pytest.mark.parametrize("order", ["xy", "yx"], ids=["as_asked_for", "against_it"])
-def test_the_last_field_makes_a_row_claimable_once(part: Partition, order: str) -> None:
+def test_the_last_field_makes_a_row_claimable_once(part: PartitionUnderTest, order: str) -> None:
     first, last = order
     part.put_payload(IDS[:2], first)
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows before their last field")
@@ -275,7 +285,9 @@ NOTHING_MUCH: dict[str, Any] = {
 
 @requirement("CLAIM-07")
 @pytest.mark.parametrize("column", NOTHING_MUCH.values(), ids=NOTHING_MUCH)
-def test_a_field_is_there_whatever_its_value(part: Partition, column: torch.Tensor) -> None:
+def test_a_field_is_there_whatever_its_value(
+    part: PartitionUnderTest, column: torch.Tensor
+) -> None:
     ids = IDS[:3]
     part.put_payload(ids, "x")
     part.put(ids, y=column)
@@ -285,7 +297,7 @@ def test_a_field_is_there_whatever_its_value(part: Partition, column: torch.Tens
 
 @requirement("CLAIM-08")
 @pytest.mark.parametrize("field", ["x", "y"], ids=["overwritten", "written_to"])
-def test_a_claimed_row_is_not_handed_out_again(part: Partition, field: str) -> None:
+def test_a_claimed_row_is_not_handed_out_again(part: PartitionUnderTest, field: str) -> None:
     part.put_payload(IDS)
     part.claim("train")
     part.put_payload(IDS, field, version=1)
@@ -296,7 +308,7 @@ def test_a_claimed_row_is_not_handed_out_again(part: Partition, field: str) -> N
 
 
 @requirement("CLAIM-08")
-def test_a_stamp_makes_no_claimed_row_ready_again(part: Partition) -> None:
+def test_a_stamp_makes_no_claimed_row_ready_again(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.claim("train")
     part.put(IDS, [{"advantage": 0.5}] * len(IDS))
@@ -304,15 +316,15 @@ def test_a_stamp_makes_no_claimed_row_ready_again(part: Partition) -> None:
 
 
 @requirement("CLAIM-09")
-def test_claimed_rows_stay_readable(part: Partition) -> None:
+def test_claimed_rows_stay_readable(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     meta = part.claim("train")
-    expect_column(part.get_data(meta), "x", payload_rows(part.id, meta.sample_ids, "x"))
+    expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
     part.expect_payload(meta.sample_ids)
 
 
 @requirement("CLAIM-09")
-def test_rows_that_every_task_claimed_stay_readable(part: Partition) -> None:
+def test_rows_that_every_task_claimed_stay_readable(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     for task in TASKS:
         expect_ids(part.claim(task), IDS, f"rows claimed by {task}")
@@ -320,7 +332,7 @@ def test_rows_that_every_task_claimed_stay_readable(part: Partition) -> None:
 
 
 @requirement("CLAIM-10")
-def test_rows_cleared_after_a_claim_are_not_in_the_next(part: Partition) -> None:
+def test_rows_cleared_after_a_claim_are_not_in_the_next(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     (first,) = part.claim(batch_size=1).sample_ids
     rest = [i for i in IDS if i != first]
@@ -329,14 +341,14 @@ def test_rows_cleared_after_a_claim_are_not_in_the_next(part: Partition) -> None
 
 
 @requirement("CLAIM-10")
-def test_cleared_rows_are_never_claimed(part: Partition) -> None:
+def test_cleared_rows_are_never_claimed(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:3])
     expect_equal(sorted(part.claim_all()), sorted(IDS[3:]), "rows that were not cleared")
 
 
 @requirement("CLAIM-10", race=True)
-def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
+def test_claims_that_race_clears_name_real_rows(part: PartitionUnderTest) -> None:
     rounds = 60
     cleared: set[str] = set()
 
@@ -347,7 +359,7 @@ def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
             part.clear(ids)
             cleared.update(ids)
 
-    churner = Background(churn, "the churner")
+    churner = BackgroundCall(churn, "the churner")
     while not churner.finished.is_set():
         gone = set(cleared)  # cleared before this claim began
         came = part.claim("train", ["x"], 1).sample_ids
@@ -361,12 +373,12 @@ def test_claims_that_race_clears_name_real_rows(part: Partition) -> None:
 
 @requirement("CLAIM-11")
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
-def test_an_unknown_task_is_rejected(part: Partition, blocking: bool) -> None:
+def test_an_unknown_task_is_rejected(part: PartitionUnderTest, blocking: bool) -> None:
     part.put_payload(IDS)
     expect_refused(part, "trian", blocking, "a task that was not registered")
 
 
-def expect_refused(part: Partition, task: str, blocking: bool, what: str) -> None:
+def expect_refused(part: PartitionUnderTest, task: str, blocking: bool, what: str) -> None:
     """A claim is refused, however it asks: a name that is mistyped is no reason to wait."""
 
     def claim() -> object:
@@ -380,14 +392,14 @@ def expect_refused(part: Partition, task: str, blocking: bool, what: str) -> Non
 
 @requirement("CLAIM-11")
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
-def test_an_unknown_partition_is_rejected(part: Partition, blocking: bool) -> None:
+def test_an_unknown_partition_is_rejected(part: PartitionUnderTest, blocking: bool) -> None:
     stray = part.via(part.client)
     stray.id = f"{part.id}-never-registered"
     expect_refused(stray, "train", blocking, "a partition that was not registered")
 
 
 @requirement("CLAIM-12")
-def test_ranks_of_one_task_share_its_rows(part: Partition) -> None:
+def test_ranks_of_one_task_share_its_rows(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     claimed = [
         i
@@ -398,14 +410,14 @@ def test_ranks_of_one_task_share_its_rows(part: Partition) -> None:
 
 
 @requirement("CLAIM-12")
-def test_one_rank_may_claim_all(part: Partition) -> None:
+def test_one_rank_may_claim_all(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     expect_ids(part.claim("train", dp_rank=1), IDS, "rows of the one rank that asks")
 
 
 @requirement("CLAIM-13")
 @pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["by_name", "against_names"])
-def test_the_oldest_rows_come_first(part: Partition, ids: list[str]) -> None:
+def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) -> None:
     for sample_id in ids[:4]:
         part.put_payload([sample_id])
     part.clear(ids[:1])
@@ -416,7 +428,7 @@ def test_the_oldest_rows_come_first(part: Partition, ids: list[str]) -> None:
 
 @requirement("CLAIM-14")
 @pytest.mark.parametrize("way", ["at_once", "blocking", "empty"])
-def test_the_meta_says_where_it_comes_from(part: Partition, way: str) -> None:
+def test_the_meta_says_where_it_comes_from(part: PartitionUnderTest, way: str) -> None:
     if way != "empty":
         part.put_payload(IDS, "x", "y", "z")
     meta = part.claim("train", ["y", "x"], blocking=way == "blocking")

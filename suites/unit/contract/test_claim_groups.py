@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.evidence.expect import expect, expect_equal
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import claims_beside, expect_once, expect_waiting
-from rlconform.certify.scenes.partition import Partition, expect_ids
+from rlconform.certify.assertions.values import expect, expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import claims_beside, expect_once, expect_waiting
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
-def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> None:
+def test_whole_groups_are_claimed(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload([IDS[0], IDS[2], IDS[3]])
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
@@ -28,7 +28,7 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., Partition]) -> No
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
 @pytest.mark.parametrize(("size", "asked"), [(2, 3), (3, 4), (3, 5)])
 def test_no_group_is_cut_where_the_claim_is_full(
-    new_partition: Callable[..., Partition], size: int, asked: int
+    new_partition: Callable[..., PartitionUnderTest], size: int, asked: int
 ) -> None:
     part = new_partition(grpo_group_size=size)
     groups = [[f"u{group}_g{row}" for row in range(size)] for group in range(2)]
@@ -41,18 +41,20 @@ def test_no_group_is_cut_where_the_claim_is_full(
 
 @requirement("CLAIM-15")
 def test_a_blocking_claim_waits_for_the_whole_group(
-    new_partition: Callable[..., Partition],
+    new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload([IDS[0], IDS[2]])
-    waiting = Background(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
+    waiting = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
     expect_waiting(waiting, part, "a whole group", "an answer with two half groups ready")
     part.put_payload([IDS[3]])
     expect_ids(waiting.result(part.timeouts.settle), IDS[2:4], "rows of the group made whole")
 
 
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
-def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Partition]) -> None:
+def test_consumers_get_each_group_once_and_whole(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     part = new_partition(grpo_group_size=2)
     put: list[str] = []
 
@@ -65,7 +67,7 @@ def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Pa
     def claim() -> list[str]:
         return part.claim(batch_size=4).sample_ids
 
-    producer = Background(produce, "the producer")
+    producer = BackgroundCall(produce, "the producer")
     claims = claims_beside(producer, [claim] * 3, 32, part.timeouts.check)
     producer.result(part.timeouts.operation)
     halves = [c for c in claims if set(Counter(i.partition("_")[0] for i in c).values()) != {2}]
@@ -75,7 +77,7 @@ def test_consumers_get_each_group_once_and_whole(new_partition: Callable[..., Pa
 
 @requirement("CLAIM-15")
 def test_a_group_is_whole_when_all_its_rows_are_ready(
-    new_partition: Callable[..., Partition],
+    new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload(IDS[:2], "x")
@@ -88,7 +90,7 @@ def test_a_group_is_whole_when_all_its_rows_are_ready(
 
 @requirement("CLAIM-15")
 def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
-    new_partition: Callable[..., Partition],
+    new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload(IDS)
@@ -101,7 +103,7 @@ def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
 
 
 @requirement("CLAIM-15")
-def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., Partition]) -> None:
+def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_payload(["step3_p0_g0", "step3_p1_g1"])
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")

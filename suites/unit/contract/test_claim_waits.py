@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlconform.certify.evidence.expect import expect, expect_equal
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import expect_waiting
-from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.assertions.values import expect, expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import expect_waiting
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.threads import BackgroundCall
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 #: Seconds after which calls of many transports are given up, and more.
@@ -17,15 +17,15 @@ LONG_S = 6.0
 CROWD = 16
 
 
-def waits(claim: Background, part: Partition, what: str) -> None:
+def waits(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
     expect_waiting(claim, part, what, "an answer without it")
 
 
 @requirement("CLAIM-05")
-def test_a_put_wakes_the_claim_that_it_is_for(part: Partition) -> None:
-    second = Background(lambda: part.claim("train", ["y"], 2, blocking=True), "a claim for y")
+def test_a_put_wakes_the_claim_that_it_is_for(part: PartitionUnderTest) -> None:
+    second = BackgroundCall(lambda: part.claim("train", ["y"], 2, blocking=True), "a claim for y")
     waits(second, part, "y")
-    first = Background(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
+    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
     waits(first, part, "x")
     part.put_payload(IDS[:2], "x")
     expect_ids(first.result(part.timeouts.settle), IDS[:2], "rows with x, for whom waited for x")
@@ -35,23 +35,25 @@ def test_a_put_wakes_the_claim_that_it_is_for(part: Partition) -> None:
 
 
 @requirement("CLAIM-05")
-def test_claims_that_wait_keep_nobody_from_working(part: Partition) -> None:
+def test_claims_that_wait_keep_nobody_from_working(part: PartitionUnderTest) -> None:
     claims = [
-        Background(lambda: part.claim(batch_size=1, blocking=True), f"blocked claim {n}")
+        BackgroundCall(lambda: part.claim(batch_size=1, blocking=True), f"blocked claim {n}")
         for n in range(CROWD)
     ]
     waits(claims[0], part, "a row")
     ids = [f"r{n}" for n in range(CROWD)]
-    put = Background(lambda: part.put_payload(ids), f"a put beside {CROWD} claims that wait")
+    put = BackgroundCall(lambda: part.put_payload(ids), f"a put beside {CROWD} claims that wait")
     put.result(part.timeouts.operation)
     came = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
     expect_equal(Counter(came), Counter(ids), "claims by id")
 
 
 @requirement("CLAIM-05")
-def test_rows_cleared_meanwhile_do_not_count_for_a_claim_that_waits(part: Partition) -> None:
+def test_rows_cleared_meanwhile_do_not_count_for_a_claim_that_waits(
+    part: PartitionUnderTest,
+) -> None:
     part.put_payload(IDS[:2])
-    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
     waits(waiting, part, "a third row")
     part.clear(IDS[:1])
     part.put_payload(IDS[2:3])
@@ -61,9 +63,9 @@ def test_rows_cleared_meanwhile_do_not_count_for_a_claim_that_waits(part: Partit
 
 
 @requirement("CLAIM-05")
-def test_a_claim_waits_unless_it_is_told_not_to(part: Partition) -> None:
+def test_a_claim_waits_unless_it_is_told_not_to(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:1])
-    waiting = Background(
+    waiting = BackgroundCall(
         lambda: part.client.claim_meta(
             partition_id=part.id, task_name="train", required_fields=["x"], batch_size=2
         ),
@@ -75,8 +77,8 @@ def test_a_claim_waits_unless_it_is_told_not_to(part: Partition) -> None:
 
 
 @requirement("CLAIM-06", patience=60)
-def test_a_claim_waits_for_as_long_as_it_is_told(part: Partition) -> None:
-    waiting = Background(
+def test_a_claim_waits_for_as_long_as_it_is_told(part: PartitionUnderTest) -> None:
+    waiting = BackgroundCall(
         lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
     )
     part.put_payload(IDS[:1])
@@ -95,9 +97,9 @@ def test_a_claim_waits_for_as_long_as_it_is_told(part: Partition) -> None:
 
 
 @requirement("TAG-01")
-def test_a_claim_that_waited_has_the_tags_and_lengths_too(part: Partition) -> None:
+def test_a_claim_that_waited_has_the_tags_and_lengths_too(part: PartitionUnderTest) -> None:
     tags = {i: {"weight_version": n, "input_lengths": 5 + n} for n, i in enumerate(IDS[:3])}
-    waiting = Background(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
     part.put_payload(IDS[:2], tags=[tags[i] for i in IDS[:2]])
     waits(waiting, part, "a third row")
     part.put_payload(IDS[2:3], tags=[tags[IDS[2]]])

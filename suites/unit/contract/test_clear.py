@@ -10,7 +10,7 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_equal,
@@ -18,11 +18,16 @@ from rlconform.certify.evidence.expect import (
     rows_in,
     show_row,
 )
-from rlconform.certify.evidence.memory import plane_bytes
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
-from rlconform.certify.scenes.payload import payload_row, payload_rows
+from rlconform.certify.memory_usage import plane_bytes
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    expect_ids,
+    expect_unreadable,
+    tags_by_id,
+)
+from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target
 from rlconform.wire import stack_or_nest
 
@@ -30,7 +35,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 
 @requirement("CLEAR-01")
-def test_exactly_the_ids_given_are_dropped(part: Partition) -> None:
+def test_exactly_the_ids_given_are_dropped(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.clear(IDS[1:3])
     part.expect_absent(IDS[1:3])
@@ -43,7 +48,7 @@ NEIGHBOURS = ["u_g0", "u_g1", "u_g10", "u_g2", "u_g3"]
 
 @requirement("CLEAR-01")
 @pytest.mark.parametrize("given", [["u_g1"], ["u_g0", "u_g3"]], ids=["prefix", "ends"])
-def test_ids_beside_those_given_stay(part: Partition, given: list[str]) -> None:
+def test_ids_beside_those_given_stay(part: PartitionUnderTest, given: list[str]) -> None:
     part.put_payload(NEIGHBOURS)
     part.clear(given)
     part.expect_absent(given)
@@ -51,7 +56,7 @@ def test_ids_beside_those_given_stay(part: Partition, given: list[str]) -> None:
 
 
 @requirement("CLEAR-01")
-def test_an_id_given_twice_takes_no_other_along(part: Partition) -> None:
+def test_an_id_given_twice_takes_no_other_along(part: PartitionUnderTest) -> None:
     part.put_payload(NEIGHBOURS)
     try:
         part.clear(["u_g1", "u_g1"])
@@ -70,7 +75,7 @@ def test_an_id_given_twice_takes_no_other_along(part: Partition) -> None:
     [[], ["ghost"], IDS[:2], ["ghost", IDS[0], IDS[2]], [IDS[2], "ghost"]],
     ids=["empty", "unknown", "cleared", "living_last", "living_first"],
 )
-def test_clearing_what_is_not_there_is_no_error(part: Partition, again: list[str]) -> None:
+def test_clearing_what_is_not_there_is_no_error(part: PartitionUnderTest, again: list[str]) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:2])
     part.clear(again)
@@ -80,7 +85,7 @@ def test_clearing_what_is_not_there_is_no_error(part: Partition, again: list[str
 
 
 @requirement("CLEAR-03")
-def test_none_drops_all_that_this_process_put(part: Partition) -> None:
+def test_none_drops_all_that_this_process_put(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:2], "x")
     part.put_payload(IDS[2:], "x", "y")
     part.put(["tags_only"], [{"std": 0.0}])
@@ -96,8 +101,8 @@ def test_none_drops_all_that_this_process_put(part: Partition) -> None:
 
 
 @requirement("CLEAR-03")
-def test_none_drops_what_another_thread_of_this_process_put(part: Partition) -> None:
-    put = Background(lambda: part.put_payload(IDS), "a put by another thread")
+def test_none_drops_what_another_thread_of_this_process_put(part: PartitionUnderTest) -> None:
+    put = BackgroundCall(lambda: part.put_payload(IDS), "a put by another thread")
     put.result(part.timeouts.operation)
     part.clear(None)
     part.expect_absent(IDS)
@@ -106,7 +111,7 @@ def test_none_drops_what_another_thread_of_this_process_put(part: Partition) -> 
 @requirement("CLEAR-03")
 @pytest.mark.parametrize("known", [True, False], ids=["empty", "unknown"])
 def test_none_on_an_empty_partition_is_no_error(
-    new_partition: Callable[..., Partition], known: bool
+    new_partition: Callable[..., PartitionUnderTest], known: bool
 ) -> None:
     part = new_partition(register=known)
     part.clear(None)
@@ -116,7 +121,7 @@ def test_none_on_an_empty_partition_is_no_error(
 
 
 @requirement("CLEAR-04")
-def test_a_cleared_id_starts_anew(part: Partition) -> None:
+def test_a_cleared_id_starts_anew(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, "x", "y", tags=[{"old": i} for i in IDS])
     part.claim("train")
     part.clear(IDS)
@@ -129,9 +134,9 @@ def test_a_cleared_id_starts_anew(part: Partition) -> None:
 
 
 @requirement("CLEAR-04")
-def test_a_cleared_id_may_grow_in_its_next_life(part: Partition) -> None:
+def test_a_cleared_id_may_grow_in_its_next_life(part: PartitionUnderTest) -> None:
     for version, width in enumerate((32, 1 << 18, 32)):
-        rows = payload_rows(part.id, IDS, "x", version, width)
+        rows = labeled_rows(part.id, IDS, "x", version, width)
         part.put(IDS, x=torch.stack(rows))
         part.expect_rows(IDS, x=rows)
         part.clear(IDS)
@@ -139,7 +144,7 @@ def test_a_cleared_id_may_grow_in_its_next_life(part: Partition) -> None:
 
 @requirement("CLEAR-04")
 @pytest.mark.parametrize("by", ["ids", "none", "register"])
-def test_a_field_is_of_any_dtype_in_its_next_life(part: Partition, by: str) -> None:
+def test_a_field_is_of_any_dtype_in_its_next_life(part: PartitionUnderTest, by: str) -> None:
     part.put(IDS, x=torch.ones(4, 2))
     part.clear(None if by == "none" else IDS)
     if by != "ids":  # a clear of everything may end the registration, or keep it
@@ -151,7 +156,7 @@ def test_a_field_is_of_any_dtype_in_its_next_life(part: Partition, by: str) -> N
 
 
 @requirement("CLEAR-05")
-def test_rows_with_unlike_fields_are_cleared_in_one_call(part: Partition) -> None:
+def test_rows_with_unlike_fields_are_cleared_in_one_call(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:2], "x")
     part.put_payload(IDS[1:3], "y", "z")
     part.put(IDS[3:], [{"std": 0.0}])
@@ -169,7 +174,7 @@ def test_rows_with_unlike_fields_are_cleared_in_one_call(part: Partition) -> Non
 
 
 @requirement("CLEAR-05")
-def test_rows_with_tags_only_are_cleared(part: Partition) -> None:
+def test_rows_with_tags_only_are_cleared(part: PartitionUnderTest) -> None:
     part.put(IDS[:2], [{"std": 0.0}, {"std": 1.0}])
     part.clear(IDS[:1])
     part.put_payload(IDS[:2])
@@ -178,7 +183,9 @@ def test_rows_with_tags_only_are_cleared(part: Partition) -> None:
 
 
 @requirement("CLEAR-06", patience=90)
-def test_memory_comes_back(new_partition: Callable[..., Partition], target: Target) -> None:
+def test_memory_comes_back(
+    new_partition: Callable[..., PartitionUnderTest], target: Target
+) -> None:
     part = new_partition(fields=["x", "y", "z", "log"])
     size = 16 << 20
     everywhere = torch.ones(16, size // 64, dtype=torch.uint8)
@@ -220,7 +227,7 @@ def test_memory_comes_back(new_partition: Callable[..., Partition], target: Targ
 
 
 @requirement("CLEAR-07", race=True)
-def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) -> None:
+def test_reads_that_race_clears_give_the_own_row_or_an_error(part: PartitionUnderTest) -> None:
     def living(n: int) -> list[str]:
         """Three ids that no round before or after has: what a plane gives again is another's."""
         return [f"r{3 * (n % 3) + k}" for k in range(3)]
@@ -232,7 +239,7 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
                 part.clear(living(n - 1))
         part.clear(living(n))
 
-    churner = Background(churn, "the churner")
+    churner = BackgroundCall(churn, "the churner")
     n = 0
     while not churner.finished.is_set():
         n += 1
@@ -249,12 +256,12 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: Partition) ->
 
 
 @requirement("CLEAR-07", race=True)
-def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -> None:
+def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: PartitionUnderTest) -> None:
     kept: list[str] = []
     for n in part.rounds(40):
         doomed, keeper = f"doomed{n}", f"kept{n}"
         part.put_payload([doomed], "x")
-        writer = Background(
+        writer = BackgroundCall(
             lambda i=doomed: part.put_payload([i], "x", "y", version=1), "a put on a cleared row"
         )
         part.clear([doomed])
@@ -266,7 +273,7 @@ def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: Partition) -
         _expect_kept(part, sample_id)
 
 
-def _finish(writer: Background, timeout_s: float) -> None:
+def _finish(writer: BackgroundCall, timeout_s: float) -> None:
     """A put that lost the race against a clear may raise; it must come back."""
     try:
         writer.result(timeout_s)
@@ -276,7 +283,7 @@ def _finish(writer: Background, timeout_s: float) -> None:
         return
 
 
-def _expect_kept(part: Partition, sample_id: str) -> None:
+def _expect_kept(part: PartitionUnderTest, sample_id: str) -> None:
     try:
         batch = part.get([sample_id], "x", "y")
     except ContractViolation:
@@ -289,16 +296,16 @@ def _expect_kept(part: Partition, sample_id: str) -> None:
     for field in ("x", "y"):
         rows = rows_in(batch, field)
         expect_equal(len(rows), 1, f"rows of {field} for one id")
-        want = payload_row(part.id, sample_id, field)
+        want = labeled_row(part.id, sample_id, field)
         if row_difference(rows[0], want):
             raise ContractViolation(
                 f"{field} of {sample_id!r} to be its own bytes", f"bytes of {show_row(rows[0])}"
             )
 
 
-def _expect_own_rows(part: Partition, ids: list[str], batch: TensorDictBase) -> None:
+def _expect_own_rows(part: PartitionUnderTest, ids: list[str], batch: TensorDictBase) -> None:
     """Each row that came is its own; of a batch that lacks rows (GET-06) each is one asked for."""
-    own = [payload_row(part.id, sample_id, "x") for sample_id in ids]
+    own = [labeled_row(part.id, sample_id, "x") for sample_id in ids]
     rows = rows_in(batch, "x") if "x" in batch.keys() else []  # noqa: SIM118
     for index, row in enumerate(rows):
         allowed = own[index : index + 1] if len(rows) == len(own) else own

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_column,
@@ -16,51 +16,53 @@ from rlconform.certify.evidence.expect import (
     expect_lookup_error,
     expect_rejection,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids
-from rlconform.certify.scenes.payload import payload_rows
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.contract import KVBatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 
-def meta_of(part: Partition, ids: list[str], fields: list[str] | None) -> KVBatchMeta:
+def meta_of(part: PartitionUnderTest, ids: list[str], fields: list[str] | None) -> KVBatchMeta:
     return KVBatchMeta(partition_id=part.id, task_name=None, sample_ids=ids, fields=fields)
 
 
 #: Both ways to read x of rows: by their ids, and by a meta that names them.
-WAYS: dict[str, Callable[[Partition, list[str]], TensorDictBase]] = {
+WAYS: dict[str, Callable[[PartitionUnderTest, list[str]], TensorDictBase]] = {
     "get_samples": lambda part, ids: part.get(ids, "x"),
     "get_data": lambda part, ids: part.get_data(meta_of(part, ids, ["x"])),
 }
-Way = Callable[[Partition, list[str]], TensorDictBase]
+Way = Callable[[PartitionUnderTest, list[str]], TensorDictBase]
 either_way = pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 
 
 @requirement("GET-01")
 @pytest.mark.parametrize("order", [(3, 2, 1, 0), (1, 3, 0, 2), (2,), (0, 2)], ids=str)
-def test_rows_come_in_the_order_asked(part: Partition, order: tuple[int, ...]) -> None:
+def test_rows_come_in_the_order_asked(part: PartitionUnderTest, order: tuple[int, ...]) -> None:
     part.put_payload([IDS[2], IDS[0]])
     part.put_payload([IDS[3], IDS[1]])
     asked = [IDS[i] for i in order]
     part.expect_payload(asked)
-    part.expect_rows_by_meta(asked, x=payload_rows(part.id, asked, "x"))
+    part.expect_rows_by_meta(asked, x=labeled_rows(part.id, asked, "x"))
 
 
 @requirement("GET-01")
-def test_many_rows_come_in_the_order_asked(new_partition: Callable[..., Partition]) -> None:
+def test_many_rows_come_in_the_order_asked(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     part = new_partition(num_samples=257)
     ids = [f"r{i}" for i in range(257)]
     shuffled = [ids[i] for i in torch.randperm(257, generator=torch.Generator().manual_seed(0))]
     part.put(ids, x=torch.nested.nested_tensor(
-        payload_rows(part.id, ids, "x"), layout=torch.jagged), y=torch.arange(257))  # fmt: skip
+        labeled_rows(part.id, ids, "x"), layout=torch.jagged), y=torch.arange(257))  # fmt: skip
     part.expect_payload(shuffled)
     part.expect_rows(shuffled, y=[torch.tensor(int(i[1:])) for i in shuffled])
 
 
 @requirement("GET-02")
 @either_way
-def test_a_repeated_id_repeats_or_is_rejected(part: Partition, read: Way) -> None:
+def test_a_repeated_id_repeats_or_is_rejected(part: PartitionUnderTest, read: Way) -> None:
     part.put_payload(IDS)
     asked = [IDS[1], IDS[0], IDS[1], IDS[1]]
     try:
@@ -69,12 +71,14 @@ def test_a_repeated_id_repeats_or_is_rejected(part: Partition, read: Way) -> Non
         raise
     except Exception:  # noqa: BLE001 - a rejection of any type is right
         return
-    expect_column(batch, "x", payload_rows(part.id, asked, "x"))
+    expect_column(batch, "x", labeled_rows(part.id, asked, "x"))
 
 
 @requirement("GET-02")
 @either_way
-def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(part: Partition, read: Way) -> None:
+def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(
+    part: PartitionUnderTest, read: Way
+) -> None:
     rows = [torch.arange(n) for n in (2, 1, 3)]
     part.put(IDS[:3], x=torch.nested.nested_tensor(rows, layout=torch.jagged))
     try:
@@ -88,7 +92,7 @@ def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(part: Partition,
 
 @requirement("GET-03")
 @pytest.mark.parametrize("asked", [["x"], ["z", "x"], ["x", "y", "z"]], ids=str)
-def test_only_the_fields_asked_for_come(part: Partition, asked: list[str]) -> None:
+def test_only_the_fields_asked_for_come(part: PartitionUnderTest, asked: list[str]) -> None:
     part.put_payload(IDS, "x", "y", "z")
     came = sorted(map(str, part.get(IDS, *asked).keys()))
     expect_equal(came, sorted(asked), "fields of the result")
@@ -96,13 +100,13 @@ def test_only_the_fields_asked_for_come(part: Partition, asked: list[str]) -> No
 
 @requirement("GET-04")
 @pytest.mark.parametrize("asked", [["u0_g0", "ghost"], ["ghost"], ["ghost", "u0_g0"]], ids="-".join)
-def test_an_unknown_id_raises(part: Partition, asked: list[str]) -> None:
+def test_an_unknown_id_raises(part: PartitionUnderTest, asked: list[str]) -> None:
     part.put_payload(IDS)
     expect_lookup_error(lambda: part.get(asked, "x"), "an id that was never put")
 
 
 @requirement("GET-04")
-def test_one_unknown_id_among_many_raises(part: Partition) -> None:
+def test_one_unknown_id_among_many_raises(part: PartitionUnderTest) -> None:
     ids = [f"r{i}" for i in range(48)]
     part.put_payload(ids)
     asked = [*ids[:30], "ghost", *ids[30:]]
@@ -120,7 +124,7 @@ def test_one_unknown_id_among_many_raises(part: Partition) -> None:
     ids=["for_some", "beside_another", "for_none", "never_heard_of", "never_heard_of_beside"],
 )
 def test_a_field_not_produced_for_every_id_raises(
-    part: Partition, ids: list[str], fields: list[str]
+    part: PartitionUnderTest, ids: list[str], fields: list[str]
 ) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:2], "y")
@@ -133,7 +137,7 @@ def test_a_field_not_produced_for_every_id_raises(
 @requirement("GET-06")
 @either_way
 @pytest.mark.parametrize("asked", [IDS[:2], IDS, IDS[1:3]], ids=["alone", "all", "some"])
-def test_a_cleared_row_raises(part: Partition, asked: list[str], read: Way) -> None:
+def test_a_cleared_row_raises(part: PartitionUnderTest, asked: list[str], read: Way) -> None:
     part.put_payload(IDS)
     part.clear(IDS[:2])
     expect_lookup_error(lambda: read(part, asked), "a row that was cleared")
@@ -141,7 +145,7 @@ def test_a_cleared_row_raises(part: Partition, asked: list[str], read: Way) -> N
 
 
 @requirement("GET-06")
-def test_an_old_meta_reads_no_newer_rows(part: Partition) -> None:
+def test_an_old_meta_reads_no_newer_rows(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:2])
     meta = part.claim("train")
     part.clear(IDS[:2])
@@ -152,7 +156,7 @@ def test_an_old_meta_reads_no_newer_rows(part: Partition) -> None:
 
 
 @requirement("GET-07")
-def test_no_ids_give_an_empty_batch(part: Partition) -> None:
+def test_no_ids_give_an_empty_batch(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     expect_equal(tuple(part.get([], "x").batch_size), (0,), "batch size")
     of_meta = part.get_data(meta_of(part, [], ["x"]))
@@ -160,7 +164,7 @@ def test_no_ids_give_an_empty_batch(part: Partition) -> None:
 
 
 @requirement("GET-08")
-def test_reading_moves_no_cursor(part: Partition) -> None:
+def test_reading_moves_no_cursor(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.get(IDS, "x")
     part.get(IDS[:1], "x")
@@ -170,7 +174,7 @@ def test_reading_moves_no_cursor(part: Partition) -> None:
 
 @requirement("GET-09")
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_batch_size_is_the_number_of_rows(part: Partition, count: int) -> None:
+def test_batch_size_is_the_number_of_rows(part: PartitionUnderTest, count: int) -> None:
     part.put_payload(IDS)
     part.put(IDS, y=torch.zeros(4, 3), z=torch.nested.nested_tensor(
         [torch.zeros(n) for n in (1, 0, 2, 5)], layout=torch.jagged))  # fmt: skip
@@ -182,7 +186,7 @@ def test_batch_size_is_the_number_of_rows(part: Partition, count: int) -> None:
 
 
 @requirement("GET-11")
-def test_select_fields_go_before_the_metas(part: Partition) -> None:
+def test_select_fields_go_before_the_metas(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, "x", "y")
     for named, select, expected in (
         (["x"], ["y"], ["y"]),
@@ -193,13 +197,13 @@ def test_select_fields_go_before_the_metas(part: Partition) -> None:
         came = sorted(map(str, batch.keys()))
         expect_equal(came, expected, f"fields for meta.fields={named}, select_fields={select}")
         for field in expected:
-            expect_column(batch, field, payload_rows(part.id, IDS[::-1], field))
+            expect_column(batch, field, labeled_rows(part.id, IDS[::-1], field))
     expect(not part.consumed("train"), "get_data to move no cursor", "consumed")
     expect_ids(part.claim("train"), IDS, "rows claimable after get_data")
 
 
 @requirement("GET-11")
-def test_get_data_without_any_fields_raises(part: Partition) -> None:
+def test_get_data_without_any_fields_raises(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     expect_rejection(
         lambda: part.get_data(meta_of(part, IDS, None)), "a meta that names no fields", ValueError
@@ -207,7 +211,7 @@ def test_get_data_without_any_fields_raises(part: Partition) -> None:
 
 
 @requirement("GET-12")
-def test_empty_select_fields_are_rejected(part: Partition) -> None:
+def test_empty_select_fields_are_rejected(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     expect_rejection(lambda: part.get(IDS), "a read of no fields", ValueError)
     meta = meta_of(part, IDS, ["x"])

@@ -10,30 +10,25 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.evidence.expect import (
-    expect,
-    expect_equal,
-    expect_rejection,
-    leaning_on,
-)
-from rlconform.certify.evidence.malformed import expect_harmless
-from rlconform.certify.evidence.together import Background, together
-from rlconform.certify.history.calls import hung, refused
-from rlconform.certify.history.claims import phantoms
-from rlconform.certify.history.crowd import Stage
-from rlconform.certify.history.explain import judge
-from rlconform.certify.history.reads import stale_reads, unwritten, wrong_rows
-from rlconform.certify.history.roles import Claimer, Overwriter
-from rlconform.certify.marks import requirement
-from rlconform.certify.process.session import PlaneSession
-from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable
+from rlconform.certify.assertions.malformed import expect_harmless
+from rlconform.certify.assertions.values import expect, expect_equal, expect_rejection, leaning_on
+from rlconform.certify.concurrency.checkers.claims import phantoms
+from rlconform.certify.concurrency.checkers.errors import hung, refused
+from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
+from rlconform.certify.concurrency.explain import check_history
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner
+from rlconform.certify.concurrency.workloads import Claimer, Overwriter
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
+from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("LIFE-05", race=True)
-def test_threads_share_a_client(part: Partition) -> None:
+def test_threads_share_a_client(part: PartitionUnderTest) -> None:
     rounds = 10
 
     def work(thread: int) -> None:
@@ -45,7 +40,7 @@ def test_threads_share_a_client(part: Partition) -> None:
                 part.clear(ids[:1])
                 part.put_payload(ids[:1], "x", "y", version=n)
 
-    together([lambda t=t: work(t) for t in range(8)], part.timeouts.check, "thread")
+    run_concurrently([lambda t=t: work(t) for t in range(8)], part.timeouts.check, "thread")
     ids = [f"t{t}_{k}" for t in range(8) for k in range(3)]
     part.expect_payload(ids, "x", "y", version=rounds - 1)
     expect_ids(part.claim("train"), ids, "rows of all threads")
@@ -55,7 +50,9 @@ DTYPES = (torch.uint8, torch.int16, torch.int64, torch.bfloat16, torch.float64)
 
 
 @requirement("LIFE-05", race=True)
-def test_threads_put_and_read_different_dtypes_at_once(threads: Stage, part: Partition) -> None:
+def test_threads_put_and_read_different_dtypes_at_once(
+    threads: WorkloadRunner, part: PartitionUnderTest
+) -> None:
     part.register(fields=[str(dtype).removeprefix("torch.") for dtype in DTYPES])
     roles = []
     for dtype in DTYPES:
@@ -63,7 +60,7 @@ def test_threads_put_and_read_different_dtypes_at_once(threads: Stage, part: Par
         ids = tuple(f"{field}_{k}" for k in range(3))
         roles.append(Overwriter(0.5, ids, (field,), ragged=True, dtypes={field: dtype}))
     history = threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
-    judge(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
+    check_history(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
 
 
 def _batch() -> TensorDict:
@@ -122,7 +119,7 @@ RIGHT_CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-def _right_call(part: Partition, method: str) -> dict[str, Any]:
+def _right_call(part: PartitionUnderTest, method: str) -> dict[str, Any]:
     if method == "get_data":
         return {"meta": KVBatchMeta(part.id, None, IDS)} | RIGHT_CALLS[method]
     return {"partition_id": part.id} | RIGHT_CALLS[method]
@@ -131,7 +128,7 @@ def _right_call(part: Partition, method: str) -> dict[str, Any]:
 @requirement("LIFE-07")
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
-    client: DataPlaneClient, part: Partition, name: str
+    client: DataPlaneClient, part: PartitionUnderTest, name: str
 ) -> None:
     method, wrong = MALFORMED[name]
     if method == "register_partition":  # what it does to living rows is the plane's choice
@@ -146,12 +143,12 @@ def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
         HARMFUL.get(name, lambda _came: True),
     )
     part.clear([STAMPED])
-    after = Background(lambda: part.expect_payload(["bystander"]), "a read after it")
+    after = BackgroundCall(lambda: part.expect_payload(["bystander"]), "a read after it")
     after.result(part.timeouts.operation)
-    after = Background(lambda: part.put_payload(["later"]), "a put after it")
+    after = BackgroundCall(lambda: part.put_payload(["later"]), "a put after it")
     after.result(part.timeouts.operation)
     part.expect_payload(["bystander", "later"])
-    after = Background(lambda: part.claim_all("prev_lp"), "claims after it")
+    after = BackgroundCall(lambda: part.claim_all("prev_lp"), "claims after it")
     claimed = after.result(part.timeouts.operation)
     put_as_text = ["1", "2", "3"] if name == "put_ids_not_text" else []
     strange = sorted(set(claimed) - {"bystander", "later", *put_as_text})
@@ -163,7 +160,9 @@ def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
 
 
 @requirement("LIFE-08")
-def test_registering_shows_consumers_nothing(new_partition: Callable[..., Partition]) -> None:
+def test_registering_shows_consumers_nothing(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     part = new_partition(fields=["x", "y"])
     expect_equal(part.claim("train", ["x"]).sample_ids, [], "rows after registering")
     part.put_payload(["real"], "x", "y")
@@ -172,14 +171,14 @@ def test_registering_shows_consumers_nothing(new_partition: Callable[..., Partit
 
 
 @requirement("LIFE-08")
-def test_registering_again_and_again_shows_consumers_nothing(part: Partition) -> None:
+def test_registering_again_and_again_shows_consumers_nothing(part: PartitionUnderTest) -> None:
     rounds = 40
 
     def register() -> None:
         for _ in range(rounds):
             part.register()
 
-    registrar = Background(register, "the registrar")
+    registrar = BackgroundCall(register, "the registrar")
     while not registrar.finished.is_set():
         for field in ("x", "y"):
             came = part.claim("train", [field], 1).sample_ids
@@ -198,21 +197,23 @@ def test_closing_twice_is_no_error(client: DataPlaneClient) -> None:
 
 
 @requirement("LIFE-03", ends_plane=True)
-def test_calls_after_close_are_rejected(client: DataPlaneClient, part: Partition) -> None:
+def test_calls_after_close_are_rejected(client: DataPlaneClient, part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     client.close()
     for method in RIGHT_CALLS:
         arguments = _right_call(part, method)
-        call = Background(lambda: getattr(client, method)(**arguments), f"{method} after close")  # noqa: B023
+        call = BackgroundCall(lambda: getattr(client, method)(**arguments), f"{method} after close")  # noqa: B023
         expect_rejection(lambda: call.result(part.timeouts.operation), f"{method} after close")  # noqa: B023
 
 
 @requirement("LIFE-04", ends_plane=True)
-def test_a_new_plane_holds_nothing_of_the_old(plane: PlaneSession, part: Partition) -> None:
+def test_a_new_plane_holds_nothing_of_the_old(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
     part.put_payload(IDS, tags=[{"old": 1}] * 3)
     part.claim("train")
     plane.renew()
-    anew = Partition(plane.recorded(part.client.recording), part.id, part.timeouts)
+    anew = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
     anew.register()
     for sample_id in IDS:
         expect_unreadable(partial(anew.get, [sample_id], "x"), sample_id, "x")

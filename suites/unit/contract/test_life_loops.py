@@ -5,35 +5,35 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
-def round_trip(part: Partition, version: int) -> None:
+def round_trip(part: PartitionUnderTest, version: int) -> None:
     part.put_payload(IDS, "x", "y", version=version)
     part.expect_payload(IDS, "x", "y", version=version)
 
 
 @requirement("LIFE-05")
-def test_a_client_works_inside_a_running_event_loop(part: Partition) -> None:
+def test_a_client_works_inside_a_running_event_loop(part: PartitionUnderTest) -> None:
     async def step() -> None:
         round_trip(part, version=0)  # the loop runs nothing else until this is back
         expect_ids(part.claim("train"), IDS, "rows claimed inside an event loop")
 
-    inside = Background(lambda: asyncio.run(step()), "a round trip inside an event loop")
+    inside = BackgroundCall(lambda: asyncio.run(step()), "a round trip inside an event loop")
     inside.result(part.timeouts.check / 2)
     round_trip(part, version=1)  # and outside again, once that loop is closed
 
 
 @requirement("LIFE-05")
-def test_a_thread_needs_nothing_of_its_callers_busy_loop(part: Partition) -> None:
+def test_a_thread_needs_nothing_of_its_callers_busy_loop(part: PartitionUnderTest) -> None:
     async def step() -> None:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(round_trip, part, 0).result()  # blocks the loop, as a computation would
 
-    busy = Background(lambda: asyncio.run(step()), "a round trip beside a busy event loop")
+    busy = BackgroundCall(lambda: asyncio.run(step()), "a round trip beside a busy event loop")
     busy.result(part.timeouts.check / 2)
     expect_ids(part.claim("train"), IDS, "rows put beside a busy event loop")

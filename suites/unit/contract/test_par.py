@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.evidence.expect import expect_equal
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.parity import (
+from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
+from rlconform.certify.scenarios.sharding_parity import (
     PACKINGS,
     expect_batch,
     field_names,
     read_shard,
     split_both_ways,
 )
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.rollouts import Rollout, rollout_batch
 from rlconform.contract.fields import INPUT_LENGTHS, PACKING_KEYS
 
 #: Rows of one optimizer step; the rollout has two.
@@ -27,21 +27,23 @@ packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 
 
 @pytest.fixture(scope="module")
-def rollout() -> Rollout:
+def rollout() -> SyntheticRollout:
     return rollout_batch(
         16, 4, min_tokens=256, max_tokens=4096, width_multiple=64, image_shape=(3, 4, 4)
     )
 
 
 @pytest.fixture
-def step(new_partition: Callable[..., Partition], rollout: Rollout) -> Partition:
+def step(
+    new_partition: Callable[..., PartitionUnderTest], rollout: SyntheticRollout
+) -> PartitionUnderTest:
     return new_partition(fields=field_names(rollout.columns), num_samples=len(rollout.sample_ids))
 
 
 @requirement("PAR-01")
 @packed
 def test_each_rank_reads_what_it_would_get_in_memory(
-    step: Partition, rollout: Rollout, packing: Mapping[str, Any]
+    step: PartitionUnderTest, rollout: SyntheticRollout, packing: Mapping[str, Any]
 ) -> None:
     split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
     for rank, (shard, (batch, _)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
@@ -52,7 +54,7 @@ def test_each_rank_reads_what_it_would_get_in_memory(
 @requirement("PAR-02")
 @packed
 def test_each_rank_is_told_to_pack_as_it_would_be_in_memory(
-    step: Partition, rollout: Rollout, packing: Mapping[str, Any]
+    step: PartitionUnderTest, rollout: SyntheticRollout, packing: Mapping[str, Any]
 ) -> None:
     split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
     for rank, (shard, (batch, plan)) in enumerate(zip(split.shards, split.in_memory, strict=True)):

@@ -9,15 +9,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import random_rows
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.wire import rows_of, stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -33,7 +33,9 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
-def carries(part: Partition, rows: list[torch.Tensor], column: torch.Tensor | None = None) -> None:
+def carries(
+    part: PartitionUnderTest, rows: list[torch.Tensor], column: torch.Tensor | None = None
+) -> None:
     """Put the rows as one column, then one by one, and read the same rows back each time."""
     ids = [f"r{i}" for i in range(len(rows))]
     part.put(ids, x=stack_or_nest(rows) if column is None else column)
@@ -49,13 +51,15 @@ def carries(part: Partition, rows: list[torch.Tensor], column: torch.Tensor | No
 @requirement("PUT-01")
 @pytest.mark.parametrize("shape", [(), (5,)], ids=["scalar", "row"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtype_comes_back_bitwise(part: Partition, dtype: torch.dtype, shape: tuple) -> None:
+def test_dtype_comes_back_bitwise(
+    part: PartitionUnderTest, dtype: torch.dtype, shape: tuple
+) -> None:
     carries(part, random_rows(dtype, [shape] * 3))
 
 
 @requirement("PUT-02", capability="dtype_fp8")
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_fp8_comes_back_bitwise(part: Partition, dtype: torch.dtype) -> None:
+def test_fp8_comes_back_bitwise(part: PartitionUnderTest, dtype: torch.dtype) -> None:
     carries(part, random_rows(dtype, [(5,)] * 3))
     every_byte = torch.arange(256, dtype=torch.int16).to(torch.uint8)
     carries(part, [every_byte.view(dtype), every_byte.flip(0).view(dtype)])
@@ -64,7 +68,7 @@ def test_fp8_comes_back_bitwise(part: Partition, dtype: torch.dtype) -> None:
 
 
 @requirement("PUT-02", capability="dtype_complex")
-def test_complex_comes_back_bitwise(part: Partition) -> None:
+def test_complex_comes_back_bitwise(part: PartitionUnderTest) -> None:
     carries(part, random_rows(torch.complex64, [(5,)] * 3))
     parts = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0])
     pairs = torch.cartesian_prod(parts, parts)
@@ -75,7 +79,9 @@ def test_complex_comes_back_bitwise(part: Partition) -> None:
 
 @requirement("PUT-03")
 @pytest.mark.parametrize("size", [1, 3])
-def test_one_dimension_stays_apart_from_a_column_of_ones(part: Partition, size: int) -> None:
+def test_one_dimension_stays_apart_from_a_column_of_ones(
+    part: PartitionUnderTest, size: int
+) -> None:
     ids = [f"r{i}" for i in range(size)]
     flat, column = torch.arange(size), torch.arange(size).reshape(size, 1)
     part.put(ids, x=flat, y=column)
@@ -92,33 +98,35 @@ def test_one_dimension_stays_apart_from_a_column_of_ones(part: Partition, size: 
     [(4,), (0,), (1,), (2, 1), (0, 5), (2, 0), (2, 3, 4), (1, 1, 1), (2, 3, 2, 2), (3, 0, 2, 1)],
     ids=str,
 )
-def test_dense_row_shape(part: Partition, shape: tuple[int, ...]) -> None:
+def test_dense_row_shape(part: PartitionUnderTest, shape: tuple[int, ...]) -> None:
     carries(part, random_rows(torch.float32, [shape] * 3))
 
 
 @requirement("PUT-05")
 @pytest.mark.parametrize("lengths", [(3, 1, 5), (4, 4, 4), (7,)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.bool], ids=str)
-def test_jagged_rows(part: Partition, dtype: torch.dtype, lengths: tuple[int, ...]) -> None:
+def test_jagged_rows(
+    part: PartitionUnderTest, dtype: torch.dtype, lengths: tuple[int, ...]
+) -> None:
     rows = random_rows(dtype, [(n,) for n in lengths])
     carries(part, rows, jagged(rows))
 
 
 @requirement("PUT-05")
-def test_rows_longer_than_sixteen_bits_count(part: Partition) -> None:
+def test_rows_longer_than_sixteen_bits_count(part: PartitionUnderTest) -> None:
     rows = random_rows(torch.int32, [(70_000,), (3,)])
     carries(part, rows, jagged(rows))
 
 
 @requirement("PUT-05")
-def test_zeros_at_the_end_of_a_row_belong_to_it(part: Partition) -> None:
+def test_zeros_at_the_end_of_a_row_belong_to_it(part: PartitionUnderTest) -> None:
     rows = [torch.tensor(row) for row in ([1, 2, 0], [0], [0, 0, 3, 0, 0])]
     carries(part, rows, jagged(rows))
 
 
 @requirement("PUT-06")
 @pytest.mark.parametrize("lengths", [(0, 3), (3, 0), (2, 0, 0, 1), (0,), (0, 0)], ids=str)
-def test_zero_length_rows(part: Partition, lengths: tuple[int, ...]) -> None:
+def test_zero_length_rows(part: PartitionUnderTest, lengths: tuple[int, ...]) -> None:
     rows = random_rows(torch.float32, [(n,) for n in lengths])
     carries(part, rows, jagged(rows))
 
@@ -127,7 +135,7 @@ def test_zero_length_rows(part: Partition, lengths: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
 @pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2), (0, 0), (2,)], ids=str)
 def test_jagged_rows_with_trailing_dimensions(
-    part: Partition, lengths: tuple[int, ...], trailing: tuple[int, ...]
+    part: PartitionUnderTest, lengths: tuple[int, ...], trailing: tuple[int, ...]
 ) -> None:
     rows = random_rows(torch.uint8, [(n, *trailing) for n in lengths])
     carries(part, rows, jagged(rows))
@@ -165,7 +173,7 @@ UNUSUAL_INPUTS = {
 
 @requirement("PUT-08")
 @pytest.mark.parametrize("make", UNUSUAL_INPUTS.values(), ids=UNUSUAL_INPUTS)
-def test_unusual_inputs_come_back_plain(part: Partition, make: Any) -> None:
+def test_unusual_inputs_come_back_plain(part: PartitionUnderTest, make: Any) -> None:
     column = make()
     rows = [row.detach().clone() for row in rows_of(column)]
     part.put(IDS, x=column)
@@ -180,13 +188,13 @@ def test_unusual_inputs_come_back_plain(part: Partition, make: Any) -> None:
 
 @requirement("PUT-24")
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
-def test_wide_unsigned_dtypes(part: Partition, dtype: torch.dtype) -> None:
+def test_wide_unsigned_dtypes(part: PartitionUnderTest, dtype: torch.dtype) -> None:
     carries(part, random_rows(dtype, [(5,)] * 3))
 
 
 @requirement("PUT-26")
 @pytest.mark.gpu
-def test_cuda_tensor_right_after_its_kernel(part: Partition) -> None:
+def test_cuda_tensor_right_after_its_kernel(part: PartitionUnderTest) -> None:
     if not torch.cuda.is_available():
         pytest.skip("this machine has no GPU")
     for version in range(20):

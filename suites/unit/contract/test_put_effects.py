@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict, tensorclass
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_column,
@@ -19,24 +19,24 @@ from rlconform.certify.evidence.expect import (
     leaning_on,
     overwrite_first,
 )
-from rlconform.certify.evidence.recorder import shorten
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import (
-    Partition,
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
     batch_of,
     expect_ids,
     expect_unreadable,
     tags_by_id,
 )
-from rlconform.certify.scenes.payload import payload_column
 from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("PUT-09")
-def test_changing_the_callers_tensor_changes_nothing_stored(part: Partition) -> None:
-    dense, values = payload_column(part.id, IDS, "x"), torch.arange(6.0)
+def test_changing_the_callers_tensor_changes_nothing_stored(part: PartitionUnderTest) -> None:
+    dense, values = labeled_column(part.id, IDS, "x"), torch.arange(6.0)
     rows = list(values.clone().split([1, 2, 3]))
     part.put(
         IDS, x=dense, y=torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 3, 6]))
@@ -48,7 +48,7 @@ def test_changing_the_callers_tensor_changes_nothing_stored(part: Partition) -> 
 
 
 @requirement("PUT-09")
-def test_changing_what_get_returned_changes_nothing_stored(part: Partition) -> None:
+def test_changing_what_get_returned_changes_nothing_stored(part: PartitionUnderTest) -> None:
     rows = list(torch.arange(12.0).reshape(3, 4))
     part.put(IDS, x=torch.stack(rows))
     batch = part.get(IDS, "x")
@@ -58,7 +58,7 @@ def test_changing_what_get_returned_changes_nothing_stored(part: Partition) -> N
 
 
 @requirement("PUT-09")
-def test_changing_what_get_data_returned_changes_nothing_stored(part: Partition) -> None:
+def test_changing_what_get_data_returned_changes_nothing_stored(part: PartitionUnderTest) -> None:
     rows = list(torch.arange(12.0).reshape(3, 4))
     part.put(IDS, x=torch.stack(rows))
     meta = part.claim("train")
@@ -68,7 +68,9 @@ def test_changing_what_get_data_returned_changes_nothing_stored(part: Partition)
 
 
 @requirement("PUT-09")
-def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(part: Partition) -> None:
+def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(
+    part: PartitionUnderTest,
+) -> None:
     rows = [torch.arange(n) for n in (2, 1, 3)]
     part.put(IDS, x=torch.nested.nested_tensor(rows, layout=torch.jagged))
     batch = part.get(IDS, "x")
@@ -79,7 +81,7 @@ def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(part: Par
 
 @requirement("PUT-09")
 @pytest.mark.parametrize("way", ["with_rows", "alone"])
-def test_changing_a_tag_dict_changes_nothing_stored(part: Partition, way: str) -> None:
+def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, way: str) -> None:
     tags = [{"row": n} for n, _ in enumerate(IDS)]
     stored = {i: {"row": n} for n, i in enumerate(IDS)}
     if way == "alone":
@@ -97,14 +99,14 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: Partition, way: str) -
 
 
 @requirement("PUT-11")
-def test_a_later_column_leaves_the_earlier_ones(part: Partition) -> None:
+def test_a_later_column_leaves_the_earlier_ones(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[::-1], "y")
     part.expect_payload(IDS, "x", "y")
 
 
 @requirement("PUT-12")
-def test_rows_without_a_field_stay_unproduced_for_it(part: Partition) -> None:
+def test_rows_without_a_field_stay_unproduced_for_it(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, "x")
     part.put_payload(IDS[:1], "y")
     expect_ids(part.claim("train", ["x", "y"]), IDS[:1], "rows that have both fields")
@@ -115,7 +117,7 @@ def test_rows_without_a_field_stay_unproduced_for_it(part: Partition) -> None:
 
 
 @requirement("PUT-12")
-def test_rows_may_lack_any_of_many_fields(new_partition: Callable[..., Partition]) -> None:
+def test_rows_may_lack_any_of_many_fields(new_partition: Callable[..., PartitionUnderTest]) -> None:
     fields = [f"f{n}" for n in range(70)]  # a machine word has bits for 64
     part = new_partition(fields=fields)
     part.put_payload(["full"], *fields)
@@ -126,7 +128,7 @@ def test_rows_may_lack_any_of_many_fields(new_partition: Callable[..., Partition
 
 
 @requirement("PUT-14")
-def test_the_receipt_names_what_was_written(part: Partition) -> None:
+def test_the_receipt_names_what_was_written(part: PartitionUnderTest) -> None:
     def expect_receipt(meta: BatchMeta, ids: list[str], fields: list[str]) -> None:
         expect_equal(meta.sample_ids, ids, "sample_ids on the receipt")
         expect_equal(meta.partition_id, part.id, "partition_id on the receipt")
@@ -138,12 +140,12 @@ def test_the_receipt_names_what_was_written(part: Partition) -> None:
     expect_receipt(part.put_payload(others, "y", "z"), others, ["y", "z"])
 
 
-def rows_for(part: Partition, ids: list[str]) -> TensorDict:
+def rows_for(part: PartitionUnderTest, ids: list[str]) -> TensorDict:
     """A batch of self-describing rows, unlike those that other puts bring."""
-    return batch_of({"x": payload_column(part.id, ids, "x", 1)}, len(ids))
+    return batch_of({"x": labeled_column(part.id, ids, "x", 1)}, len(ids))
 
 
-WRONG_PUTS: dict[str, Callable[[Partition, list[str]], object]] = {
+WRONG_PUTS: dict[str, Callable[[PartitionUnderTest, list[str]], object]] = {
     "batch_too_small": lambda part, ids: part.put_batch(ids, rows_for(part, ids[:2])),
     "batch_too_large": lambda part, ids: part.put_batch(ids, rows_for(part, [*ids, "u1_g1"])),
     "too_few_tags": lambda part, ids: part.put_batch(ids, rows_for(part, ids), [{"v": 1}] * 2),
@@ -157,7 +159,7 @@ WRONG_PUTS: dict[str, Callable[[Partition, list[str]], object]] = {
 @requirement("PUT-15")
 @pytest.mark.parametrize("wrong_put", WRONG_PUTS.values(), ids=WRONG_PUTS)
 def test_misaligned_put_is_rejected_before_it_stores(
-    part: Partition, wrong_put: Callable[[Partition, list[str]], object]
+    part: PartitionUnderTest, wrong_put: Callable[[PartitionUnderTest, list[str]], object]
 ) -> None:
     expect_rejection(lambda: wrong_put(part, IDS), "a put whose parts differ in length")
     with leaning_on("PUT-16"):
@@ -167,7 +169,7 @@ def test_misaligned_put_is_rejected_before_it_stores(
 @requirement("PUT-15")
 @pytest.mark.parametrize("wrong_put", WRONG_PUTS.values(), ids=WRONG_PUTS)
 def test_misaligned_put_leaves_the_rows_as_they_were(
-    part: Partition, wrong_put: Callable[[Partition, list[str]], object]
+    part: PartitionUnderTest, wrong_put: Callable[[PartitionUnderTest, list[str]], object]
 ) -> None:
     stored = {i: {"v": 0, "row": n} for n, i in enumerate(IDS)}
     part.put_payload(IDS, tags=list(stored.values()))
@@ -177,7 +179,7 @@ def test_misaligned_put_leaves_the_rows_as_they_were(
         expect_equal(tags_by_id(part.claim("train")), stored, "tags as before the put")
 
 
-def put_with_a_nested_leaf(part: Partition, ids: list[str]) -> object:
+def put_with_a_nested_leaf(part: PartitionUnderTest, ids: list[str]) -> object:
     batch = rows_for(part, ids)
     batch["y"] = TensorDict({"deep": torch.zeros(len(ids))}, batch_size=[len(ids)])
     return part.put_batch(ids, batch, [{"v": 1}] * len(ids))
@@ -189,7 +191,7 @@ FAILING_PUTS = WRONG_PUTS | {"nested_leaf": put_with_a_nested_leaf}
 @requirement("PUT-16")
 @pytest.mark.parametrize("failing_put", FAILING_PUTS.values(), ids=FAILING_PUTS)
 def test_a_failed_put_leaves_nothing(
-    part: Partition, failing_put: Callable[[Partition, list[str]], object]
+    part: PartitionUnderTest, failing_put: Callable[[PartitionUnderTest, list[str]], object]
 ) -> None:
     part.put_payload(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
@@ -203,7 +205,7 @@ def test_a_failed_put_leaves_nothing(
 
 
 @requirement("PUT-16")
-def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: Partition) -> None:
+def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: PartitionUnderTest) -> None:
     part.put_payload(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     twice = [*IDS, IDS[0]]
@@ -223,9 +225,9 @@ def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: Partition) -> Non
 
 
 @requirement("PUT-16")
-def test_a_failed_put_leaves_what_was_there(part: Partition) -> None:
+def test_a_failed_put_leaves_what_was_there(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, tags=[{"m": n} for n, _ in enumerate(IDS)])
-    batch = batch_of({"x": payload_column(part.id, IDS, "x", 1)}, 3)
+    batch = batch_of({"x": labeled_column(part.id, IDS, "x", 1)}, 3)
     batch["y"] = TensorDict({"deep": torch.zeros(3)}, batch_size=[3])
     if not is_rejected(lambda: part.put_batch(IDS, batch, [{"m": 9}] * 3)):
         return  # it did not fail: PUT-25 judges whether it must
@@ -239,7 +241,7 @@ def _tags_of(meta: BatchMeta) -> dict[str, dict]:
 
 
 @requirement("PUT-17")
-def test_tags_alone_are_accepted(part: Partition) -> None:
+def test_tags_alone_are_accepted(part: PartitionUnderTest) -> None:
     part.put(IDS, [{"std": float(i)} for i in range(3)])
     part.put_payload(IDS)
     came = {i: tags.get("std") for i, tags in tags_by_id(part.claim("train")).items()}
@@ -248,11 +250,11 @@ def test_tags_alone_are_accepted(part: Partition) -> None:
 
 @requirement("PUT-18")
 @pytest.mark.parametrize("kind", ["fields", "tags"])
-def test_an_empty_put_does_nothing(part: Partition, kind: str) -> None:
+def test_an_empty_put_does_nothing(part: PartitionUnderTest, kind: str) -> None:
     part.put_payload(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     before = part.consumed("train")
-    columns = {"x": payload_column(part.id, ["done"], "x")[:0]} if kind == "fields" else {}
+    columns = {"x": labeled_column(part.id, ["done"], "x")[:0]} if kind == "fields" else {}
     meta = part.put([], [] if kind == "tags" else None, **columns)
     expect_equal(meta.sample_ids, [], "sample_ids of an empty put")
     expect_equal(meta.partition_id, part.id, "partition_id of an empty put")
@@ -261,14 +263,14 @@ def test_an_empty_put_does_nothing(part: Partition, kind: str) -> None:
 
 
 @requirement("PUT-18")
-def test_an_empty_put_sets_no_dtype(part: Partition) -> None:
+def test_an_empty_put_sets_no_dtype(part: PartitionUnderTest) -> None:
     part.put([], x=torch.zeros(0, 4))  # what an empty shard has, whatever the rows are like
     part.put_payload(IDS)
     part.expect_payload(IDS)
 
 
 @requirement("PUT-19")
-def test_duplicate_ids_in_one_put_are_rejected(part: Partition) -> None:
+def test_duplicate_ids_in_one_put_are_rejected(part: PartitionUnderTest) -> None:
     expect_rejection(
         lambda: part.put(["a", "b", "a"], x=torch.zeros(3, 4)), "an id twice in one put", ValueError
     )
@@ -291,7 +293,7 @@ BAD_LEAVES: dict[str, Callable[[], object]] = {
 @requirement("PUT-25")
 @pytest.mark.parametrize("make", BAD_LEAVES.values(), ids=BAD_LEAVES)
 def test_a_leaf_that_is_no_column_is_rejected_or_intact(
-    part: Partition, make: Callable[[], object]
+    part: PartitionUnderTest, make: Callable[[], object]
 ) -> None:
     leaf, batch = make(), rows_for(part, IDS)
     batch["y"] = leaf
@@ -325,7 +327,7 @@ def same_leaf(came: object, leaf: object) -> bool:
 
 
 @requirement("PUT-25")
-def test_a_nested_column_of_the_older_layout_is_exact_or_rejected(part: Partition) -> None:
+def test_a_nested_column_of_the_older_layout_is_exact_or_rejected(part: PartitionUnderTest) -> None:
     rows = [torch.ones(n) for n in (1, 2, 3)]
     batch = rows_for(part, IDS)
     batch["y"] = torch.nested.nested_tensor(rows, layout=torch.strided)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import ContractViolation
-from rlconform.certify.evidence.jagged import expect_whole_column
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import random_rows
+from rlconform.certify.assertions.jagged import expect_whole_column
+from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import KVBatchMeta
 
 DTYPES = [
@@ -35,7 +35,7 @@ def selections(ids: list[str]) -> Iterator[list[str]]:
         yield from (ids[::-1], ids[:1], ids[1:])
 
 
-def expect_whole_read(part: Partition, ids: list[str]) -> None:
+def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
     """These rows come back as a whole column, by either method that reads."""
     expect_whole_column(part.get(ids, "x"), "x")
     try:
@@ -44,7 +44,7 @@ def expect_whole_read(part: Partition, ids: list[str]) -> None:
         raise ContractViolation(f"of get_data: {violation.expected}", violation.came) from None
 
 
-def carries_whole(part: Partition, rows: list[torch.Tensor]) -> None:
+def carries_whole(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
     """Put the rows as one column, then one by one, and read whole columns each time."""
     ids = [f"r{i}" for i in range(len(rows))]
     part.put(ids, x=jagged(rows))
@@ -60,20 +60,22 @@ def carries_whole(part: Partition, rows: list[torch.Tensor]) -> None:
 
 @requirement("PUT-05")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_jagged_column_of_any_dtype_works_in_torch(part: Partition, dtype: torch.dtype) -> None:
+def test_a_jagged_column_of_any_dtype_works_in_torch(
+    part: PartitionUnderTest, dtype: torch.dtype
+) -> None:
     carries_whole(part, random_rows(dtype, [(n,) for n in (3, 1, 5)]))
 
 
 @requirement("PUT-05")
 @pytest.mark.parametrize("lengths", [(4,) * 6, (2, 2, 7), (7,), (1, 300, 40)], ids=str)
 def test_a_jagged_column_of_any_lengths_works_in_torch(
-    part: Partition, lengths: tuple[int, ...]
+    part: PartitionUnderTest, lengths: tuple[int, ...]
 ) -> None:
     carries_whole(part, random_rows(torch.int64, [(n,) for n in lengths]))
 
 
 @requirement("PUT-05")
-def test_each_jagged_column_of_a_batch_works_in_torch(part: Partition) -> None:
+def test_each_jagged_column_of_a_batch_works_in_torch(part: PartitionUnderTest) -> None:
     ids = ["r0", "r1", "r2"]
     tokens = random_rows(torch.int64, [(n,) for n in (3, 1, 5)])
     logprobs = random_rows(torch.float32, [(n,) for n in (3, 1, 5)])
@@ -86,7 +88,7 @@ def test_each_jagged_column_of_a_batch_works_in_torch(part: Partition) -> None:
 
 
 @requirement("PUT-05")
-def test_a_column_put_dense_in_some_rows_works_in_torch(part: Partition) -> None:
+def test_a_column_put_dense_in_some_rows_works_in_torch(part: PartitionUnderTest) -> None:
     rows = random_rows(torch.float32, [(n,) for n in (4, 4, 3, 6)])
     ids = ["r0", "r1", "r2", "r3"]
     part.put(ids[:2], x=torch.stack(rows[:2]))
@@ -101,7 +103,7 @@ def test_a_column_put_dense_in_some_rows_works_in_torch(part: Partition) -> None
     "lengths", [(0, 3, 2), (3, 1, 0), (2, 0, 0, 1), (0,), (0, 0), (0, 0, 0, 4, 5)], ids=str
 )
 def test_a_jagged_column_with_zero_length_rows_works_in_torch(
-    part: Partition, lengths: tuple[int, ...]
+    part: PartitionUnderTest, lengths: tuple[int, ...]
 ) -> None:
     carries_whole(part, random_rows(torch.float32, [(n,) for n in lengths]))
 
@@ -110,6 +112,6 @@ def test_a_jagged_column_with_zero_length_rows_works_in_torch(
 @pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
 @pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2, 3), (0, 0), (2,)], ids=str)
 def test_a_jagged_column_with_trailing_dimensions_works_in_torch(
-    part: Partition, lengths: tuple[int, ...], trailing: tuple[int, ...]
+    part: PartitionUnderTest, lengths: tuple[int, ...], trailing: tuple[int, ...]
 ) -> None:
     carries_whole(part, random_rows(torch.uint8, [(n, *trailing) for n in lengths]))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
 
@@ -21,7 +21,7 @@ ODD_IDS = [
 
 
 @requirement("PUT-20")
-def test_odd_ids_stay_distinct(part: Partition) -> None:
+def test_odd_ids_stay_distinct(part: PartitionUnderTest) -> None:
     part.put_payload(ODD_IDS)
     part.expect_payload(ODD_IDS[::-1])
     for sample_id in ODD_IDS:
@@ -31,7 +31,9 @@ def test_odd_ids_stay_distinct(part: Partition) -> None:
 
 @requirement("PUT-20")
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_id_joined_with_field_collides_with_nothing(part: Partition, separator: str) -> None:
+def test_id_joined_with_field_collides_with_nothing(
+    part: PartitionUnderTest, separator: str
+) -> None:
     long_id, long_field = f"a{separator}x", f"x{separator}x"
     part.put_payload([long_id], "x")  # joined: a<sep>x<sep>x
     try:
@@ -45,7 +47,7 @@ def test_id_joined_with_field_collides_with_nothing(part: Partition, separator: 
 @requirement("PUT-20")
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_id_joined_with_partition_collides_with_nothing(
-    new_partition: Callable[..., Partition], separator: str
+    new_partition: Callable[..., PartitionUnderTest], separator: str
 ) -> None:
     short = new_partition()
     try:

@@ -10,14 +10,14 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect_equal,
     expect_objects,
     leaning_on,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_unreadable
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 from rlconform.contract import KVBatchMeta, Target
 from rlconform.wire import object_array
 
@@ -40,7 +40,7 @@ COLUMNS: dict[str, list[Any]] = {
 
 
 @pytest.fixture
-def part(new_partition: Callable[..., Partition]) -> Partition:
+def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
     """A partition with a tensor column and an object column."""
     return new_partition(fields=["x", "log"])
 
@@ -49,7 +49,9 @@ def as_stack(values: list[Any]) -> NonTensorStack:
     return NonTensorStack(*[NonTensorData(value) for value in values])
 
 
-def put_unless_refused(part: Partition, target: Target, ids: Sequence[str], **columns: Any) -> bool:
+def put_unless_refused(
+    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
+) -> bool:
     """Whether the plane took the columns; a refusal is right without the capability ``objects``."""
     try:
         part.put(ids, **columns)
@@ -69,7 +71,7 @@ def put_unless_refused(part: Partition, target: Target, ids: Sequence[str], **co
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside_tensors"])
 @pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
 def test_object_column_is_exact_or_refused(
-    part: Partition, target: Target, values: list[Any], beside: bool
+    part: PartitionUnderTest, target: Target, values: list[Any], beside: bool
 ) -> None:
     tensors = {"x": torch.arange(3)} if beside else {}
     if put_unless_refused(part, target, IDS, **tensors, log=object_array(values)):
@@ -80,7 +82,7 @@ def test_object_column_is_exact_or_refused(
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside_tensors"])
 @pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
 def test_a_stack_of_objects_is_exact_or_refused(
-    part: Partition, values: list[Any], beside: bool
+    part: PartitionUnderTest, values: list[Any], beside: bool
 ) -> None:
     """Tensordict's own form of such a column; the contract names numpy's, so it may be refused."""
     tensors = {"x": torch.arange(3)} if beside else {}
@@ -94,7 +96,9 @@ def test_a_stack_of_objects_is_exact_or_refused(
         _expect_all(part, values, tensors)
 
 
-def _expect_all(part: Partition, values: list[Any], tensors: Mapping[str, torch.Tensor]) -> None:
+def _expect_all(
+    part: PartitionUnderTest, values: list[Any], tensors: Mapping[str, torch.Tensor]
+) -> None:
     expect_objects(part.get(IDS, "log"), "log", values)
     expect_objects(part.get(IDS[::-1], *tensors, "log"), "log", values[::-1])
     if tensors:
@@ -102,7 +106,9 @@ def _expect_all(part: Partition, values: list[Any], tensors: Mapping[str, torch.
 
 
 @requirement("PUT-21")
-def test_five_hundred_objects(new_partition: Callable[..., Partition], target: Target) -> None:
+def test_five_hundred_objects(
+    new_partition: Callable[..., PartitionUnderTest], target: Target
+) -> None:
     part = new_partition(fields=["log"], num_samples=500)
     ids = [f"r{i}" for i in range(500)]
     values = [{"i": i, "text": "t" * (i % 7)} for i in range(500)]
@@ -113,7 +119,7 @@ def test_five_hundred_objects(new_partition: Callable[..., Partition], target: T
 
 
 @requirement("PUT-21")
-def test_objects_put_one_by_one_are_read_together(part: Partition, target: Target) -> None:
+def test_objects_put_one_by_one_are_read_together(part: PartitionUnderTest, target: Target) -> None:
     values = ["text", {"a": [1]}, None]
     for sample_id, value in zip(IDS, values, strict=True):
         if not put_unless_refused(part, target, [sample_id], log=object_array([value])):
@@ -122,7 +128,7 @@ def test_objects_put_one_by_one_are_read_together(part: Partition, target: Targe
 
 
 @requirement("PUT-21")
-def test_one_object_of_several_is_read_alone(part: Partition, target: Target) -> None:
+def test_one_object_of_several_is_read_alone(part: PartitionUnderTest, target: Target) -> None:
     values = ["text", {"a": [1]}, None]
     if put_unless_refused(part, target, IDS, log=object_array(values)):
         for sample_id, value in zip(IDS, values, strict=True):
@@ -130,7 +136,7 @@ def test_one_object_of_several_is_read_alone(part: Partition, target: Target) ->
 
 
 @requirement("PUT-13")
-def test_the_newest_objects_are_read(part: Partition, target: Target) -> None:
+def test_the_newest_objects_are_read(part: PartitionUnderTest, target: Target) -> None:
     if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
         newer = [{"m": 2}, "b", {}]
         part.put(IDS, log=object_array(newer))
@@ -138,7 +144,9 @@ def test_the_newest_objects_are_read(part: Partition, target: Target) -> None:
 
 
 @requirement("CLEAR-04")
-def test_an_id_that_lives_again_has_no_objects_of_its_past(part: Partition, target: Target) -> None:
+def test_an_id_that_lives_again_has_no_objects_of_its_past(
+    part: PartitionUnderTest, target: Target
+) -> None:
     if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
         part.clear(IDS)
         part.put_payload(IDS)
@@ -148,7 +156,7 @@ def test_an_id_that_lives_again_has_no_objects_of_its_past(part: Partition, targ
 
 
 @requirement("PUT-14")
-def test_the_receipt_names_objects_too(part: Partition, target: Target) -> None:
+def test_the_receipt_names_objects_too(part: PartitionUnderTest, target: Target) -> None:
     columns = {"x": torch.zeros(3), "log": object_array(["a", None, {}])}
     if put_unless_refused(part, target, IDS, **columns):
         receipt = part.put([f"other_{i}" for i in IDS], **columns)
@@ -166,14 +174,14 @@ OTHER_COLUMNS: dict[str, list[Any]] = {
 
 @requirement("PUT-21")
 @pytest.mark.parametrize("values", OTHER_COLUMNS.values(), ids=OTHER_COLUMNS)
-def test_other_objects_are_exact_or_refused(part: Partition, values: list[Any]) -> None:
+def test_other_objects_are_exact_or_refused(part: PartitionUnderTest, values: list[Any]) -> None:
     if takes(part, object_array(values)):
         expect_objects(part.get(IDS, "x", "log"), "log", values)
         part.expect_rows(IDS, x=list(torch.arange(3)))
 
 
 @requirement("PUT-21")
-def test_a_text_array_is_exact_or_refused(part: Partition) -> None:
+def test_a_text_array_is_exact_or_refused(part: PartitionUnderTest) -> None:
     texts = np.array(["a", "", "文"])
     if takes(part, texts):
         batch = part.get(IDS, "log")
@@ -183,7 +191,7 @@ def test_a_text_array_is_exact_or_refused(part: Partition) -> None:
             expect_objects(batch, "log", texts.tolist())  # or plain ones
 
 
-def takes(part: Partition, column: Any) -> bool:
+def takes(part: PartitionUnderTest, column: Any) -> bool:
     """Whether the plane takes a column that nobody promised to carry; a refusal leaves nothing."""
     try:
         part.put(IDS, x=torch.arange(3), log=column)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_column,
@@ -15,10 +15,10 @@ from rlconform.certify.evidence.expect import (
     rows_in,
     show_row,
 )
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import payload_row, payload_rows
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import BackgroundCall
 from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -40,19 +40,19 @@ OVERWRITES: dict[str, tuple[Shape, Shape]] = {
 }
 
 
-def rows_of_shape(part: Partition, shape: Shape, version: int) -> list[torch.Tensor]:
+def rows_of_shape(part: PartitionUnderTest, shape: Shape, version: int) -> list[torch.Tensor]:
     """Rows of the shape whose bytes say whose they are, as far as their length lets them."""
     dtype, lengths = shape
     sizes = [length * dtype.itemsize for length in lengths]
     return [
-        payload_row(part.id, sample_id, "x", version, size)[:size].view(dtype)
+        labeled_row(part.id, sample_id, "x", version, size)[:size].view(dtype)
         for sample_id, size in zip(IDS, sizes, strict=True)
     ]
 
 
 @requirement("PUT-13")
 @pytest.mark.parametrize(("first", "second"), OVERWRITES.values(), ids=OVERWRITES)
-def test_the_newest_value_is_read(part: Partition, first: Shape, second: Shape) -> None:
+def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second: Shape) -> None:
     for version, shape in enumerate((first, second)):
         rows = rows_of_shape(part, shape, version)
         part.put(IDS, x=stack_or_nest(rows))
@@ -60,17 +60,17 @@ def test_the_newest_value_is_read(part: Partition, first: Shape, second: Shape) 
 
 
 @requirement("PUT-13")
-def test_a_row_is_read_as_it_is_not_as_it_was_claimed(part: Partition) -> None:
+def test_a_row_is_read_as_it_is_not_as_it_was_claimed(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     meta = part.claim("train")
-    expect_column(part.get_data(meta), "x", payload_rows(part.id, meta.sample_ids, "x"))
+    expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
     part.put_payload(IDS, version=1)
-    newer = payload_rows(part.id, meta.sample_ids, "x", 1)
+    newer = labeled_rows(part.id, meta.sample_ids, "x", 1)
     expect_column(part.get_data(meta), "x", newer)
 
 
 @requirement("PUT-13")
-def test_one_row_is_replaced_and_its_neighbours_stay(part: Partition) -> None:
+def test_one_row_is_replaced_and_its_neighbours_stay(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.put_payload(IDS[1:2], version=1)
     part.expect_payload(IDS[1:2], version=1)
@@ -78,7 +78,7 @@ def test_one_row_is_replaced_and_its_neighbours_stay(part: Partition) -> None:
 
 
 @requirement("PUT-13")
-def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: Partition) -> None:
+def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
     rounds = 60
     done = [0]
     part.put_payload(IDS)
@@ -88,7 +88,7 @@ def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: Partition) ->
             part.put_payload(IDS, version=version)
             done[0] = version
 
-    writer = Background(overwrite, "the writer")
+    writer = BackgroundCall(overwrite, "the writer")
     over = False
     while not over:
         over = writer.finished.is_set()
@@ -102,10 +102,10 @@ def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: Partition) ->
 
 
 def _expect_version(
-    part: Partition, sample_id: str, row: torch.Tensor, versions: Sequence[int]
+    part: PartitionUnderTest, sample_id: str, row: torch.Tensor, versions: Sequence[int]
 ) -> None:
     """The row is this sample's in one of ``versions``, none older than a put that had returned."""
-    allowed = (payload_row(part.id, sample_id, "x", version) for version in versions)
+    allowed = (labeled_row(part.id, sample_id, "x", version) for version in versions)
     expect(
         any(row_difference(row, version) is None for version in allowed),
         f"x of {sample_id!r} in version {versions[0]}, whose put had returned, or a later one",
@@ -123,7 +123,7 @@ TWO_DTYPES = {
 @requirement("PUT-23")
 @pytest.mark.parametrize(("first", "second"), TWO_DTYPES.values(), ids=TWO_DTYPES)
 def test_rows_of_two_dtypes_are_never_cast(
-    part: Partition, first: torch.Tensor, second: torch.Tensor
+    part: PartitionUnderTest, first: torch.Tensor, second: torch.Tensor
 ) -> None:
     part.put(["first"], x=first.reshape(1, 4))
     try:
@@ -141,7 +141,7 @@ def test_rows_of_two_dtypes_are_never_cast(
 @requirement("PUT-23")
 @pytest.mark.parametrize(("first", "second"), TWO_DTYPES.values(), ids=TWO_DTYPES)
 def test_an_overwrite_of_some_rows_in_another_dtype_is_never_cast(
-    part: Partition, first: torch.Tensor, second: torch.Tensor
+    part: PartitionUnderTest, first: torch.Tensor, second: torch.Tensor
 ) -> None:
     part.put(["first", "second"], x=torch.stack([first, first]))
     try:
@@ -157,7 +157,7 @@ def test_an_overwrite_of_some_rows_in_another_dtype_is_never_cast(
 
 
 @requirement("PUT-23")
-def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: Partition) -> None:
+def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: PartitionUnderTest) -> None:
     part.put(["first"], x=torch.arange(4).reshape(1, 4))
     try:
         part.put(["second"], w=torch.ones(1), x=torch.ones(1, 4))
@@ -169,7 +169,7 @@ def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: Partition) -
         part.expect_rows(["second"], w=[torch.tensor(1.0)], x=[torch.ones(4)])
 
 
-def _expect_not_cast(part: Partition, rows: list[torch.Tensor]) -> None:
+def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
     """Reading both rows at once gives each as it was put, or is refused."""
     try:
         batch = part.get(["first", "second"], "x")

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import expect
-from rlconform.certify.evidence.memory import plane_bytes
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.assertions.values import expect
+from rlconform.certify.memory_usage import plane_bytes
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 
 #: 1 MiB each of 512 MiB, whose other pages are never touched.
 SLICES: dict[str, Callable[[], torch.Tensor]] = {
@@ -28,7 +28,7 @@ SLICES: dict[str, Callable[[], torch.Tensor]] = {
 @requirement("PUT-10")
 @pytest.mark.parametrize("make", SLICES.values(), ids=SLICES)
 def test_a_slice_costs_what_its_copy_costs(
-    part: Partition, make: Callable[[], torch.Tensor]
+    part: PartitionUnderTest, make: Callable[[], torch.Tensor]
 ) -> None:
     view = make()
     ids = [f"r{i}" for i in range(16)]
@@ -69,7 +69,7 @@ VIEWS: dict[str, Callable[[], torch.Tensor]] = {
 @requirement("PUT-10")
 @pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
 def test_a_view_keeps_nothing_of_what_lies_behind_it(
-    part: Partition, make: Callable[[], torch.Tensor]
+    part: PartitionUnderTest, make: Callable[[], torch.Tensor]
 ) -> None:
     views = 4
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import expect, expect_equal, expect_rejection
-from rlconform.certify.evidence.together import Background, together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
-from rlconform.certify.scenes.payload import random_rows
+from rlconform.certify.assertions.values import expect, expect_equal, expect_rejection
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
 from rlconform.contract.fields import ADVANTAGES, INPUT_IDS, SAMPLE_MASK
 from rlconform.wire import stack_or_nest
@@ -20,7 +20,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("REG-01")
-def test_each_declared_field_takes_rows(new_partition: Callable[..., Partition]) -> None:
+def test_each_declared_field_takes_rows(new_partition: Callable[..., PartitionUnderTest]) -> None:
     lengths = [(3,), (1,), (5,)]
     rows = {
         INPUT_IDS: random_rows(torch.int64, lengths),
@@ -34,7 +34,7 @@ def test_each_declared_field_takes_rows(new_partition: Callable[..., Partition])
 
 
 @requirement("REG-01")
-def test_fields_may_have_common_names(new_partition: Callable[..., Partition]) -> None:
+def test_fields_may_have_common_names(new_partition: Callable[..., PartitionUnderTest]) -> None:
     fields = ["values", "keys", "items", "shape", "names", "data", "id", "index"]
     part = new_partition(fields=fields)
     part.put_payload(IDS, *fields)
@@ -43,14 +43,14 @@ def test_fields_may_have_common_names(new_partition: Callable[..., Partition]) -
 
 
 @requirement("REG-02")
-def test_undeclared_field_is_kept(new_partition: Callable[..., Partition]) -> None:
+def test_undeclared_field_is_kept(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(fields=["x"])
     part.put_payload(IDS, "x", "pixel_values")
     part.expect_payload(IDS, "x", "pixel_values")
 
 
 @requirement("REG-03")
-def test_ids_live_again_after_clear_and_register(part: Partition) -> None:
+def test_ids_live_again_after_clear_and_register(part: PartitionUnderTest) -> None:
     for step in range(10):
         part.put_payload(IDS, version=step)
         expect_ids(part.claim("train"), IDS, f"rows claimed in step {step}")
@@ -60,7 +60,7 @@ def test_ids_live_again_after_clear_and_register(part: Partition) -> None:
 
 
 @requirement("REG-04")
-def test_partitions_share_no_rows(new_partition: Callable[..., Partition]) -> None:
+def test_partitions_share_no_rows(new_partition: Callable[..., PartitionUnderTest]) -> None:
     train, val = new_partition(), new_partition()
     for part, mode in ((train, "train"), (val, "val")):
         part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
@@ -77,7 +77,9 @@ def test_partitions_share_no_rows(new_partition: Callable[..., Partition]) -> No
 
 
 @requirement("REG-04")
-def test_partitions_share_no_cursors_and_no_tags(new_partition: Callable[..., Partition]) -> None:
+def test_partitions_share_no_cursors_and_no_tags(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     train, val = new_partition(), new_partition()
     for part, mode in ((train, "train"), (val, "val")):
         part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
@@ -92,7 +94,7 @@ def test_partitions_share_no_cursors_and_no_tags(new_partition: Callable[..., Pa
 
 @requirement("REG-04")
 def test_a_partition_that_is_registered_again_changes_no_other(
-    new_partition: Callable[..., Partition],
+    new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     train, val = new_partition(), new_partition()
     for part in (train, val):
@@ -107,7 +109,7 @@ def test_a_partition_that_is_registered_again_changes_no_other(
 
 @requirement("REG-04")
 def test_a_partition_is_not_all_that_begin_with_its_name(
-    new_partition: Callable[..., Partition],
+    new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     short = new_partition()
     long = new_partition(exact=f"{short.id}_async")
@@ -119,7 +121,7 @@ def test_a_partition_is_not_all_that_begin_with_its_name(
 
 
 @requirement("REG-04")
-def test_partitions_share_no_schema(new_partition: Callable[..., Partition]) -> None:
+def test_partitions_share_no_schema(new_partition: Callable[..., PartitionUnderTest]) -> None:
     train, val = new_partition(), new_partition()
     floats, integers = torch.ones(3, 2), torch.arange(3)
     train.put(IDS, x=floats)
@@ -139,7 +141,9 @@ def test_partitions_share_no_schema(new_partition: Callable[..., Partition]) -> 
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_nonsense_is_rejected(client: DataPlaneClient, part: Partition, wrong: dict) -> None:
+def test_nonsense_is_rejected(
+    client: DataPlaneClient, part: PartitionUnderTest, wrong: dict
+) -> None:
     right = {
         "partition_id": f"{part.id}-typo",
         "fields": ["x"],
@@ -154,7 +158,7 @@ def test_nonsense_is_rejected(client: DataPlaneClient, part: Partition, wrong: d
 
 
 @requirement("REG-06", leans_on=("REG-02",))
-def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
+def test_many_producers_bring_new_fields_at_once(part: PartitionUnderTest) -> None:
     producers, fields_each = 8, 10
 
     def produce(producer: int) -> None:
@@ -163,7 +167,7 @@ def test_many_producers_bring_new_fields_at_once(part: Partition) -> None:
 
     calls = [lambda p=p: produce(p) for p in range(producers)]
     half = part.timeouts.check / 2
-    producing = Background(lambda: together(calls, half, "producer"), "the producers")
+    producing = BackgroundCall(lambda: run_concurrently(calls, half, "producer"), "the producers")
     while not producing.finished.is_set():
         part.claim("train", ["x"])
         producing.give_way()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from rlconform.certify.evidence.expect import expect, expect_column, expect_equal, rows_in
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.parity import DP_WORLD, PACKINGS, claim_rows, split_claim
-from rlconform.certify.scenes.partition import Partition, batch_of
-from rlconform.certify.scenes.payload import payload_rows
+from rlconform.certify.assertions.values import expect, expect_column, expect_equal, rows_in
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of
+from rlconform.certify.scenarios.sharding_parity import DP_WORLD, PACKINGS, claim_rows, split_claim
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.plane import write_columns
@@ -27,23 +27,23 @@ GLOBAL_BATCH = 32
 packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 
 
-def claimed(part: Partition) -> KVBatchMeta:
+def claimed(part: PartitionUnderTest) -> KVBatchMeta:
     """Self-describing rows ``x``, put and claimed; the lengths to split by stand in their tags."""
     part.put_payload(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
     return claim_rows(part, ["x"], len(IDS))
 
 
-def rows_read(part: Partition, shard: KVBatchMeta, field: str) -> list[Tensor]:
+def rows_read(part: PartitionUnderTest, shard: KVBatchMeta, field: str) -> list[Tensor]:
     """The shard's rows of ``field``, which are those that were put as ``x``."""
     batch = part.get(shard.sample_ids, field)
-    expect_column(batch, field, payload_rows(part.id, shard.sample_ids, "x"))
+    expect_column(batch, field, labeled_rows(part.id, shard.sample_ids, "x"))
     return rows_in(batch, field)
 
 
 @requirement("SHARD-01")
 @packed
 def test_the_ranks_have_each_row_as_often_as_it_was_claimed(
-    part: Partition, packing: Mapping[str, Any]
+    part: PartitionUnderTest, packing: Mapping[str, Any]
 ) -> None:
     meta = claimed(part)
     shards, _ = split_claim(meta, DP_WORLD, GLOBAL_BATCH, **packing)
@@ -63,7 +63,7 @@ def test_the_ranks_have_each_row_as_often_as_it_was_claimed(
 @requirement("SHARD-02")
 @packed
 def test_what_the_ranks_write_back_is_put_in_the_order_claimed(
-    part: Partition, packing: Mapping[str, Any]
+    part: PartitionUnderTest, packing: Mapping[str, Any]
 ) -> None:
     meta = claimed(part)
     shards, inverse = split_claim(meta, DP_WORLD, GLOBAL_BATCH, **packing)
@@ -72,6 +72,6 @@ def test_what_the_ranks_write_back_is_put_in_the_order_claimed(
     outputs = [row for shard in shards for row in rows_read(part, shard, "y")]
     expect_equal(sorted(inverse), list(range(len(outputs))), "the inverse permutation, sorted:")
     reordered = batch_of({"y": stack_or_nest([outputs[place] for place in inverse])}, len(IDS))
-    expected = payload_rows(part.id, meta.sample_ids, "x")
+    expected = labeled_rows(part.id, meta.sample_ids, "x")
     expect_column(reordered, "y", expected)
     part.expect_rows(meta.sample_ids, y=expected)

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.consumers import expect_waiting
-from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import expect_waiting
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
+from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import stack_or_nest
 
@@ -27,7 +27,7 @@ LARGE = 3 << 16
 
 
 @pytest.fixture
-def step(new_partition: Callable[..., Partition]) -> Partition:
+def step(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
     """A partition with many rows of one number each."""
     part = new_partition(num_samples=len(MANY))
     part.put(MANY, x=torch.arange(len(MANY)))
@@ -35,7 +35,7 @@ def step(new_partition: Callable[..., Partition]) -> Partition:
 
 
 @requirement("GET-01")
-def test_the_rows_of_a_whole_step_come_in_the_order_asked(step: Partition) -> None:
+def test_the_rows_of_a_whole_step_come_in_the_order_asked(step: PartitionUnderTest) -> None:
     order = torch.randperm(len(MANY), generator=torch.Generator().manual_seed(0))
     asked = [MANY[i] for i in order]
     step.expect_rows(asked, x=list(order))
@@ -43,15 +43,15 @@ def test_the_rows_of_a_whole_step_come_in_the_order_asked(step: Partition) -> No
 
 
 @requirement("CLAIM-04")
-def test_a_whole_step_is_claimed_at_once(step: Partition) -> None:
+def test_a_whole_step_is_claimed_at_once(step: PartitionUnderTest) -> None:
     expect_ids(step.claim(batch_size=len(MANY)), MANY, f"{len(MANY)} rows ready, as many asked for")
 
 
 @requirement("CLAIM-05")
-def test_a_claim_waits_for_a_whole_step(new_partition: Callable[..., Partition]) -> None:
+def test_a_claim_waits_for_a_whole_step(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(num_samples=len(MANY))
     part.put(MANY[:-1], x=torch.arange(len(MANY) - 1))
-    waiting = Background(
+    waiting = BackgroundCall(
         lambda: part.claim(batch_size=len(MANY), blocking=True), "the blocked claim"
     )
     expect_waiting(waiting, part, "the last row", "an answer without it")
@@ -61,7 +61,7 @@ def test_a_claim_waits_for_a_whole_step(new_partition: Callable[..., Partition])
 
 
 @requirement("CLEAR-01")
-def test_all_the_ids_given_are_dropped_however_many(step: Partition) -> None:
+def test_all_the_ids_given_are_dropped_however_many(step: PartitionUnderTest) -> None:
     step.clear(MANY[1:])
     for sample_id in (MANY[1], MANY[700], MANY[-1]):
         expect_unreadable(lambda i=sample_id: step.get([i], "x"), sample_id, "x")
@@ -70,7 +70,7 @@ def test_all_the_ids_given_are_dropped_however_many(step: Partition) -> None:
 
 
 @requirement("CLEAR-03")
-def test_none_drops_a_whole_step(step: Partition) -> None:
+def test_none_drops_a_whole_step(step: PartitionUnderTest) -> None:
     step.clear(None)
     for sample_id in (MANY[0], MANY[700], MANY[-1]):
         expect_unreadable(lambda i=sample_id: step.get([i], "x"), sample_id, "x")
@@ -91,7 +91,7 @@ def rows_of_length(lengths: tuple[int, ...]) -> list[torch.Tensor]:
 @requirement("PUT-09")
 @pytest.mark.parametrize("lengths", LAYOUTS.values(), ids=LAYOUTS)
 def test_changing_the_callers_large_tensor_changes_nothing_stored(
-    part: Partition, lengths: tuple[int, ...]
+    part: PartitionUnderTest, lengths: tuple[int, ...]
 ) -> None:
     rows, theirs = rows_of_length(lengths), torch.cat(rows_of_length(lengths))
     offsets = torch.tensor([0, *lengths]).cumsum(0)
@@ -105,7 +105,7 @@ def test_changing_the_callers_large_tensor_changes_nothing_stored(
 @pytest.mark.parametrize("lengths", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("read", ["get_samples", "get_data"])
 def test_changing_large_rows_that_were_read_changes_nothing_stored(
-    part: Partition, lengths: tuple[int, ...], read: str
+    part: PartitionUnderTest, lengths: tuple[int, ...], read: str
 ) -> None:
     rows = rows_of_length(lengths)
     part.put(IDS, x=stack_or_nest(rows))

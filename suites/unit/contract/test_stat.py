@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.certify.evidence.expect import ContractViolation, expect
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import UNDECLARED, Partition
+from rlconform.certify.assertions.values import ContractViolation, expect
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import UNDECLARED, PartitionUnderTest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
-def expect_status(part: Partition, expected: bool, when: str, *tasks: str) -> None:
+def expect_status(part: PartitionUnderTest, expected: bool, when: str, *tasks: str) -> None:
     came = part.consumed(*tasks)
     expect(came is expected, f"check_consumption_status {expected} {when}", str(came))
 
 
 @requirement("STAT-01")
-def test_true_once_every_task_has_every_row(part: Partition) -> None:
+def test_true_once_every_task_has_every_row(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.claim("train", batch_size=2)
     expect_status(part, False, "with a row unclaimed")
@@ -29,7 +29,7 @@ def test_true_once_every_task_has_every_row(part: Partition) -> None:
 
 
 @requirement("STAT-01")
-def test_false_again_when_more_rows_come(part: Partition) -> None:
+def test_false_again_when_more_rows_come(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:2])
     part.claim("train")
     expect_status(part, True, "with every row claimed")
@@ -39,7 +39,7 @@ def test_false_again_when_more_rows_come(part: Partition) -> None:
 
 @requirement("STAT-01")
 @pytest.mark.parametrize("again", [IDS[:2], ["new_g0", "new_g1"]], ids=["same_ids", "new_ids"])
-def test_false_for_new_rows_after_a_clear(part: Partition, again: list[str]) -> None:
+def test_false_for_new_rows_after_a_clear(part: PartitionUnderTest, again: list[str]) -> None:
     part.put_payload(IDS)
     part.claim("train")
     part.clear(IDS)
@@ -51,7 +51,7 @@ def test_false_for_new_rows_after_a_clear(part: Partition, again: list[str]) -> 
 
 
 @requirement("STAT-01")
-def test_claimed_rows_that_were_cleared_stand_for_no_others(part: Partition) -> None:
+def test_claimed_rows_that_were_cleared_stand_for_no_others(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.clear(part.claim("train", batch_size=2).sample_ids)
     expect_status(part, False, "with a row unclaimed, after claimed ones were cleared")
@@ -60,7 +60,7 @@ def test_claimed_rows_that_were_cleared_stand_for_no_others(part: Partition) -> 
 
 
 @requirement("STAT-01", leans_on=("REG-02",))
-def test_rows_of_undeclared_fields_count_too(part: Partition) -> None:
+def test_rows_of_undeclared_fields_count_too(part: PartitionUnderTest) -> None:
     part.put_payload(IDS[:1])
     part.put_payload(IDS[1:], UNDECLARED)
     try:
@@ -76,7 +76,7 @@ def test_rows_of_undeclared_fields_count_too(part: Partition) -> None:
 
 
 @requirement("STAT-03")
-def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
+def test_never_true_for_a_task_that_claimed_nothing(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     expect_status(part, False, "for a task that claimed nothing", "prev_lp")
 
@@ -84,7 +84,9 @@ def test_never_true_for_a_task_that_claimed_nothing(part: Partition) -> None:
 @requirement("STAT-03")
 @pytest.mark.parametrize("rows", ["claimed", "cleared", "none"])
 @pytest.mark.parametrize("asked", [["trian"], ["train", "trian"], ["trian", "train"]], ids="-".join)
-def test_never_true_for_an_unknown_task(part: Partition, asked: list[str], rows: str) -> None:
+def test_never_true_for_an_unknown_task(
+    part: PartitionUnderTest, asked: list[str], rows: str
+) -> None:
     if rows != "none":
         part.put_payload(IDS)
         part.claim("train")
@@ -101,14 +103,14 @@ def test_never_true_for_an_unknown_task(part: Partition, asked: list[str], rows:
 
 
 @requirement("STAT-04")
-def test_false_where_nothing_was_produced(part: Partition) -> None:
+def test_false_where_nothing_was_produced(part: PartitionUnderTest) -> None:
     expect_status(part, False, "before the first row")
     part.put(IDS, [{"std": 0.0}] * 3)
     expect_status(part, False, "with tags and no row")
 
 
 @requirement("STAT-05")
-def test_cleared_rows_do_not_count(part: Partition) -> None:
+def test_cleared_rows_do_not_count(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     claimed = part.claim("train", batch_size=2).sample_ids
     part.clear([i for i in IDS if i not in claimed])
@@ -116,7 +118,7 @@ def test_cleared_rows_do_not_count(part: Partition) -> None:
 
 
 @requirement("STAT-05")
-def test_rows_with_tags_only_do_not_count(part: Partition) -> None:
+def test_rows_with_tags_only_do_not_count(part: PartitionUnderTest) -> None:
     part.put_payload(IDS)
     part.put(["tags_only"], [{"std": 0.0}])
     part.claim_all()

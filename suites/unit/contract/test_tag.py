@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.evidence.expect import expect, expect_equal, leaning_on, same_object
-from rlconform.certify.evidence.recorder import shorten
-from rlconform.certify.evidence.together import Background
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, tags_by_id
-from rlconform.certify.scenes.payload import payload_column
+from rlconform.certify.assertions.values import expect, expect_equal, leaning_on, same_object
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.partition import PartitionUnderTest, tags_by_id
+from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("TAG-01")
-def test_each_row_comes_with_its_own_tags(part: Partition) -> None:
+def test_each_row_comes_with_its_own_tags(part: PartitionUnderTest) -> None:
     tags = {
         "u0_g0": {"int": 3, "float": 0.5, "str": "ü", "true": True, "none": None},
         "u0_g1": {"int": -(2**53) - 1, "float": 1e-300, "str": "", "true": False, "none": None},
@@ -51,7 +51,7 @@ UNLIKE_TAGS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
 @pytest.mark.parametrize("tags", UNLIKE_TAGS.values(), ids=UNLIKE_TAGS)
 def test_tags_of_one_key_keep_their_own_types(
-    part: Partition, tags: list[dict[str, Any]], puts: int
+    part: PartitionUnderTest, tags: list[dict[str, Any]], puts: int
 ) -> None:
     size = len(IDS) // puts
     for start in range(0, len(IDS), size):
@@ -66,7 +66,7 @@ def test_tags_of_one_key_keep_their_own_types(
 
 
 @requirement("TAG-01")
-def test_rows_that_came_with_equal_tags_have_their_own(part: Partition) -> None:
+def test_rows_that_came_with_equal_tags_have_their_own(part: PartitionUnderTest) -> None:
     one, stamp = {"weight_version": 1}, {"weight_version": 2, "std": 0.5}
     part.put_payload(IDS, tags=[one] * len(IDS))
     part.put(IDS[:1], [stamp])
@@ -77,14 +77,14 @@ def test_rows_that_came_with_equal_tags_have_their_own(part: Partition) -> None:
 
 
 @requirement("TAG-01")
-def test_rows_with_and_without_tags_keep_apart(part: Partition) -> None:
+def test_rows_with_and_without_tags_keep_apart(part: PartitionUnderTest) -> None:
     tags = {IDS[0]: {}, IDS[1]: {"weight_version": 7}, IDS[2]: {}}
     part.put_payload(IDS, tags=list(tags.values()))
     expect_equal(tags_by_id(part.claim("train")), tags, "tags where only one row has any")
 
 
 @requirement("TAG-02")
-def test_a_put_without_tags_leaves_them(part: Partition) -> None:
+def test_a_put_without_tags_leaves_them(part: PartitionUnderTest) -> None:
     tags = {i: {"weight_version": n} for n, i in enumerate(IDS)}
     part.put_payload(IDS, "x", tags=list(tags.values()))
     part.put_payload(IDS, "y")
@@ -94,16 +94,18 @@ def test_a_put_without_tags_leaves_them(part: Partition) -> None:
 
 @requirement("TAG-03")
 @pytest.mark.parametrize("fields", [[], ["y"]], ids=["alone", "with_a_field"])
-def test_tags_of_a_second_put_are_merged(part: Partition, fields: list[str]) -> None:
+def test_tags_of_a_second_put_are_merged(part: PartitionUnderTest, fields: list[str]) -> None:
     part.put_payload(IDS, tags=[{"a": i, "b": i} for i in IDS])
-    columns = {field: payload_column(part.id, IDS[::-1], field) for field in fields}
+    columns = {field: labeled_column(part.id, IDS[::-1], field) for field in fields}
     part.put(IDS[::-1], [{"b": f"new {i}", "c": i} for i in IDS[::-1]], **columns)
     merged = {i: {"a": i, "b": f"new {i}", "c": i} for i in IDS}
     expect_equal(tags_by_id(part.claim("train")), merged, "merged tags")
 
 
 @requirement("TAG-04", race=True)
-def test_no_row_is_claimed_before_its_tags(new_partition: Callable[..., Partition]) -> None:
+def test_no_row_is_claimed_before_its_tags(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     rounds = 120
     part = new_partition(num_samples=rounds)
 
@@ -111,7 +113,7 @@ def test_no_row_is_claimed_before_its_tags(new_partition: Callable[..., Partitio
         for n in range(rounds):
             part.put_payload([f"r{n}"], tags=[{"weight_version": n}])
 
-    producer = Background(produce, "the producer")
+    producer = BackgroundCall(produce, "the producer")
     seen: dict[str, object] = {}
     while len(seen) < rounds:
         over = producer.finished.is_set()
@@ -133,7 +135,7 @@ def test_no_row_is_claimed_before_its_tags(new_partition: Callable[..., Partitio
 
 
 @requirement("TAG-05")
-def test_clear_drops_the_tags(part: Partition) -> None:
+def test_clear_drops_the_tags(part: PartitionUnderTest) -> None:
     part.put_payload(IDS, tags=[{"weight_version": 1}] * 3)
     part.clear(IDS)
     part.put_payload(IDS[:1])
@@ -149,7 +151,9 @@ def test_clear_drops_the_tags(part: Partition) -> None:
 
 @requirement("TAG-06")
 @pytest.mark.parametrize("known", [0, 2, 3])
-def test_lengths_are_reported_only_when_every_row_has_one(part: Partition, known: int) -> None:
+def test_lengths_are_reported_only_when_every_row_has_one(
+    part: PartitionUnderTest, known: int
+) -> None:
     lengths = {i: 10 * n for n, i in enumerate(IDS)}  # the first was aborted, and has no token
     tags = [{"input_lengths": lengths[i]} if n < known else {"other": 1} for n, i in enumerate(IDS)]
     part.put_payload(IDS, tags=tags)
@@ -163,7 +167,7 @@ def test_lengths_are_reported_only_when_every_row_has_one(part: Partition, known
 
 
 @requirement("TAG-06")
-def test_lengths_are_those_of_the_tags_that_come_with_them(part: Partition) -> None:
+def test_lengths_are_those_of_the_tags_that_come_with_them(part: PartitionUnderTest) -> None:
     def expect_lengths_of_its_tags(meta: BatchMeta, when: str) -> None:
         tags = meta.tags or [{} for _ in meta.sample_ids]
         known = [row.get("input_lengths") for row in tags]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.payload import random_rows
-from rlconform.certify.scenes.rollouts import PAD_TOKEN_ID, Rollout, rollout_batch
-from rlconform.certify.scenes.steps import (
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import PAD_TOKEN_ID, SyntheticRollout, rollout_batch
+from rlconform.certify.scenarios.step_batch import (
     STEP_FIELDS,
-    Step,
+    StepBatch,
     expect_logs_rebuilt,
     expect_rows_by_id,
     padded,
@@ -47,7 +47,7 @@ PADS = {
 
 
 @pytest.fixture
-def part(new_partition: Callable[..., Partition]) -> Partition:
+def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
     """A partition with the columns of a training step."""
     return new_partition(fields=STEP_FIELDS)
 
@@ -75,7 +75,7 @@ def rounded_up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def shortest_to_longest(rollout: Rollout) -> list[int]:
+def shortest_to_longest(rollout: SyntheticRollout) -> list[int]:
     """Row numbers."""
     return sorted(range(len(rollout.lengths)), key=rollout.lengths.__getitem__)
 
@@ -94,17 +94,17 @@ def logprobs_for(lengths: Sequence[int], multiple: int = 1, seed: int = 0) -> to
 
 
 @requirement("WIRE-01")
-def test_a_rollout_comes_back_with_each_fields_own_padding(part: Partition) -> None:
+def test_a_rollout_comes_back_with_each_fields_own_padding(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(4, 4, aborted=2, width_multiple=8)
-    step = Step(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
     per_sample = ["sample_mask", "total_reward", "input_lengths"]
     step.expect_padded(rollout.sample_ids, [*TOKENS, *per_sample], pads=PADS)
 
 
 @requirement("WIRE-01")
-def test_rows_come_back_padded_in_any_order_asked(part: Partition) -> None:
+def test_rows_come_back_padded_in_any_order_asked(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(3, 4, seed=1)
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     shortest_first = step.meta.subset(shortest_to_longest(rollout)).sample_ids
     step.expect_padded(shortest_first, TOKENS, pads=PADS)
     step.expect_padded(shortest_first[::-5], TOKENS, pads=PADS)
@@ -112,9 +112,9 @@ def test_rows_come_back_padded_in_any_order_asked(part: Partition) -> None:
 
 @requirement("WIRE-01")
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_rows_keep_their_lengths(part: Partition, lengths: list[int]) -> None:
+def test_rows_keep_their_lengths(part: PartitionUnderTest, lengths: list[int]) -> None:
     columns = columns_of(lengths, 6, input_ids=torch.int64, token_mask=torch.int32)
-    step = Step(part, ids_of(lengths), columns)
+    step = StepBatch(part, ids_of(lengths), columns)
     step.expect_padded(step.meta.sample_ids, ["input_ids", "token_mask"], width=7, pads=PADS)
 
 
@@ -124,37 +124,37 @@ def test_rows_keep_their_lengths(part: Partition, lengths: list[int]) -> None:
     [torch.bool, torch.uint8, torch.int32, torch.int64, torch.bfloat16, torch.float32],
     ids=str,
 )
-def test_valid_tokens_come_back_bitwise(part: Partition, dtype: torch.dtype) -> None:
+def test_valid_tokens_come_back_bitwise(part: PartitionUnderTest, dtype: torch.dtype) -> None:
     lengths = [3, 0, 5, 2]
     columns = columns_of(lengths, tokens=dtype)
-    step = Step(part, ids_of(lengths), columns, token_fields={"tokens"})
+    step = StepBatch(part, ids_of(lengths), columns, token_fields={"tokens"})
     step.expect_padded(step.meta.sample_ids, ["tokens"], pads={"tokens": 1})
 
 
 @requirement("WIRE-01")
 @pytest.mark.parametrize("value", [0, PAD_TOKEN_ID], ids=["zero", "pad_token_id"])
-def test_tokens_that_look_like_padding_are_none(part: Partition, value: int) -> None:
+def test_tokens_that_look_like_padding_are_none(part: PartitionUnderTest, value: int) -> None:
     """Many tokenizers end a row with the token that they pad with."""
     lengths = [4, 2, 3]
     tokens = torch.arange(1, 16).view(3, 5)
     for row, length in zip(tokens, lengths, strict=True):
         row[length - 2 :] = value
     columns = {"input_lengths": torch.tensor(lengths), "input_ids": tokens}
-    step = Step(part, ids_of(lengths), columns)
+    step = StepBatch(part, ids_of(lengths), columns)
     other = PAD_TOKEN_ID - value
     step.expect_padded(step.meta.sample_ids, ["input_ids"], width=5, pads={"input_ids": other})
 
 
 @requirement("WIRE-01")
 @pytest.mark.parametrize("lengths", [[3, 0, 5, 1], [4, 4]], ids=str)
-def test_tokens_with_dimensions_of_their_own(part: Partition, lengths: list[int]) -> None:
+def test_tokens_with_dimensions_of_their_own(part: PartitionUnderTest, lengths: list[int]) -> None:
     """Router replay has (layers, experts) at each token."""
     columns = {
         "input_lengths": torch.tensor(lengths),
         "routes": noisy(random_rows(torch.uint8, [(n, 2, 3) for n in lengths]), 6),
         "hidden": noisy(random_rows(torch.bfloat16, [(n, 4) for n in lengths]), 6),
     }
-    step = Step(part, ids_of(lengths), columns, token_fields={"routes", "hidden"})
+    step = StepBatch(part, ids_of(lengths), columns, token_fields={"routes", "hidden"})
     pads = {"routes": 255, "hidden": -1.0}
     step.expect_padded(step.meta.sample_ids, ["routes", "hidden"], width=8, pads=pads)
 
@@ -163,11 +163,11 @@ def test_tokens_with_dimensions_of_their_own(part: Partition, lengths: list[int]
 
 
 @requirement("WIRE-02")
-def test_every_shard_has_the_width_that_the_driver_minted(part: Partition) -> None:
+def test_every_shard_has_the_width_that_the_driver_minted(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(4, 4, seed=2)
     width = rounded_up(max(rollout.lengths), 16)
     info = {GLOBAL_FORWARD_PAD_SEQLEN: width}
-    step = Step(part, rollout.sample_ids, rollout.columns, extra_info=info)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns, extra_info=info)
     by_length = shortest_to_longest(rollout)
     for start in range(0, step.meta.size, 4):  # the last shard alone holds the longest row
         shard = step.meta.subset(by_length[start : start + 4])
@@ -176,11 +176,11 @@ def test_every_shard_has_the_width_that_the_driver_minted(part: Partition) -> No
 
 
 @requirement("WIRE-02")
-def test_dense_and_jagged_fields_share_the_width(part: Partition) -> None:
+def test_dense_and_jagged_fields_share_the_width(part: PartitionUnderTest) -> None:
     """Rows of equal length may travel in either layout, and a plane may return either."""
     lengths = [5, 5, 2, 5]
     columns = columns_of(lengths, input_ids=torch.int64, advantages=torch.float32)
-    step = Step(part, ids_of(lengths), columns)
+    step = StepBatch(part, ids_of(lengths), columns)
     equal = step.meta.subset([0, 1, 3])
     dense = torch.stack(random_rows(torch.bfloat16, [(5,)] * 3))
     part.put(equal.sample_ids, prev_logprobs=dense)
@@ -191,16 +191,16 @@ def test_dense_and_jagged_fields_share_the_width(part: Partition) -> None:
 
 
 @requirement("WIRE-02")
-def test_a_shard_of_rows_without_tokens_has_the_width_too(part: Partition) -> None:
+def test_a_shard_of_rows_without_tokens_has_the_width_too(part: PartitionUnderTest) -> None:
     lengths = [0, 6, 0, 3]
-    step = Step(part, ids_of(lengths), columns_of(lengths, input_ids=torch.int64))
+    step = StepBatch(part, ids_of(lengths), columns_of(lengths, input_ids=torch.int64))
     step.expect_padded(["u0_g0", "u2_g0"], ["input_ids"], width=8, pads=PADS)
 
 
 @requirement("WIRE-02")
-def test_a_field_written_back_has_the_steps_width(part: Partition) -> None:
+def test_a_field_written_back_has_the_steps_width(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 4, seed=3)
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     for start in (0, 4):  # each rank at a width of its own
         shard = step.meta.slice(start, start + 4)
         step.write_back(shard, prev_logprobs=logprobs_for(shard.sequence_lengths, seed=start))
@@ -214,9 +214,9 @@ def test_a_field_written_back_has_the_steps_width(part: Partition) -> None:
 
 @requirement("WIRE-03")
 @pytest.mark.parametrize("multiple", [4, 64], ids=lambda multiple: f"rounded_to_{multiple}")
-def test_a_wider_write_back_is_cut_to_each_row(part: Partition, multiple: int) -> None:
+def test_a_wider_write_back_is_cut_to_each_row(part: PartitionUnderTest, multiple: int) -> None:
     rollout = rollout_batch(2, 4, seed=4, aborted=2)
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     step.write_back(step.meta, prev_logprobs=logprobs_for(rollout.lengths, multiple))
     fields = ["prev_logprobs", "input_ids"]
     step.expect_padded(rollout.sample_ids, fields, pads=PADS)
@@ -226,9 +226,9 @@ def test_a_wider_write_back_is_cut_to_each_row(part: Partition, multiple: int) -
 
 
 @requirement("WIRE-03")
-def test_ranks_that_round_to_unlike_widths_meet_in_one_batch(part: Partition) -> None:
+def test_ranks_that_round_to_unlike_widths_meet_in_one_batch(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(3, 4, seed=5)
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     by_length = shortest_to_longest(rollout)
     for rank, multiple in enumerate((8, 16, 4)):
         shard = step.meta.subset(by_length[4 * rank : 4 * rank + 4])
@@ -238,17 +238,17 @@ def test_ranks_that_round_to_unlike_widths_meet_in_one_batch(part: Partition) ->
 
 
 @requirement("WIRE-03")
-def test_rows_without_tokens_stay_so_in_a_write_back(part: Partition) -> None:
+def test_rows_without_tokens_stay_so_in_a_write_back(part: PartitionUnderTest) -> None:
     lengths = [0, 3, 0, 5]
-    step = Step(part, ids_of(lengths), columns_of(lengths, input_ids=torch.int64))
+    step = StepBatch(part, ids_of(lengths), columns_of(lengths, input_ids=torch.int64))
     step.write_back(step.meta, prev_logprobs=logprobs_for(lengths, 8))
     step.expect_padded(step.meta.sample_ids, ["prev_logprobs", "input_ids"], width=8, pads=PADS)
 
 
 @requirement("WIRE-03")
-def test_a_second_write_back_of_another_width_replaces_the_first(part: Partition) -> None:
+def test_a_second_write_back_of_another_width_replaces_the_first(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 2, seed=6)
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     for version, multiple in enumerate((8, 64, 1)):
         written = logprobs_for(rollout.lengths, multiple, seed=version)
         step.write_back(step.meta, prev_logprobs=written)
@@ -264,34 +264,34 @@ def test_a_second_write_back_of_another_width_replaces_the_first(part: Partition
     [(5, 4), (3, 4, 5), (1, 2, 3), (3, 1, 1), (2, 3, 4, 5)],
     ids=lambda shape: "x".join(map(str, shape)),
 )
-def test_image_features_stay_rectangular(part: Partition, shape: tuple[int, ...]) -> None:
+def test_image_features_stay_rectangular(part: PartitionUnderTest, shape: tuple[int, ...]) -> None:
     """One shape has as many rows as the longest row has tokens, others have fewer."""
     lengths = [5, 0, 3, 1]
     pixels = torch.stack(random_rows(torch.bfloat16, [shape] * 4))
     columns = columns_of(lengths, input_ids=torch.int64) | {"pixel_values": pixels}
-    step = Step(part, ids_of(lengths), columns)
+    step = StepBatch(part, ids_of(lengths), columns)
     fields = ["input_ids", "pixel_values"]
     step.expect_padded(step.meta.sample_ids, fields, width=8, pads=PADS)
     step.expect_padded(step.meta.sample_ids[::-2], ["pixel_values"])
 
 
 @requirement("WIRE-04")
-def test_a_rollout_with_images(part: Partition) -> None:
+def test_a_rollout_with_images(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 4, seed=7, image_shape=(3, 8, 8))
-    step = Step(part, rollout.sample_ids, rollout.columns)
+    step = StepBatch(part, rollout.sample_ids, rollout.columns)
     step.expect_padded(
         rollout.sample_ids[::-1], [*TOKENS, "pixel_values"], width=64, pads=rollout.pad_values
     )
 
 
 @requirement("WIRE-04")
-def test_a_count_of_patches_is_no_count_of_tokens(part: Partition) -> None:
+def test_a_count_of_patches_is_no_count_of_tokens(part: PartitionUnderTest) -> None:
     """Each row has its own number of patches; the reader pads to the most of them."""
     lengths, patches = [5, 1, 3], [2, 9, 0]
     rows = random_rows(torch.float32, [(count, 4) for count in patches])
     pixels = torch.nested.nested_tensor(rows, layout=torch.jagged)
     columns = columns_of(lengths, input_ids=torch.int64) | {"pixel_values": pixels}
-    step = Step(part, ids_of(lengths), columns)
+    step = StepBatch(part, ids_of(lengths), columns)
     ids = step.meta.sample_ids
     batch = step.read(ids, ["input_ids", "pixel_values"], width=16, pads={"pixel_values": -1.0})
     expect_rows_by_id(batch, "pixel_values", ids, [padded(row, 9, -1.0) for row in rows])
@@ -303,7 +303,7 @@ def test_a_count_of_patches_is_no_count_of_tokens(part: Partition) -> None:
 @requirement("WIRE-06")
 @pytest.mark.parametrize("aborted", [0, 3], ids=["whole", "aborted"])
 def test_message_logs_are_rebuilt_as_views_of_the_batch(
-    part: Partition, target: Target, aborted: int
+    part: PartitionUnderTest, target: Target, aborted: int
 ) -> None:
     rollout = rollout_batch(3, 4, seed=8, aborted=aborted)
     step = write_with_logs(part, target, rollout)
@@ -312,7 +312,9 @@ def test_message_logs_are_rebuilt_as_views_of_the_batch(
 
 
 @requirement("WIRE-06")
-def test_message_logs_are_rebuilt_from_a_wider_batch(part: Partition, target: Target) -> None:
+def test_message_logs_are_rebuilt_from_a_wider_batch(
+    part: PartitionUnderTest, target: Target
+) -> None:
     rollout = rollout_batch(2, 2, seed=9)
     step = write_with_logs(part, target, rollout)
     expect_logs_rebuilt(step, rollout, rollout.sample_ids, width=128)

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from rlconform.certify.evidence.expect import expect_equal
-from rlconform.certify.evidence.together import together
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids, tags_by_id
+from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.threads import run_concurrently
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -21,10 +21,10 @@ def rounds() -> Iterator[list[str]]:
 
 
 @requirement("PUT-11", race=True)
-def test_columns_of_two_writers_both_stay(part: Partition) -> None:
+def test_columns_of_two_writers_both_stay(part: PartitionUnderTest) -> None:
     for ids in rounds():
         part.put_payload(ids, "x")
-        together(
+        run_concurrently(
             [lambda i=ids, f=field: part.put_payload(i, f) for field in ("y", "z")],
             part.timeouts.operation,
             "writer",
@@ -34,7 +34,7 @@ def test_columns_of_two_writers_both_stay(part: Partition) -> None:
 
 
 @requirement("CLAIM-08", race=True)
-def test_a_write_beside_a_claim_does_not_undo_it(part: Partition) -> None:
+def test_a_write_beside_a_claim_does_not_undo_it(part: PartitionUnderTest) -> None:
     for turn, ids in enumerate(rounds()):
         part.put_payload(ids, "x")
 
@@ -42,7 +42,7 @@ def test_a_write_beside_a_claim_does_not_undo_it(part: Partition) -> None:
             time.sleep(later_s)  # now before the write, now in the middle of it, now after it
             return part.claim("train").sample_ids
 
-        _, claimed = together(
+        _, claimed = run_concurrently(
             [lambda i=ids: part.put_payload(i, "y"), claim],
             part.timeouts.operation,
             "writer or claimer",
@@ -52,11 +52,11 @@ def test_a_write_beside_a_claim_does_not_undo_it(part: Partition) -> None:
 
 
 @requirement("TAG-02", race=True)
-def test_a_write_beside_a_stamp_does_not_undo_it(part: Partition) -> None:
+def test_a_write_beside_a_stamp_does_not_undo_it(part: PartitionUnderTest) -> None:
     stamp = {"weight_version": 2, "std": 0.5}  # whole: whether tags are merged is not asked here
     for ids in rounds():
         part.put_payload(ids, "x", tags=[{"weight_version": 1}] * len(ids))
-        together(
+        run_concurrently(
             [
                 lambda i=ids: part.put_payload(i, "y"),
                 lambda i=ids: part.put(i, [stamp] * len(i)),

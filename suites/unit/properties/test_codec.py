@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from rlconform.certify.evidence.expect import ContractViolation, row_difference
-from rlconform.certify.generated.examples import for_all
-from rlconform.certify.generated.strategies_padded import Padded, padded_batches
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
-from rlconform.certify.scenes.steps import through
+from rlconform.certify.assertions.values import ContractViolation, row_difference
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.padded_strategies import PaddedBatch, padded_batches
+from rlconform.certify.properties.runner import for_all
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.step_batch import through
 from rlconform.plane.columns import kv_first_write, read_columns
 
 
 @requirement("WIRE-01")
 @for_all(batch=padded_batches())
-def test_any_padded_batch_comes_back_padded(part: Partition, batch: Padded) -> None:
+def test_any_padded_batch_comes_back_padded(part: PartitionUnderTest, batch: PaddedBatch) -> None:
     client = through(part)
     meta = kv_first_write(
         client, batch.columns, batch.ids, part.id, token_fields=batch.token_fields

@@ -6,23 +6,16 @@ from functools import partial
 
 import torch
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.jagged import expect_whole_column
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
-from rlconform.certify.evidence.jagged import expect_whole_column
-from rlconform.certify.generated.examples import for_all
-from rlconform.certify.generated.strategies import (
-    Batch,
-    Write,
-    batches,
-    overwrites,
-    writes_of_any_dtypes,
-)
-from rlconform.certify.generated.strategies_columns import (
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.column_strategies import (
     COMPLEX_DTYPES,
     FP8_DTYPES,
     WIDE_UNSIGNED_DTYPES,
@@ -34,20 +27,27 @@ from rlconform.certify.generated.strategies_columns import (
     unusual_columns,
     unusual_jagged_columns,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_unreadable
+from rlconform.certify.properties.runner import for_all
+from rlconform.certify.properties.strategies import (
+    Batch,
+    Write,
+    batches,
+    overwrites,
+    writes_of_any_dtypes,
+)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
 
 IDS = ["r0", "r1", "r2"]
 
 
-def comes_back(part: Partition, batch: Batch) -> None:
+def comes_back(part: PartitionUnderTest, batch: Batch) -> None:
     part.put(batch.ids, **batch.values)
     part.expect_rows(batch.ids, **batch.rows)
 
 
 @requirement("PUT-01")
 @for_all(batch=batches())
-def test_any_columns_come_back_from_one_put(part: Partition, batch: Batch) -> None:
+def test_any_columns_come_back_from_one_put(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back(part, batch)
 
 
@@ -58,13 +58,13 @@ WIDE_UNSIGNED_COLUMNS = partial(dense_columns, dtypes=WIDE_UNSIGNED_DTYPES)
 
 @requirement("PUT-02", capability="dtype_fp8")
 @for_all(batch=batches(FP8_COLUMNS))
-def test_any_fp8_values_come_back(part: Partition, batch: Batch) -> None:
+def test_any_fp8_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back(part, batch)
 
 
 @requirement("PUT-02", capability="dtype_complex")
 @for_all(batch=batches(COMPLEX_COLUMNS))
-def test_any_complex_values_come_back(part: Partition, batch: Batch) -> None:
+def test_any_complex_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back(part, batch)
 
 
@@ -73,17 +73,19 @@ FLAT_OR_ONE_WIDE = partial(dense_columns, shapes=row_shapes(max_dims=1, min_side
 
 @requirement("PUT-03")
 @for_all(batch=batches(FLAT_OR_ONE_WIDE))
-def test_one_dimension_stays_apart_from_columns_of_ones(part: Partition, batch: Batch) -> None:
+def test_one_dimension_stays_apart_from_columns_of_ones(
+    part: PartitionUnderTest, batch: Batch
+) -> None:
     comes_back(part, batch)
 
 
 @requirement("PUT-04")
 @for_all(batch=batches(dense_columns))
-def test_dense_columns_of_any_shape_come_back(part: Partition, batch: Batch) -> None:
+def test_dense_columns_of_any_shape_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back(part, batch)
 
 
-def comes_back_whole(part: Partition, batch: Batch) -> None:
+def comes_back_whole(part: PartitionUnderTest, batch: Batch) -> None:
     """The rows come back, in columns that work in torch as its own."""
     comes_back(part, batch)
     came = part.get(batch.ids, *batch.rows)
@@ -93,35 +95,39 @@ def comes_back_whole(part: Partition, batch: Batch) -> None:
 
 @requirement("PUT-05")
 @for_all(batch=batches(partial(jagged_columns, min_length=1, trailing=token_shapes())))
-def test_jagged_columns_of_any_lengths_come_back(part: Partition, batch: Batch) -> None:
+def test_jagged_columns_of_any_lengths_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back_whole(part, batch)
 
 
 @requirement("PUT-06")
 @for_all(batch=batches(partial(jagged_columns, max_length=2)))
-def test_zero_length_rows_come_back_from_any_place(part: Partition, batch: Batch) -> None:
+def test_zero_length_rows_come_back_from_any_place(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back_whole(part, batch)
 
 
 @requirement("PUT-07")
 @for_all(batch=batches(partial(jagged_columns, trailing=row_shapes(1, 2, min_side=1))))
-def test_jagged_columns_with_trailing_dimensions_come_back(part: Partition, batch: Batch) -> None:
+def test_jagged_columns_with_trailing_dimensions_come_back(
+    part: PartitionUnderTest, batch: Batch
+) -> None:
     comes_back_whole(part, batch)
 
 
 @requirement("PUT-08")
 @for_all(batch=batches(unusual_columns))
-def test_columns_laid_out_unusually_come_back_plain(part: Partition, batch: Batch) -> None:
+def test_columns_laid_out_unusually_come_back_plain(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back_plain(part, batch)
 
 
 @requirement("PUT-08")
 @for_all(batch=batches(unusual_jagged_columns))
-def test_jagged_columns_laid_out_unusually_come_back_plain(part: Partition, batch: Batch) -> None:
+def test_jagged_columns_laid_out_unusually_come_back_plain(
+    part: PartitionUnderTest, batch: Batch
+) -> None:
     comes_back_plain(part, batch)
 
 
-def comes_back_plain(part: Partition, batch: Batch) -> None:
+def comes_back_plain(part: PartitionUnderTest, batch: Batch) -> None:
     """What is read needs no grad, and its rows are the reader's own memory."""
     part.put(batch.ids, **batch.values)
     result = part.get(batch.ids, *batch.columns)
@@ -136,7 +142,7 @@ def comes_back_plain(part: Partition, batch: Batch) -> None:
 
 @requirement("PUT-13")
 @for_all(writes=overwrites(IDS))
-def test_the_newest_of_any_values_is_read(part: Partition, writes: list[Write]) -> None:
+def test_the_newest_of_any_values_is_read(part: PartitionUnderTest, writes: list[Write]) -> None:
     newest = {}
     for write in writes:
         part.put(list(write.rows), x=write.value)
@@ -146,7 +152,7 @@ def test_the_newest_of_any_values_is_read(part: Partition, writes: list[Write]) 
 
 @requirement("PUT-23")
 @for_all(writes=writes_of_any_dtypes(IDS))
-def test_rows_of_any_dtypes_are_never_cast(part: Partition, writes: list[Write]) -> None:
+def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: list[Write]) -> None:
     """A put may be refused where it brings a dtype beside another, and then leaves nothing."""
     held: dict[str, torch.Tensor] = {}
     for write in writes:
@@ -168,7 +174,7 @@ def test_rows_of_any_dtypes_are_never_cast(part: Partition, writes: list[Write])
         expect_read_together(part, held)
 
 
-def expect_read_together(part: Partition, held: dict[str, torch.Tensor]) -> None:
+def expect_read_together(part: PartitionUnderTest, held: dict[str, torch.Tensor]) -> None:
     """All rows at once come each as it was put; rows of several dtypes may be refused."""
     try:
         result = part.get(list(held), "x")
@@ -183,13 +189,13 @@ def expect_read_together(part: Partition, held: dict[str, torch.Tensor]) -> None
 
 @requirement("PUT-24")
 @for_all(batch=batches(WIDE_UNSIGNED_COLUMNS))
-def test_any_wide_unsigned_values_come_back(part: Partition, batch: Batch) -> None:
+def test_any_wide_unsigned_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back(part, batch)
 
 
 @requirement("GET-03")
 @for_all(batch=batches(columns, min_columns=2))
-def test_each_field_is_read_alone(part: Partition, batch: Batch) -> None:
+def test_each_field_is_read_alone(part: PartitionUnderTest, batch: Batch) -> None:
     part.put(batch.ids, **batch.values)
     for name, rows in batch.rows.items():
         result = part.get(batch.ids, name)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from rlconform.certify.evidence.expect import expect, same_object
-from rlconform.certify.generated.examples import for_all
-from rlconform.certify.generated.strategies import (
-    Part,
+from rlconform.certify.assertions.values import expect, same_object
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.runner import for_all
+from rlconform.certify.properties.strategies import (
+    PartialWrite,
     partial_writes,
     sample_ids,
     selections,
     tags,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition, expect_ids, expect_unreadable, tags_by_id
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    expect_ids,
+    expect_unreadable,
+    tags_by_id,
+)
 from rlconform.contract import Tags
 
 IDS = ["r0", "r1", "r2"]
@@ -27,7 +32,7 @@ FIELDS = ["x", "y", "z"]
     orders=st.lists(st.permutations(IDS), min_size=3, max_size=3),
 )
 def test_columns_are_appended_in_any_order(
-    part: Partition, fields: list[str], orders: list[list[str]]
+    part: PartitionUnderTest, fields: list[str], orders: list[list[str]]
 ) -> None:
     for field, order in zip(fields, orders, strict=False):
         part.put_payload(order, field)
@@ -36,7 +41,9 @@ def test_columns_are_appended_in_any_order(
 
 @requirement("PUT-12")
 @for_all(writes=partial_writes(IDS, FIELDS))
-def test_only_what_was_put_is_produced(part: Partition, writes: list[Part]) -> None:
+def test_only_what_was_put_is_produced(
+    part: PartitionUnderTest, writes: list[PartialWrite]
+) -> None:
     produced: dict[str, set[str]] = {field: set() for field in FIELDS}
     for write in writes:
         new = [i for i in write.ids if not any(i in produced[field] for field in write.fields)]
@@ -56,7 +63,7 @@ def test_only_what_was_put_is_produced(part: Partition, writes: list[Part]) -> N
 
 @requirement("PUT-20")
 @for_all(ids=sample_ids(min_size=2))
-def test_any_ids_are_told_apart(part: Partition, ids: list[str]) -> None:
+def test_any_ids_are_told_apart(part: PartitionUnderTest, ids: list[str]) -> None:
     part.put_payload(ids)
     part.expect_payload(ids[::-1])
     for sample_id in ids:
@@ -71,20 +78,22 @@ def test_any_ids_are_told_apart(part: Partition, ids: list[str]) -> None:
     halves=st.permutations([f"r{i}" for i in range(6)]),
     asked=selections([f"r{i}" for i in range(6)]),
 )
-def test_rows_come_in_any_order_asked(part: Partition, halves: list[str], asked: list[str]) -> None:
+def test_rows_come_in_any_order_asked(
+    part: PartitionUnderTest, halves: list[str], asked: list[str]
+) -> None:
     part.put_payload(halves[:3])
     part.put_payload(halves[3:])
     part.expect_payload(asked)
 
 
-def put_tags(part: Partition, rows: list[Tags]) -> list[str]:
+def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
     """Rows with these tags; their ids."""
     ids = IDS[: len(rows)]
     part.put_payload(ids, tags=rows)
     return ids
 
 
-def expect_tags(part: Partition, due: dict[str, Tags]) -> None:
+def expect_tags(part: PartitionUnderTest, due: dict[str, Tags]) -> None:
     """A claim hands out these rows with these tags, of the same types."""
     came = tags_by_id(part.claim("train"))
     expect(came.keys() == due.keys(), f"rows {sorted(due)} with tags", sorted(came))
@@ -94,7 +103,7 @@ def expect_tags(part: Partition, due: dict[str, Tags]) -> None:
 
 @requirement("TAG-01")
 @for_all(rows=st.lists(tags(), min_size=1, max_size=3))
-def test_any_tags_come_with_their_row(part: Partition, rows: list[Tags]) -> None:
+def test_any_tags_come_with_their_row(part: PartitionUnderTest, rows: list[Tags]) -> None:
     ids = put_tags(part, rows)
     expect_tags(part, dict(zip(ids, rows, strict=True)))
 
@@ -104,7 +113,7 @@ def test_any_tags_come_with_their_row(part: Partition, rows: list[Tags]) -> None
     rows=st.lists(st.tuples(tags(), tags()), min_size=1, max_size=3), with_fields=st.booleans()
 )
 def test_any_tags_are_merged_key_by_key(
-    part: Partition, rows: list[tuple[Tags, Tags]], with_fields: bool
+    part: PartitionUnderTest, rows: list[tuple[Tags, Tags]], with_fields: bool
 ) -> None:
     ids = put_tags(part, [old for old, _ in rows])
     new = [new for _, new in rows]

@@ -7,27 +7,29 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlconform.certify.evidence.expect import (
+from rlconform.certify.assertions.values import (
     ContractViolation,
     expect_column,
     expect_objects,
     leaning_on,
 )
-from rlconform.certify.generated.examples import for_all
-from rlconform.certify.generated.strategies import (
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.runner import for_all
+from rlconform.certify.properties.strategies import (
     Batch,
     mixed_batches,
     object_overwrites,
     objects,
 )
-from rlconform.certify.marks import requirement
-from rlconform.certify.scenes.partition import Partition
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 
 IDS = ["r0", "r1", "r2"]
 
 
-def put_unless_refused(part: Partition, target: Target, ids: Sequence[str], **columns: Any) -> bool:
+def put_unless_refused(
+    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
+) -> bool:
     """Whether the plane took the columns; without the capability it may refuse by TypeError."""
     try:
         part.put(ids, **columns)
@@ -43,7 +45,7 @@ def put_unless_refused(part: Partition, target: Target, ids: Sequence[str], **co
 @requirement("PUT-21")
 @for_all(values=st.lists(objects(), min_size=1, max_size=3))
 def test_any_objects_come_back_or_are_refused(
-    part: Partition, target: Target, values: list[Any]
+    part: PartitionUnderTest, target: Target, values: list[Any]
 ) -> None:
     ids = IDS[: len(values)]
     if put_unless_refused(part, target, ids, log=values):
@@ -56,7 +58,7 @@ def test_any_objects_come_back_or_are_refused(
 @requirement("PUT-21")
 @for_all(mixed=mixed_batches())
 def test_any_objects_beside_tensors_come_back_or_are_refused(
-    part: Partition, target: Target, mixed: tuple[Batch, list[Any]]
+    part: PartitionUnderTest, target: Target, mixed: tuple[Batch, list[Any]]
 ) -> None:
     batch, values = mixed
     if not put_unless_refused(part, target, batch.ids, **batch.values, log=values):
@@ -75,7 +77,7 @@ def test_any_objects_beside_tensors_come_back_or_are_refused(
 @requirement("PUT-13")
 @for_all(writes=object_overwrites(IDS))
 def test_the_newest_of_any_objects_is_read(
-    part: Partition, target: Target, writes: list[dict[str, Any]]
+    part: PartitionUnderTest, target: Target, writes: list[dict[str, Any]]
 ) -> None:
     """A put that is refused leaves the values that were there."""
     newest: dict[str, Any] = {}

@@ -1,0 +1,280 @@
+"""``BaseClient``: the eight methods of the contract, over the few things an engine does.
+
+    caller ──▶ EngineClient (checks every argument, builds metas) ──▶ Engine (rows, tags, cursors)
+
+Arguments are checked here once for all built-in planes, before an engine hears of the call: a
+malformed call touches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.backends import checkpoint, validation
+from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.contract import BatchMeta, KVBatchMeta, Tags
+from rlconform.contract.fields import INPUT_LENGTHS
+
+
+class PlaneEngine(Protocol):
+    """A plane as its client sees it. Arguments come checked; errors are those of the client."""
+
+    def check_open(self) -> None:
+        """Raise unless the plane can be used."""
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Declare consumer tasks and the size of groups."""
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Write columns and tags of at least one row, seen as a whole once it returns."""
+
+    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
+        """Read at least one row."""
+
+    def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> tuple[list[str], list[Tags]]:
+        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every produced row was claimed by every task."""
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Drop rows, with None those that this process put."""
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows; none where there is no partition."""
+
+    def snapshot(self) -> list[SavedPartition]:
+        """What a checkpoint must hold beside the values."""
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Give a partition, whose rows were put again, its groups and cursors."""
+
+    def close(self) -> None:
+        """Let go of the plane, or end it. Idempotent."""
+
+
+class BaseClient:
+    """A client of a built-in plane; its methods may be called from any thread.
+
+    In a partition with ``grpo_group_size=G`` a claim hands out whole groups. A group is G rows
+    ``<uid>_g<i>`` with the same uid and the same ``i // G``; rows whose ids don't end in ``_g<i>``
+    are grouped by G in the order in which they came.
+
+    Every method raises ``ClientClosed`` after this client's close, and ``PlaneUnavailable`` once
+    the plane was closed by its owner, is dead, or doesn't answer.
+    """
+
+    _engine: PlaneEngine
+
+    def register_partition(
+        self,
+        partition_id: str,
+        fields: list[str],
+        num_samples: int,
+        consumer_tasks: list[str],
+        grpo_group_size: int | None = None,
+        enums: dict[str, list[str]] | None = None,
+    ) -> None:
+        """Declare a partition's consumer tasks and group size; fields may be any, declared or not.
+
+        Registering an empty partition starts it anew. Registering one that holds rows adds the
+        tasks and leaves rows and cursors as they are.
+
+        Raises:
+            ValueError: A malformed argument, or another group size while there are rows.
+        """
+        validation.text("partition_id", partition_id)
+        validation.texts("fields", fields, unique=True)
+        validation.whole("num_samples", num_samples, least=0)
+        tasks = validation.texts("consumer_tasks", consumer_tasks, unique=True)
+        group_size = 1
+        if grpo_group_size is not None:
+            group_size = validation.whole("grpo_group_size", grpo_group_size, least=1)
+        validation.enumerations(enums)
+        self._engine.check_open()
+        self._engine.register(partition_id, tasks, group_size)
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        """Write columns, tags, or both; the plane keeps copies, on the CPU and without grad.
+
+        Rows of a field share one dtype: a put may change it only by replacing all of them.
+
+        Raises:
+            ValueError: A malformed argument, a batch size or a number of tags other than N, or a
+                dtype other than that of rows which stay.
+            TypeError: A leaf that is no dense tensor, jagged tensor or object column.
+            CapacityExceeded: The plane has no room for the rows.
+        """
+        sample_ids = validation.texts("sample_ids", sample_ids, unique=True)
+        validation.text("partition_id", partition_id)
+        validation.batch(fields, len(sample_ids))
+        tag_rows = validation.tag_rows(tags, len(sample_ids))
+        if fields is None and tags is None:
+            raise ValueError("put_samples needs fields or tags")
+        self._engine.check_open()
+        if sample_ids:
+            self._engine.put(partition_id, sample_ids, fields, tag_rows)
+        names = [] if fields is None else list(map(str, fields.keys()))
+        return KVBatchMeta(partition_id, None, sample_ids, fields=names)
+
+    def get_samples(
+        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
+    ) -> TensorDict:
+        """Read fields of rows in the order asked, a repeated id repeatedly; batch size ``(N,)``.
+
+        A field comes back dense if all its rows have one shape, however they were put, else jagged.
+        An empty list of ids gives an empty batch without columns.
+
+        Raises:
+            KeyError: An unknown partition or id, or a field not produced for every id.
+            ValueError: A malformed argument, or rows whose shapes no one tensor can hold.
+        """
+        sample_ids = validation.texts("sample_ids", sample_ids)
+        validation.text("partition_id", partition_id)
+        names = validation.texts("select_fields", select_fields, least=1)
+        self._engine.check_open()
+        if not sample_ids:
+            return TensorDict({}, batch_size=[0])
+        return self._engine.get(partition_id, sample_ids, list(dict.fromkeys(names)))
+
+    def claim_meta(
+        self,
+        partition_id: str,
+        task_name: str,
+        required_fields: list[str],
+        batch_size: int,
+        dp_rank: int | None = None,
+        blocking: bool = True,
+        timeout_s: float = 60.0,
+    ) -> KVBatchMeta:
+        """Hand ready rows to a task, oldest first, each once; any ``dp_rank`` shares the cursor.
+
+        A blocking claim gives exactly ``batch_size`` rows, another one 0 to ``batch_size``.
+
+        Raises:
+            TimeoutError: ``timeout_s`` seconds went by; nothing is claimed.
+            KeyError: An unknown partition or task.
+            ValueError: A malformed argument, or a blocking claim that whole groups can't fill.
+        """
+        validation.text("partition_id", partition_id)
+        validation.text("task_name", task_name)
+        names = validation.texts("required_fields", required_fields, least=1)
+        rows = validation.whole("batch_size", batch_size, least=1)
+        if dp_rank is not None:
+            validation.whole("dp_rank", dp_rank, least=0)
+        validation.flag("blocking", blocking)
+        wait_s = validation.seconds("timeout_s", timeout_s)
+        self._engine.check_open()
+        sample_ids, tags = self._engine.claim(
+            partition_id, task_name, names, rows, wait_s if blocking else None
+        )
+        return KVBatchMeta(
+            partition_id,
+            task_name,
+            sample_ids,
+            fields=names,
+            sequence_lengths=_lengths(tags),
+            tags=tags,
+        )
+
+    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
+        """Read a meta's rows: ``select_fields``, else ``meta.fields``, else ``ValueError``."""
+        if not isinstance(meta, BatchMeta):
+            raise TypeError(f"meta must name rows of a partition, got {type(meta).__name__}")
+        names = meta.fields if select_fields is None else select_fields
+        if not names:
+            raise ValueError("get_data: neither select_fields nor meta.fields names a field")
+        return self.get_samples(meta.sample_ids, meta.partition_id, names)
+
+    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
+        """Whether every produced row was claimed by every named task.
+
+        False while nothing was produced since the partition was registered, and for a partition or
+        task that isn't known. Rows that were cleared or carry tags only don't count.
+        """
+        validation.text("partition_id", partition_id)
+        names = validation.texts("task_names", task_names, least=1)
+        self._engine.check_open()
+        return self._engine.all_claimed(partition_id, names)
+
+    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
+        """Drop rows with tags and cursors; with None those that this process put."""
+        if sample_ids is not None:
+            sample_ids = validation.texts("sample_ids", sample_ids)
+        validation.text("partition_id", partition_id)
+        self._engine.check_open()
+        if sample_ids != []:
+            self._engine.clear(partition_id, sample_ids)
+
+    def list_sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of all rows of a partition, sorted; none for a partition that isn't known.
+
+        Moves no cursor and reads no values. Rows that carry tags only are among them. This method
+        and the two for checkpoints are optional: the contract does not ask for them.
+        """
+        validation.text("partition_id", partition_id)
+        self._engine.check_open()
+        return sorted(self._engine.sample_ids(partition_id))
+
+    def save_checkpoint(
+        self, checkpoint_dir: str | PathLike[str], *, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Write the whole plane to a folder: registrations, rows with fields and tags, cursors.
+
+        The folder appears once it is whole; an earlier checkpoint there is replaced. No process may
+        put to or clear the plane meanwhile.
+
+        Raises:
+            TypeError, ValueError: ``metadata`` is no dict that JSON can hold.
+            FileExistsError: The folder is there and is no checkpoint.
+        """
+        self._engine.check_open()
+        checkpoint.save(self._engine, Path(checkpoint_dir), metadata)
+
+    def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
+        """Fill an empty plane from a folder; returns the ``metadata`` it was saved with.
+
+        The rows count as put by this process. Values of object columns that are no plain data are
+        unpickled when they are read: load what you trust.
+
+        Raises:
+            RuntimeError: The plane has partitions already.
+            FileNotFoundError: There is no checkpoint.
+            ValueError: It is of another format.
+            CapacityExceeded: The plane has no room for the rows.
+        """
+        self._engine.check_open()
+        return checkpoint.load(self._engine, Path(checkpoint_dir))
+
+    def close(self) -> None:
+        """Let go of the plane. The owner's close ends it, with everything that it started."""
+        self._engine.close()
+
+
+def _lengths(tags: Sequence[Tags]) -> list[int] | None:
+    """The rows' ``input_lengths`` tags; None unless every row carries an integer."""
+    lengths = [row.get(INPUT_LENGTHS) for row in tags]
+    integers = [
+        int(n) for n in lengths if isinstance(n, int | np.integer) and not isinstance(n, bool)
+    ]
+    return integers if len(integers) == len(lengths) else None

@@ -1,0 +1,111 @@
+"""From a put's batch to a parcel, and from columns back to a batch.
+
+    TensorDict ── pack ──▶ Parcel ── (a store, gather) ──▶ columns ── batch_of ──▶ TensorDict
+
+A parcel's tensors share memory with the batch wherever that is contiguous: a store that keeps it in
+this process copies it first, one that ships it to another does so by shipping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NonTensorStack, TensorDict, TensorDictBase
+from torch import Tensor
+
+from rlconform.backends.columns import codec, objects
+from rlconform.backends.columns.column_block import ColumnBlock, Integers, StoredColumn
+from rlconform.wire import LeafKind, classify_leaf, object_column, object_rows
+from rlconform.wire.leaves import jagged_parts
+from rlconform.wire.ragged_rows import RaggedRows
+
+
+def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
+    """A put's ``n_rows`` rows, on the CPU and without grad; no columns where no fields were given.
+
+    Raises:
+        TypeError: A leaf that is no dense or jagged tensor or object column.
+        ValueError: An object column of another number of values.
+    """
+    if fields is None:
+        return {}
+    parcel: ColumnBlock = {}
+    known: list[Integers] = []
+    for name in map(str, fields.keys()):
+        with naming(name):
+            column = _pack(fields.get(name), n_rows)
+        parcel[name] = replace(column, offsets=_shared(column.offsets, known))
+    return parcel
+
+
+def batch_of(columns: Mapping[str, StoredColumn], n_rows: int) -> TensorDict:
+    """The columns as a batch of size ``(n_rows,)`` over the same memory.
+
+    Jagged columns of the same offsets share them, so that torch knows them to be equally ragged.
+    """
+    known: dict[int, RaggedRows] = {}
+    leaves = {name: _leaf(column, n_rows, known) for name, column in columns.items()}
+    return TensorDict(leaves, batch_size=[n_rows])
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Name the field in an error about it."""
+    try:
+        yield
+    except TypeError as error:
+        raise TypeError(f"field {name!r}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"field {name!r}: {error}") from error
+
+
+def _pack(leaf: Any, n_rows: int) -> StoredColumn:
+    layout = classify_leaf(leaf)
+    if layout == "object":
+        values, offsets = objects.encode(object_rows(leaf, n_rows))
+        return StoredColumn("object", "object", (), 1, values, offsets)
+    if layout == "jagged":
+        tokens, rows = jagged_parts(leaf)
+        offsets = rows.offsets.cpu().numpy()
+        return _column(layout, tokens, offsets)
+    return _column(layout, leaf, None)
+
+
+def _shared(offsets: Integers | None, known: list[Integers]) -> Integers | None:
+    """Equal offsets as one array: per-token columns have the same, which then travel once."""
+    if offsets is None:
+        return None
+    for same in known:
+        if np.array_equal(same, offsets):
+            return same
+    known.append(offsets)
+    return offsets
+
+
+def _column(layout: LeafKind, items: Tensor, offsets: Any) -> StoredColumn:
+    shape, itemsize = tuple(items.shape[1:]), items.element_size()
+    dtype = codec.dtype_name(items.dtype)
+    return StoredColumn(layout, dtype, shape, itemsize, codec.tensor_bytes(items), offsets)
+
+
+def _leaf(
+    column: StoredColumn, n_rows: int, known: dict[int, RaggedRows]
+) -> Tensor | NonTensorStack:
+    if column.layout == "object":
+        return object_column(objects.decode(column.values, column.offsets))
+    dtype = codec.dtype_named(column.dtype)
+    # numpy gives an empty array strides that torch refuses to view as another dtype
+    no_values = torch.empty(0, dtype=dtype)
+    values = torch.from_numpy(column.values).view(dtype) if column.values.size else no_values
+    if column.offsets is None:
+        return values.view(n_rows, *column.shape)
+    key = id(column.offsets)
+    if key not in known:
+        known[key] = RaggedRows(torch.from_numpy(np.diff(column.offsets)))
+    rows = known[key]
+    return rows.nest(values.view(rows.total, *column.shape))

@@ -1,0 +1,140 @@
+"""Which rows a read picks and where they lie, as arrays; what the fields of one read share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlconform.backends.columns.column_block import Bytes, ColumnBlock, Integers
+
+#: Columns of a size between these share memory.
+_SMALL_BYTES, _LARGE_BYTES = 64 * 2**10, 8 * 2**20
+_CHUNK_BYTES = 16 * 2**20
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelection:
+    """Rows of a parcel.
+
+    Attributes:
+        parcel: The parcel.
+        names: The fields to take from it.
+        indexes: (K,) rows of the parcel.
+        positions: (K,) rows of the result that they become.
+    """
+
+    parcel: ColumnBlock
+    names: frozenset[str]
+    indexes: npt.NDArray[np.integer[Any]]
+    positions: npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowSpans:
+    """N rows of the result as spans of items in several columns.
+
+    Attributes:
+        column: (N,) number of the column.
+        start, length: (N,) items.
+    """
+
+    column: Integers
+    start: Integers
+    length: Integers
+
+    def runs(self) -> tuple[Integers, Integers]:
+        """The first and the last row of each run of rows that lie one after another."""
+        ends = self.start + self.length
+        breaks = (self.start[1:] != ends[:-1]) | (self.column[1:] != self.column[:-1])
+        cuts = np.flatnonzero(breaks)
+        return np.append(0, cuts + 1), np.append(cuts, len(ends) - 1)
+
+
+class Shared:
+    """What the fields of one read have in common: where their rows lie, and memory.
+
+    Fresh memory costs several times what is then copied into it, a fault for each of its pages.
+    numpy asks for huge pages, but for large arrays only. So columns of a middling size are cut from
+    chunks; one of them that outlives the others keeps a chunk alive.
+
+    Args:
+        chunked: Whether to do so: not for one column alone, nor for what is kept.
+    """
+
+    def __init__(self, chunked: bool = True) -> None:
+        self._chunked = chunked
+        self._spans: dict[tuple[tuple[int, int], ...], RowSpans] = {}
+        self._indexes: dict[tuple[RowSpans, int], Integers] = {}
+        self._offsets: dict[RowSpans, Integers] = {}
+        self._chunk: Bytes = np.empty(0, np.uint8)
+
+    def spans(
+        self, pieces: Sequence[RowSelection], before: Sequence[Integers | int], n_rows: int
+    ) -> RowSpans:
+        """Where the rows lie, by each column's offsets, or the number of items in all its rows."""
+        key = tuple(
+            (id(piece), items if isinstance(items, int) else -id(items))
+            for piece, items in zip(pieces, before, strict=True)
+        )
+        if key not in self._spans:
+            self._spans[key] = _spans(pieces, before, n_rows)
+        return self._spans[key]
+
+    def word_index(self, spans: RowSpans, words_per_item: int) -> Integers:
+        """The index of every word of the spans, where an item has so many."""
+        key = (spans, words_per_item)
+        if key not in self._indexes:
+            self._indexes[key] = word_index(
+                spans.start * words_per_item, spans.length * words_per_item
+            )
+        return self._indexes[key]
+
+    def offsets(self, spans: RowSpans) -> Integers:
+        """(N + 1,) items before each span: one array for all fields that have these."""
+        if spans not in self._offsets:
+            self._offsets[spans] = running_sum(spans.length)
+        return self._offsets[spans]
+
+    def memory(self, n_bytes: int) -> Bytes:
+        """Fresh memory."""
+        if not self._chunked or not _SMALL_BYTES <= n_bytes < _LARGE_BYTES:
+            return np.empty(n_bytes, np.uint8)
+        if n_bytes > self._chunk.size:
+            self._chunk = np.empty(_CHUNK_BYTES, np.uint8)
+        taken = self._chunk[:n_bytes]
+        self._chunk = self._chunk[-(-n_bytes // _ALIGNMENT) * _ALIGNMENT :]
+        return taken
+
+
+def word_index(start: npt.NDArray[Any], length: npt.NDArray[Any]) -> Integers:
+    """The indexes start, start + 1, ... of each span, span after span."""
+    before = running_sum(length)
+    return np.repeat(start - before[:-1], length) + np.arange(before[-1])
+
+
+def running_sum(lengths: npt.NDArray[Any]) -> Integers:
+    """(N + 1,) sums of the lengths before each."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _spans(
+    pieces: Sequence[RowSelection], before: Sequence[Integers | int], n_rows: int
+) -> RowSpans:
+    column, start, length = (np.empty(n_rows, np.int64) for _ in range(3))
+    for number, (piece, items) in enumerate(zip(pieces, before, strict=True)):
+        at, rows = piece.positions, piece.indexes
+        column[at] = number
+        if isinstance(items, int):
+            start[at] = rows * np.int64(items)
+            length[at] = items
+        else:
+            start[at] = items[rows]
+            length[at] = items[rows + 1] - start[at]
+    return RowSpans(column, start, length)

@@ -1,0 +1,142 @@
+"""``TransferQueueConnection``: a client of a running TransferQueue; every call has a deadline.
+
+    run(call) ──▶ the client's loop ──▶ result
+        └── once a second: do the plane's processes live? is the session open? is there time left?
+
+It repairs of TransferQueue 0.1.11: calls have no deadline, so that a dead controller hangs them and
+a dead storage unit holds them for ten minutes; a clear in a dead storage unit reports success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+
+from rlconform.backends.transfer_queue import mooncake_master
+from rlconform.contract import ClientClosed, PlaneUnavailable
+
+Result = TypeVar("Result")
+
+_PING_S = 5.0
+#: How often a waiting call looks whether the plane still lives.
+_LOOK_S = 1.0
+
+
+class TransferQueueConnection:
+    """A client and the processes that it depends on.
+
+    Args:
+        client: TransferQueue's own.
+        actors: Its controller and storage units.
+        master_address: Of Mooncake's master; empty for the other engine.
+        stop: Ends the client, and with the owner's the plane.
+        master: That master's process, where this session owns it.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        actors: list[Any],
+        master_address: str,
+        stop: Callable[[], None],
+        master: mooncake_master.MooncakeMaster | None = None,
+    ) -> None:
+        self.client = client
+        self._actors = actors
+        self._master_address = master_address
+        self._stop = stop
+        self._master = master
+        self._closed = threading.Event()
+        self._looked = time.monotonic()
+
+    def run(self, call: Coroutine[Any, Any, Result], deadline_s: float) -> Result:
+        """The call's result.
+
+        Raises:
+            PlaneUnavailable: A process of the plane died, or the deadline passed.
+            ClientClosed: The session was closed, before the call or during it.
+        """
+        try:
+            self.check_open()
+            if time.monotonic() - self._looked > _LOOK_S:
+                self.check_alive()
+        except BaseException:
+            call.close()
+            raise
+        # The client's own synchronous methods wait without limit, hence its private loop here.
+        future = asyncio.run_coroutine_threadsafe(call, self.client._loop)
+        end = time.monotonic() + deadline_s
+        try:
+            while True:
+                try:
+                    return future.result(_LOOK_S)
+                except TimeoutError as error:
+                    if future.done():
+                        raise PlaneUnavailable(f"TransferQueue gave up: {error}") from error
+                except CancelledError as error:
+                    raise ClientClosed("this client was closed during the call") from error
+                self.check_open()
+                self.check_alive()
+                if time.monotonic() > end:
+                    raise PlaneUnavailable(f"no answer from TransferQueue in {deadline_s:g} s")
+        finally:
+            future.cancel()
+
+    def check_open(self) -> None:
+        """``ClientClosed`` after ``close``."""
+        if self._closed.is_set():
+            raise ClientClosed("this client was closed")
+
+    def check_alive(self) -> None:
+        """``PlaneUnavailable`` if a process of the plane is dead; one that is slow is not."""
+        if not ray.is_initialized():
+            raise PlaneUnavailable("the plane's Ray was shut down")
+        try:
+            ray.get([actor.get_zmq_server_info.remote() for actor in self._actors], timeout=_PING_S)
+        except GetTimeoutError:
+            pass
+        except RayActorError as error:
+            raise PlaneUnavailable("a process of TransferQueue is dead") from error
+        except RayError as error:
+            first_line = str(error).partition("\n")[0]
+            raise PlaneUnavailable(f"Ray lost TransferQueue: {first_line}") from error
+        if self._master_address and not mooncake_master.is_up(self._master_address):
+            raise PlaneUnavailable("Mooncake's master is dead")
+        self._looked = time.monotonic()
+
+    def close(self) -> None:
+        """Close the client, and with the owner's the plane. Idempotent."""
+        if not self._closed.is_set():
+            self._closed.set()
+            # The package must not be closed under its own calls: it frees what they work on.
+            ended = asyncio.run_coroutine_threadsafe(_cancel_calls(), self.client._loop)
+            with suppress(TimeoutError):
+                ended.result(_LOOK_S)
+            self._stop()
+
+    def kill_controller(self) -> None:
+        """End the controller as a crash would."""
+        ray.kill(self._actors[0])
+
+    def kill_storage(self) -> None:
+        """End a storage unit as a crash would; Mooncake's master, without which no row is found."""
+        if self._master is None:
+            ray.kill(self._actors[1])
+        elif (process := self._master.process) is not None:
+            process.kill()
+
+
+async def _cancel_calls() -> None:
+    """Cancel all calls on this loop and wait until they have let go."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)

@@ -1,0 +1,330 @@
+"""``RowTable``: what a partition's controller must know beyond what TransferQueue keeps.
+
+It lives in the controller, on the one thread that serves all requests, so each method is atomic for
+every process of the plane. TransferQueue keeps the keys, the ready bits and the cursors; a ledger
+keeps which puts are whole, their tags and order, and which rows a writer is still busy with:
+
+    put     pin ──▶ (bytes go to the store) ──▶ commit: fields and tags appear together
+                                            └─▶ abort:  nothing ever appeared
+    get     locate ──▶ (bytes come from the store, and must carry the tokens that were located)
+    clear   drop: rows vanish at once ──▶ (bytes go) ──▶ TransferQueue may use their indexes again
+
+A row's index is never given back while a put is writing to it: without that rule a put that races
+a clear of its own row writes over the row that took its index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rlconform.backends.transfer_queue.row_state import Conflict, FieldState, RowState, Unready
+from rlconform.backends.transfer_queue.write_leases import WriteLeases
+from rlconform.contract import Tags
+
+#: ``[index, [field, ...]]``: an index that TransferQueue may have back, and what is stored there.
+Freed = list[Any]
+
+#: Before the uid in a group's name, which for rows without one is empty.
+_UID = "uid:"
+_GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>[0-9]+)", re.DOTALL)
+
+
+class RowTable:
+    """One partition's ledger. ``clock`` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._pins = WriteLeases(clock)
+        self._orphans: dict[int, set[str]] = {}  # index of a row that is gone -> its fields
+        self._tasks: set[str] = set()
+        self._group_size = 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """Be as new: no rows, nothing ever produced."""
+        self._rows: dict[str, RowState] = {}
+        self._by_index: dict[int, RowState] = {}
+        self._kinds: dict[str, Counter[str]] = {}
+        self._ever_produced = False
+        self._next_order = 0
+        self._next_ungrouped = 0
+
+    @property
+    def occupied(self) -> int:
+        """Rows that hold a field, or that a put is about to give one."""
+        return len(self._by_index) + self._pins.count_outside(self._by_index)
+
+    def register(self, tasks: Iterable[str], group_size: int) -> None:
+        """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
+
+        Raises:
+            Unready: ``group size``: the partition's rows are grouped by another one.
+        """
+        if not self._rows:
+            self._forget()
+            self._tasks = set(tasks)
+        elif group_size != self._group_size:
+            raise Unready("group size", str(self._group_size))
+        self._tasks.update(tasks)
+        self._group_size = group_size
+
+    def pin(
+        self,
+        token: int,
+        sample_ids: list[str],
+        indexes: list[int],
+        kinds: dict[str, str],
+        lease_s: float,
+    ) -> bool:
+        """Reserve the rows' fields for one put; False while another put holds one of them.
+
+        Raises:
+            Conflict: Other rows hold a field in another kind.
+        """
+        self._check_kinds(sample_ids, kinds)
+        if self._pins.writes(indexes, kinds):
+            return False
+        self._pins.add(token, sample_ids, indexes, kinds, lease_s)
+        return True
+
+    def pinned(self, token: int) -> list[int]:
+        """Indexes that a put holds. ``Revoked`` if it was given up for dead."""
+        return self._pins.get(token).indexes
+
+    def count_new(self, indexes: Iterable[int]) -> int:
+        """How many of the indexes hold no row yet, nor does a put write one there."""
+        return sum(index not in self._by_index and not self._pins.holds(index) for index in indexes)
+
+    def commit(
+        self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str
+    ) -> list[Freed]:
+        """Publish a put as a whole. Rows that were dropped meanwhile stay dropped.
+
+        Returns:
+            Indexes that may be reused now.
+
+        Raises:
+            Conflict: As ``pin``; a put that ran at the same time was first.
+            Revoked: The put outlived its lease.
+        """
+        pin = self._pins.get(token)
+        self._check_kinds(pin.sample_ids, pin.kinds)
+        self._pins.remove(token)
+        for position, index in enumerate(pin.indexes):
+            if index in self._orphans:
+                self._orphans[index].update(pin.kinds)
+                continue
+            row = self._row(pin.sample_ids[position], owner)
+            row.index = index
+            self._by_index[index] = row
+            for name, kind in pin.kinds.items():
+                self._write(row, name, FieldState(token, sizes[name][position], kind))
+            if tags is not None:
+                row.tags.update(tags[position])
+        return self._freed()
+
+    def abort(
+        self, token: int, sample_ids: Sequence[str], indexes: Sequence[int], names: Sequence[str]
+    ) -> tuple[list[Freed], list[str]]:
+        """Take back a put, pinned or not.
+
+        Returns:
+            Indexes that may be reused now, and the ids that have no row: their keys must go.
+        """
+        self._pins.remove(token)
+        vacant = []
+        for sample_id, index in zip(sample_ids, indexes, strict=True):
+            if index in self._by_index or self._pins.holds(index):
+                continue
+            vacant.append(sample_id)
+            self._orphans.setdefault(index, set()).update(names)
+        return self._freed(), vacant
+
+    def stamp(self, sample_ids: Sequence[str], tags: Sequence[Tags], owner: str) -> None:
+        """Merge tags key by key into rows, which are made where they don't exist."""
+        for sample_id, values in zip(sample_ids, tags, strict=True):
+            self._row(sample_id, owner).tags.update(values)
+
+    def locate(self, sample_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
+        """Where the rows are, and which frames are theirs.
+
+        Returns:
+            The rows' indexes; for each field, the rows' tokens and frame sizes; and whether a put
+            is writing to one of the fields.
+
+        Raises:
+            Unready: A ``sample`` or a ``field`` that isn't there.
+        """
+        rows = []
+        for sample_id in sample_ids:
+            if sample_id not in self._rows:
+                raise Unready("sample", sample_id)
+            rows.append(self._rows[sample_id])
+        columns: dict[str, list[list[int]]] = {}
+        for name in names:
+            if not all(name in row.cells for row in rows):
+                raise Unready("field", name)
+            cells = [row.cells[name] for row in rows]
+            columns[name] = [[cell.token for cell in cells], [cell.size for cell in cells]]
+        indexes = [row.index for row in rows]
+        return [indexes, columns, self._pins.writes(indexes, names)]
+
+    def select(
+        self, task: str, ready: Iterable[int], names: Sequence[str], batch_size: int, exact: bool
+    ) -> list[RowState]:
+        """The oldest of the ready rows, at most ``batch_size``; none if ``exact`` and fewer are.
+
+        Rows of a partition with groups come in whole groups.
+
+        Raises:
+            Unready: A ``task`` that isn't registered; a ``batch size`` that is exact and no
+                multiple of the group size.
+        """
+        self._check_task(task)
+        if exact and batch_size % self._group_size:
+            raise Unready("batch size", str(self._group_size))
+        rows = [
+            row
+            for index in ready
+            if (row := self._by_index.get(index)) and all(name in row.cells for name in names)
+        ]
+        rows.sort(key=lambda row: row.order)
+        chosen = self._whole_groups(rows, batch_size) if self._group_size > 1 else rows[:batch_size]
+        return [] if exact and len(chosen) < batch_size else chosen
+
+    def produced(self, task: str) -> list[int]:
+        """Indexes of the rows that hold a field. ``Unready`` if the task isn't registered."""
+        self._check_task(task)
+        return list(self._by_index)
+
+    @property
+    def ever_produced(self) -> bool:
+        """Whether a field was ever put since the partition was last registered empty."""
+        return self._ever_produced
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """The ids of the rows, the oldest first."""
+        return list(self._rows)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The registered tasks."""
+        return sorted(self._tasks)
+
+    def indexes_of(self, sample_ids: Iterable[str]) -> list[int]:
+        """TransferQueue's indexes of rows that hold a field."""
+        return [self._rows[sample_id].index for sample_id in sample_ids]
+
+    def snapshot(self, claimed: Callable[[str, int], bool]) -> dict[str, Any] | None:
+        """A ``SavedPartition`` as plain data; None if it holds nothing at all.
+
+        ``claimed`` tells whether a task claimed the row of an index.
+        """
+        if not (self._rows or self._tasks or self._ever_produced):
+            return None
+        rows = [
+            [
+                row.sample_id,
+                sorted(row.cells),
+                row.tags,
+                [task for task in self.tasks if claimed(task, row.index)],
+                (row.group[0].removeprefix(_UID) if row.group[0] else None, row.group[1]),
+            ]
+            for row in self._rows.values()
+        ]
+        return {
+            "tasks": self.tasks,
+            "group_size": self._group_size,
+            "ever_produced": self._ever_produced,
+            "next_ungrouped": self._next_ungrouped,
+            "rows": rows,
+        }
+
+    def restore(
+        self,
+        ever_produced: bool,
+        next_ungrouped: int,
+        groups: dict[str, tuple[str | None, int] | None],
+    ) -> None:
+        """Give rows that were put again their groups."""
+        for sample_id, group in groups.items():
+            if group is not None:
+                uid, number = group
+                self._rows[sample_id].group = ("" if uid is None else _UID + uid, number)
+        self._ever_produced, self._next_ungrouped = ever_produced, next_ungrouped
+
+    def drop(self, sample_ids: Sequence[str] | None, owner: str) -> tuple[list[Freed], list[str]]:
+        """Make rows vanish; ``None`` for all that ``owner`` made, unknown ids are passed over.
+
+        Returns:
+            Indexes that may be reused now, and the ids whose keys must go.
+        """
+        if sample_ids is None:
+            sample_ids = [row.sample_id for row in self._rows.values() if row.owner == owner]
+        gone = []
+        for sample_id in sample_ids:
+            row = self._rows.pop(sample_id, None)
+            if row is None or row.index < 0:
+                continue
+            gone.append(sample_id)
+            del self._by_index[row.index]
+            self._orphans[row.index] = set(row.cells)
+            for name, cell in row.cells.items():
+                self._uncount(name, cell.kind)
+        return self._freed(), gone
+
+    def _freed(self) -> list[Freed]:
+        """The orphaned indexes that no put writes to any more; each is given out once."""
+        idle = [index for index in self._orphans if not self._pins.holds(index)]
+        return [[index, sorted(self._orphans.pop(index))] for index in idle]
+
+    def _row(self, sample_id: str, owner: str) -> RowState:
+        row = self._rows.get(sample_id)
+        if row is None:
+            group = self._group_of(sample_id)
+            row = self._rows[sample_id] = RowState(sample_id, -1, owner, self._next_order, group)
+            self._next_order += 1
+        return row
+
+    def _group_of(self, sample_id: str) -> tuple[str, int]:
+        """G consecutive generations of one ``<uid>_g<i>``; G new rows where ids don't say."""
+        match = _GENERATION.fullmatch(sample_id) if self._group_size > 1 else None
+        if match is not None:
+            return _UID + match["uid"], int(match["index"]) // self._group_size
+        self._next_ungrouped += 1
+        return "", (self._next_ungrouped - 1) // self._group_size
+
+    def _whole_groups(self, rows: Sequence[RowState], batch_size: int) -> list[RowState]:
+        groups: dict[tuple[str, int], list[RowState]] = {}
+        for row in rows:
+            groups.setdefault(row.group, []).append(row)
+        whole = [members for members in groups.values() if len(members) == self._group_size]
+        return [row for members in whole[: batch_size // self._group_size] for row in members]
+
+    def _write(self, row: RowState, name: str, cell: FieldState) -> None:
+        if name in row.cells:
+            self._uncount(name, row.cells[name].kind)
+        row.cells[name] = cell
+        self._kinds.setdefault(name, Counter())[cell.kind] += 1
+        self._ever_produced = True
+
+    def _uncount(self, name: str, kind: str) -> None:
+        self._kinds[name] -= Counter([kind])
+
+    def _check_kinds(self, sample_ids: Iterable[str], kinds: dict[str, str]) -> None:
+        rows = [self._rows[name] for name in sample_ids if name in self._rows]
+        for name, kind in kinds.items():
+            held = self._kinds.get(name, Counter())
+            if set(held) <= {kind}:
+                continue
+            replaced = Counter(row.cells[name].kind for row in rows if name in row.cells)
+            others = sorted(set(held - replaced) - {kind})
+            if others:
+                raise Conflict(f"field {name!r} holds {', '.join(others)} in other rows")
+
+    def _check_task(self, task: str) -> None:
+        if task not in self._tasks:
+            raise Unready("task", task)

@@ -1,0 +1,160 @@
+"""The result of a bench run, ``bench.json``: who was measured, on what, and what it took.
+
+Figures are absolute, seconds or rows per second; ``bench.report.ratios`` sets them against each
+other. Every measurement either has figures or says in ``refused`` why it has none.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: Version of this layout; a document of another one does not validate.
+SCHEMA: Literal[1] = 1
+
+#: What is timed on each shape, in the order of a turn.
+OPERATIONS = ("put", "get", "get_in_order", "claim", "clear")
+
+#: What is timed on a few rows beside a full partition.
+GROWTH_OPERATIONS = ("claim", "put", "get", "clear")
+
+
+class _DocumentPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Summary(_DocumentPart):
+    """What ``n`` timings come to. Quantiles are of the sample: p99 of few is its maximum."""
+
+    n: int = Field(ge=1)
+    median: float
+    p25: float
+    p75: float
+    p99: float
+    min: float
+    max: float
+
+
+class Host(_DocumentPart):
+    """The machine, and what ran on it. ``load_at_start`` is the load average of one minute."""
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    system: str
+    versions: dict[str, str]
+    load_at_start: float
+
+
+class TargetResult(_DocumentPart):
+    """A plane that was asked for.
+
+    Attributes:
+        spec: As the user named it; every other table refers to this.
+        name, vendor, version: As it calls itself; empty where it could not be found.
+        processes: Producer and consumers were processes of their own; else all ran in one.
+        status, reason: ``failed`` where it was lost on the way, and why.
+    """
+
+    spec: str
+    name: str
+    vendor: str
+    version: str
+    processes: bool
+    status: Literal["measured", "failed"]
+    reason: str = ""
+
+
+class ShapeResult(_DocumentPart):
+    """A batch that was carried: ``fields`` says dtype and shape of each, ``int64 (N, j)``.
+
+    ``tokens`` counts the valid tokens of all rows, ``bytes`` what its tensors hold.
+    """
+
+    name: str
+    title: str
+    rows: int
+    tokens: int
+    bytes: int
+    fields: dict[str, str]
+
+
+class Memcpy(_DocumentPart):
+    """Seconds that a copy of the shape's bytes takes.
+
+    ``warm`` copies into memory already touched, ``fresh`` into memory just allocated.
+    """
+
+    shape: str
+    warm: Summary
+    fresh: Summary
+
+
+class OperationTimes(_DocumentPart):
+    """One client call on a whole batch of a shape, in seconds."""
+
+    target: str
+    shape: str
+    operation: str
+    rows: int
+    bytes: int
+    seconds: Summary | None
+    refused: str = ""
+
+
+class ClaimRate(_DocumentPart):
+    """How fast ``consumers`` drain ``rows`` ready rows together."""
+
+    target: str
+    consumers: int
+    rows: int
+    rows_per_second: Summary | None
+    refused: str = ""
+
+
+class Growth(_DocumentPart):
+    """One client call on ``batch`` rows where the partition holds ``rows_in_partition``."""
+
+    target: str
+    operation: str
+    rows_in_partition: int
+    batch: int
+    seconds: Summary | None
+    refused: str = ""
+
+
+class Wake(_DocumentPart):
+    """Seconds until a blocked claim of one row returns, from the put's start and from its return.
+
+    The latter is negative where the claim returns before the put does.
+    """
+
+    target: str
+    from_start: Summary | None
+    from_return: Summary | None
+    refused: str = ""
+
+
+class BenchDocument(_DocumentPart):
+    """A whole run; ``complete`` is False where it was interrupted, and ``notes`` say of what."""
+
+    schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
+    kit: str
+    created: str
+    seconds: float
+    quick: bool
+    complete: bool
+    notes: list[str]
+    host: Host
+    targets: list[TargetResult]
+    shapes: list[ShapeResult]
+    memcpy: list[Memcpy]
+    operations: list[OperationTimes]
+    claim_rate: list[ClaimRate]
+    growth: list[Growth]
+    wake: list[Wake]
+
+    def to_json(self) -> str:
+        """The text of ``bench.json``; ``Document.model_validate_json`` reads it."""
+        return self.model_dump_json(indent=2, by_alias=True) + "\n"

@@ -1,0 +1,168 @@
+"""Shapes and plans: what is carried and how often, as data in ``reference_configs/bench/``."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from rlconform._resources import resource_dir
+from rlconform.contract import ConfigError
+
+#: Shapes in the order in which they are measured; others follow by name.
+ORDER = ("tiny", "llama8b", "qwen30b-r3", "vlm", "many-small")
+
+#: ``int64 (N,)`` and ``uint8 (N, tokens, 48, 8)``.
+_COLUMN = re.compile(r"(?P<dtype>\w+) \(N,(?: (?P<ragged>[a-z]+)(?:,|(?=\))))?(?P<sizes>[ \d,]*)\)")
+
+Loaded = TypeVar("Loaded", bound=BaseModel)
+
+
+class _PlanPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ColumnShape(NamedTuple):
+    """One field: ``(N, *sizes)``, or ``(N, j, *sizes)`` along the dimension ``ragged``."""
+
+    dtype: str
+    ragged: str
+    sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """As documents show it: ``int64 (N,)``, ``uint8 (N, j, 48, 8)``."""
+        sizes = ["N", *("j" for _ in self.ragged[:1]), *map(str, self.sizes)]
+        return f"{self.dtype} ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+class Quick(_PlanPart):
+    """What ``--quick`` changes of a shape."""
+
+    repetitions: PositiveInt
+    rows: PositiveInt | None = None
+
+
+class BatchShape(_PlanPart):
+    """A batch to carry.
+
+    Attributes:
+        name: Of its file.
+        title: For people.
+        rows: N.
+        ragged: Fewest and most elements of a row, by ragged dimension.
+        fields: dtype and shape of each field.
+        repetitions: Counted turns of each target.
+        quick: The same for ``--quick``.
+    """
+
+    name: str
+    title: str
+    rows: PositiveInt
+    ragged: dict[str, tuple[PositiveInt, PositiveInt]] = Field(default_factory=dict)
+    fields: dict[str, str] = Field(min_length=1)
+    repetitions: PositiveInt
+    quick: Quick
+
+    @model_validator(mode="after")
+    def _fields_make_sense(self) -> BatchShape:
+        for name, column in self.columns.items():
+            if column.ragged and column.ragged not in self.ragged:
+                raise ValueError(f"fields.{name}: ragged has no {column.ragged!r}")
+        for name, (fewest, most) in self.ragged.items():
+            if fewest > most:
+                raise ValueError(f"ragged.{name}: fewest first, got {fewest} and {most}")
+        return self
+
+    @cached_property
+    def columns(self) -> dict[str, ColumnShape]:
+        """The fields, understood."""
+        return {name: _column(name, text) for name, text in self.fields.items()}
+
+
+def _column(name: str, text: str) -> ColumnShape:
+    found = _COLUMN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"fields.{name}: {text!r} is not like 'int64 (N, tokens)'")
+    sizes = tuple(int(size) for size in found["sizes"].replace(",", " ").split())
+    return ColumnShape(found["dtype"], found["ragged"] or "", sizes)
+
+
+class ClaimRatePlan(_PlanPart):
+    """``consumers`` drain ``rows`` ready rows in claims of ``batch``."""
+
+    rows: PositiveInt
+    batch: PositiveInt
+    consumers: list[PositiveInt]
+    repetitions: PositiveInt
+
+
+class GrowthPlan(_PlanPart):
+    """Operations on ``batch`` rows beside ``rows`` ready ones."""
+
+    rows: list[PositiveInt]
+    batch: PositiveInt
+    repetitions: PositiveInt
+
+
+class WakePlan(_PlanPart):
+    """Claims of one row that wait for its put."""
+
+    repetitions: PositiveInt
+
+
+class Plan(_PlanPart):
+    """How much is measured; ``reference_configs/bench/plans`` explains each value."""
+
+    warmups: int = Field(ge=2)
+    call_seconds: float = Field(gt=0)
+    seconds: float = Field(gt=0)
+    enough: PositiveInt
+    claim_rate: ClaimRatePlan
+    growth: GrowthPlan
+    wake: WakePlan
+
+
+def shape_names() -> list[str]:
+    """Names of the shapes there are."""
+    found = {path.stem for path in _folder().glob("*.yaml")}
+    return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
+
+
+def load_shape(name: str, quick: bool = False) -> BatchShape:
+    """The shape ``name``, with what a quick run changes of it.
+
+    Raises:
+        ConfigError: There is none of that name, or its file can't be used.
+    """
+    if name not in shape_names():
+        raise ConfigError(f"no shape {name!r}; there are {', '.join(shape_names())}")
+    shape = _load(_folder() / f"{name}.yaml", BatchShape, name=name)
+    if not quick:
+        return shape
+    changes = {"repetitions": shape.quick.repetitions, "rows": shape.quick.rows or shape.rows}
+    return shape.model_copy(update=changes)
+
+
+def load_plan(quick: bool) -> Plan:
+    """The plan of a full or of a quick run."""
+    return _load(_folder() / "plans" / ("quick.yaml" if quick else "full.yaml"), Plan)
+
+
+def _folder() -> Path:
+    return resource_dir("reference_configs") / "bench"
+
+
+def _load(path: Path, model: type[Loaded], **more: str) -> Loaded:
+    try:
+        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        return model.model_validate(loaded | more if isinstance(loaded, dict) else loaded)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (YAMLError, OmegaConfBaseException, ValidationError) as error:
+        raise ConfigError(f"{path}: {error}") from error

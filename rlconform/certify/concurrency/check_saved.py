@@ -1,0 +1,59 @@
+"""Check a saved history again: ``python -m`` this module ``FILE CHECKER...``.
+
+A race may not show a second time. The calls that it made stand in the history file, and what they
+prove does not depend on chance.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlconform.certify.concurrency.anomaly import Checker
+from rlconform.certify.concurrency.checkers import claims, errors, reads, status, tags, torn_reads
+from rlconform.certify.concurrency.events import from_jsonl
+from rlconform.certify.concurrency.explain import HistoryViolation, check_history
+from rlconform.certify.concurrency.history import History
+
+_CHECKERS: tuple[Checker, ...] = (
+    errors.hung,
+    errors.refused,
+    errors.refused_alone,
+    claims.cross_task,
+    claims.duplicated,
+    claims.lost,
+    claims.null_ids,
+    claims.phantoms,
+    reads.stale_reads,
+    reads.unwritten,
+    reads.wrong_rows,
+    status.early_status,
+    status.late_status,
+    status.non_monotonic,
+    tags.lost_updates,
+    tags.tags_late,
+    torn_reads.torn,
+)
+#: Checkers by name, as a race's failure names them.
+CHECKERS: Mapping[str, Checker] = {checker.__name__: checker for checker in _CHECKERS}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what the checkers named find in the file; 1 where they find something."""
+    if len(arguments) < 2 or not set(arguments[1:]) <= CHECKERS.keys():
+        print(f"usage: FILE CHECKER...; checkers: {', '.join(CHECKERS)}", file=sys.stderr)  # noqa: T201
+        return 2
+    history = History(from_jsonl(Path(arguments[0]).read_text("utf-8")))
+    wanted = [CHECKERS[name] for name in arguments[1:]]
+    try:
+        check_history(history, "", *wanted)
+    except HistoryViolation as violation:
+        print(violation, *violation.lines, sep="\n")  # noqa: T201
+        return 1
+    print("an order of the calls explains what came of each")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

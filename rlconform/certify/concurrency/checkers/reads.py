@@ -1,0 +1,100 @@
+"""Verdicts on reads: rows of others, values nobody put, values or absences of the past.
+
+    a read that overlaps             may give
+    a put of the row                 the value before it or the value that it writes
+    a clear of the row               the row or an error
+
+A read of one row that was surely there may not fail. Which error a read of an absent row raises is
+for GET-04 to GET-06 to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
+from rlconform.certify.concurrency.events import Operation, Value
+from rlconform.certify.concurrency.history import FIELD, History, Interval
+
+
+def wrong_rows(history: History) -> Iterator[Anomaly]:
+    """Reads that gave another row's bytes, or bytes that no put wrote."""
+    for read, sample_id, field, value in values_read(history):
+        if isinstance(value, str):
+            said = f"{read.who} asked for {field!r} of {sample_id!r} and got {value}"
+            yield anomaly("wrong-row", sample_id, said, *_source(history, value), read)
+
+
+def _source(history: History, value: str) -> list[Operation]:
+    """The put that wrote what came, where it names one."""
+    name, _, version = value.rpartition(" v")
+    number = version.partition(" ")[0]
+    if not name or not number.isdigit():
+        return []
+    return [put for put in history.of("put") if put.version == int(number)][:1]
+
+
+def unwritten(history: History) -> Iterator[Anomaly]:
+    """Reads that gave a value of the row which no put had begun to write."""
+    for read, sample_id, field, value in values_read(history):
+        if isinstance(value, int):
+            put = history.put_of(sample_id, field, value)
+            if put is None or put.start > read.latest:
+                said = f"{read.who} read {field!r} of {sample_id!r} as v{value}, which nobody put"
+                yield anomaly("phantom", sample_id, said, read)
+
+
+def stale_reads(history: History) -> Iterator[Anomaly]:
+    """Reads of what had been overwritten or cleared before they began, or that missed a put."""
+    for read, sample_id, field, value in values_read(history):
+        put = history.put_of(sample_id, field, value)
+        after = put and _superseded(history, sample_id, field, put.end, read.start)
+        if put and after:
+            what = f"v{after.event.version}" if after.event.op == "put" else "its clear"
+            said = (
+                f"{read.who} read {field!r} of {sample_id!r} as v{value}, though {what} had been "
+                f"acknowledged {1000 * (read.start - after.end):.1f} ms before the read began"
+            )
+            yield anomaly("stale-read", sample_id, said, put.event, after.event, read)
+    for read in refused_reads(history):
+        proof = _surely_there(history, read)
+        if proof is not None:
+            said = (
+                f"{read.who} could not read {read.fields} of {read.ids[0]!r} ({read.error}), "
+                f"though its put had been acknowledged "
+                f"{1000 * (read.start - proof.end):.1f} ms before the read began"
+            )
+            yield anomaly("stale-read", read.ids[0], said, proof.event, read)
+
+
+def _surely_there(history: History, read: Operation) -> Interval | None:
+    """The last put that proves every row and field asked for to be there; None if one may not."""
+    latest = None
+    for sample_id in read.ids:
+        for field in read.fields:
+            proof = history.surely_there(sample_id, (FIELD, field), read.start, read.latest)
+            if proof is None:
+                return None
+            latest = max(latest or proof, proof, key=lambda span: span.end)
+    return latest
+
+
+def refused_reads(history: History) -> Iterator[Operation]:
+    """Reads of at least one row that raised."""
+    return (read for read in history.of("get") if read.error and read.ids)
+
+
+def values_read(history: History) -> Iterator[tuple[Operation, str, str, Value]]:
+    """Every value that was read, with the read, the row and the field."""
+    for read in history.of("get"):
+        for sample_id, values in zip(read.ids, read.values, strict=False):
+            for field, value in values.items():
+                yield read, sample_id, field, value
+
+
+def _superseded(
+    history: History, sample_id: str, field: str, after: float, before: float
+) -> Interval | None:
+    """A put or clear that lies wholly between the value's put and the read."""
+    put = history.wrote(sample_id, (FIELD, field)).inside(after, before)
+    return put or history.cleared_between(sample_id, after, before)

@@ -1,0 +1,167 @@
+"""Starts the Ray actors that hold attached clients, and keeps them for the session.
+
+    pool ── start ──▶ actors      each imports torch and the target: the kit's time, generous
+         ◀─ ready ──
+         ── attach ─▶ actors ── target.open(config, bootstrap=False)    the target's ``start``
+
+Where one fails, all that were started with it are ended, so that none makes the next ones later.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from rlconform._env import KEPT_ACTORS
+from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.isolation.client_actor import ClientActor
+from rlconform.certify.isolation.remote_client import ProcessDied, RemoteClient, fetch
+from rlconform.certify.recording.busy_time import BusyTime
+from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped, shorten
+from rlconform.contract import Timeouts
+
+#: Seconds for an actor to start and to import what a client needs, however busy the machine is.
+ACTOR_START_S = 120.0
+
+
+class ActorsLate(Skipped):
+    """The kit's own actors did not start in time: the check can't tell anything of the plane."""
+
+
+class ActorsLateWarning(UserWarning):
+    """Says once in a report that checks were not tested for want of actors."""
+
+
+class ActorPool:
+    """Actors with attached clients, started as checks ask for them and kept for the session."""
+
+    def __init__(
+        self,
+        spec: str,
+        config: Mapping[str, Any],
+        timeouts: Timeouts,
+        stopwatch: BusyTime | None = None,
+    ) -> None:
+        self._spec, self._config, self._timeouts = spec, config, timeouts
+        self._stopwatch = stopwatch or BusyTime()
+        self._kept = os.environ.get(KEPT_ACTORS, "")
+        self._pool: list[RemoteClient] = []
+        self._taken: set[str] = set()  # names of kept actors that this pool has had
+        self._started = 0
+        self._late = ""  # why no more actors are started, once some did not start in time
+
+    def take(self, count: int) -> list[RemoteClient]:
+        """``count`` clients in as many processes; the same ones for every check."""
+        self._pool = [client for client in self._pool if not client.died]
+        self._pool += self.start(max(0, count - len(self._pool)))
+        return self._pool[:count]
+
+    def start(self, count: int) -> list[RemoteClient]:
+        """``count`` new actors, which attach now. Where one fails, all of them are ended.
+
+        Raises:
+            ContractViolation: One did not attach within the target's start timeout.
+            ActorsLate: One did not start in ``ACTOR_START_S``: the plane has no part in it.
+        """
+        if self._late:
+            raise ActorsLate(self._late)
+        with self._stopwatch.running():
+            return self._start(count)
+
+    def _start(self, count: int) -> list[RemoteClient]:
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+        from ray.util.scheduling_strategies import (  # noqa: PLC0415
+            NodeAffinitySchedulingStrategy,
+        )
+
+        # On the check's own host: histories are ordered by its one clock.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        new = partial(ray.remote(ClientActor).options, num_cpus=0, scheduling_strategy=here)
+        if self._kept:
+            actors = self._take_kept(new, count)
+        else:
+            actors = [new().remote() for _ in range(count)]
+        clients = []
+        for actor in actors:
+            self._started += 1
+            clients.append(RemoteClient(actor, f"actor{self._started}", self._timeouts))
+        try:
+            self._expect_ready(actors)
+            self._attach(actors, clients)
+        except BaseException:
+            for client in clients:
+                client.end()
+            raise
+        return clients
+
+    def _expect_ready(self, actors: list[Any]) -> None:
+        """Wait until the actors have imported the target; the kit's time."""
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+        getting_ready = [actor.get_ready.remote(self._spec) for actor in actors]
+        _, late = ray.wait(getting_ready, num_returns=len(actors), timeout=ACTOR_START_S)
+        if late:
+            self._late = (
+                f"{len(late)} of {len(actors)} processes of the kit's own did not start within "
+                f"{ACTOR_START_S:g} s; the plane was not asked for anything"
+            )
+            warnings.warn(self._late, ActorsLateWarning, stacklevel=2)
+            raise ActorsLate(self._late)
+        for ready in getting_ready:
+            due = "the target to be importable in another process"
+            ok, came = fetch(ready, TRANSPORT_S, due)
+            if not ok:
+                raise ContractViolation(due, shorten("{0}: {2}".format(*came), 400))
+
+    def _attach(self, actors: list[Any], clients: list[RemoteClient]) -> None:
+        """Open a client in each actor; what that takes there is the plane's time."""
+        due_s = self._timeouts.start
+        attaching = [actor.attach.remote(dict(self._config)) for actor in actors]
+        for client, attached in zip(clients, attaching, strict=True):
+            attach = f"{client.name} to attach with bootstrap=False within {due_s:g} s"
+            try:
+                (ok, came), took = fetch(attached, due_s, attach, TRANSPORT_S)
+            except ProcessDied as error:
+                raise ContractViolation(attach, shorten(str(error), 400)) from error
+            if not ok:
+                raise ContractViolation(attach, shorten("{0}: {2}".format(*came), 400))
+            if took > due_s:
+                raise ContractViolation(attach, f"a client after {took:.1f} s")
+
+    def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
+        """``count`` actors of those that wait, and new ones that will; one that hangs is ended."""
+        import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+        named = ray.util.list_named_actors(all_namespaces=True)
+        names = {actor["name"] for actor in named if actor["namespace"] == self._kept}
+        actors: list[Any] = []
+        for name in sorted(names - self._taken)[:count]:
+            self._taken.add(name)
+            actor: Any = ray.get_actor(name, self._kept)
+            try:
+                fetch(actor.leave.remote(), self._timeouts.operation, "a kept actor", TRANSPORT_S)
+            except ContractViolation:
+                ray.kill(actor)
+            else:
+                actors.append(actor)
+        while len(actors) < count:
+            name = uuid.uuid4().hex
+            self._taken.add(name)
+            kept = {"name": name, "namespace": self._kept, "lifetime": "detached"}
+            actors.append(new(**kept).remote())
+        return actors
+
+    def close(self) -> None:
+        """End every actor of the pool, or let it wait for the next run."""
+        for client in self._pool:
+            if self._kept and not client.died:
+                with suppress(ContractViolation):  # the next run ends what doesn't answer
+                    client.ask("leave", (), 0.0, "closing its client")
+            else:
+                client.end()
+        self._pool = []

@@ -1,0 +1,98 @@
+"""What runs in a Ray actor of the kit: one attached client, and the calls made on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from rlconform.certify.concurrency.workload_thread import (
+    WorkloadResult,
+    WorkloadSpec,
+    WorkloadThread,
+)
+from rlconform.certify.isolation.ray_argument import RayArgument
+from rlconform.contract import DataPlaneClient, Target
+
+#: True with a result, or False with what was told of the error.
+Answer = tuple[bool, Any]
+
+#: Start and end of a call, s on this machine's monotonic clock, which all its processes share.
+Span = tuple[float, float]
+
+
+class ClientActor:
+    """Runs in a Ray actor: one attached client and the calls made on it."""
+
+    def __init__(self) -> None:
+        self._client: DataPlaneClient | None = None
+        self._target: Target | None = None
+        self._performers: dict[str, WorkloadThread] = {}  # by who they play
+
+    def get_ready(self, spec: str) -> Answer:
+        """Import the target and what a client needs, so that ``attach`` has only to open it."""
+        from rlconform.certify.target import resolve_target  # noqa: PLC0415 - in the actor only
+
+        try:
+            self._target = resolve_target(spec)
+        except Exception as error:  # noqa: BLE001 - whatever the module raises goes to the check
+            return False, describe_error(error)
+        return True, None
+
+    def attach(self, config: Mapping[str, Any]) -> tuple[Answer, float]:
+        """Open the client; the answer, and how long it took, s."""
+        from rlconform.certify.target import open_client  # noqa: PLC0415 - in the actor only
+
+        assert self._target is not None
+        start = time.monotonic()
+        try:
+            self._client = open_client(self._target, config, False)
+            answer: Answer = True, None
+        except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
+            answer = False, describe_error(error)
+        return answer, time.monotonic() - start
+
+    def leave(self) -> None:
+        """Close the client, if it can be closed, and forget it and the roles on it."""
+        client, self._client = self._client, None
+        for who in list(self._performers):  # a run that was cut short left them playing
+            self.give_up(who)
+        if client is not None:
+            with suppress(Exception):  # its plane may be gone, or never have been one
+                client.close()
+
+    def begin(self, part: WorkloadSpec) -> None:
+        """Start playing a role in a thread; this one stays free, also if a call of it hangs."""
+        assert self._client is not None
+        self._performers[part.who] = WorkloadThread(self._client)
+        self._performers[part.who].begin(part)
+
+    def stop(self, who: str) -> None:
+        """Let the role come to its end."""
+        self._performers[who].stop()
+
+    def give_up(self, who: str) -> None:
+        """Let the role make no more calls; nothing where it never began or is over."""
+        performer = self._performers.pop(who, None)
+        if performer is not None:
+            performer.give_up()
+
+    def finish(self, who: str, call_s: float, all_s: float) -> WorkloadResult:
+        """Wait for the role's end, see ``Performer.finish``."""
+        return self._performers.pop(who).finish(call_s, all_s)
+
+    def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> RayArgument:
+        """Call the client; an ``Answer`` is sent, and the ``Span`` of the call."""
+        args, kwargs = arguments
+        start = time.monotonic()
+        try:
+            answer = True, getattr(self._client, method)(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
+            answer = False, describe_error(error)
+        return RayArgument((answer, (start, time.monotonic())))
+
+
+def describe_error(error: Exception) -> tuple[str, list[str], str]:
+    """Name, bases and message of an error: one of a vendor's own class may not unpickle here."""
+    return type(error).__name__, [base.__name__ for base in type(error).__mro__], str(error)

@@ -1,0 +1,150 @@
+"""From a pytest item and what it raised to a planned check and its result."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlconform.certify.concurrency.events import Operation, to_jsonl
+from rlconform.certify.concurrency.explain import HistoryViolation
+from rlconform.certify.concurrency.race_script import race_script
+from rlconform.certify.isolation.remote_client import ProcessDied
+from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.reproduce.render import Origin, render_script
+from rlconform.certify.results import CheckResult, Outcome
+from rlconform.contract import LEVELS, Level, Target
+
+
+class CleanUpFailed(UserWarning):
+    """A check could not clear its rows; later checks use other partitions."""
+
+
+class FewerExamples(UserWarning):
+    """The plane was too slow for all of a check's generated examples."""
+
+
+#: What a race's failure says of itself: its seed repeats what roles choose, not who is first.
+REPEATED = (
+    "chance decides when a race shows, and the same seed may not show it again; its history does: "
+    "python -m rlconform.certify.concurrency.check_saved HISTORY_FILE"
+)
+_TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
+
+#: Where an item keeps the client calls of its check.
+RECORDING = pytest.StashKey[Recording]()
+#: Where an item keeps what the roles of its check did.
+HISTORY = pytest.StashKey[list[Operation]]()
+
+
+def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A target as plain data for the report; ``config`` is the user's, empty for the target's."""
+    return {
+        "name": target.name,
+        "vendor": target.vendor,
+        "version": target.version,
+        "isolation": target.isolation,
+        "capabilities": dict(target.capabilities),
+        "timeouts": asdict(target.timeouts),
+        "declared_level": target.level,
+        "config": as_json(config or target.config),
+    }
+
+
+def as_json(value: Any) -> Any:
+    """A configuration as JSON can hold it: what JSON has no word for is written as text."""
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    known = value is None or isinstance(value, str | bool | int)
+    return value if known or (isinstance(value, float) and math.isfinite(value)) else str(value)
+
+
+def check_id(item: pytest.Item) -> str:
+    """The check's path below ``suites/`` or ``tests/`` and its name, the same from any home."""
+    path, _, name = item.nodeid.partition("::")
+    parts = Path(path).parts
+    root = next((folder for folder in ("suites", "tests") if folder in parts), None)
+    below = parts[parts.index(root) + 1 :] if root else parts
+    return f"{'/'.join(below)}::{name}"
+
+
+def level_of(item: pytest.Item) -> Level:
+    """The level whose folder below ``suites/`` holds the check."""
+    folder = check_id(item).partition("/")[0]
+    return next(level for level in LEVELS if level == folder)
+
+
+def ends_plane(item: pytest.Item) -> bool:
+    """Whether the check closes the plane that it runs on."""
+    mark = item.get_closest_marker("requirement")
+    return mark is not None and mark.kwargs["ends_plane"]
+
+
+def turn_of(item: pytest.Item) -> int:
+    """Which turn of its check this is, from 0; see the option ``--turns``."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("turn", 0) if callspec else 0
+
+
+def untold_turn(check: str) -> str:
+    """The check's id in a run of one turn."""
+    return _TURN.sub("", check)
+
+
+def result_of(
+    item: pytest.Item,
+    mark: pytest.Mark,
+    excinfo: pytest.ExceptionInfo[BaseException] | None,
+    recording: Recording,
+    session: PlaneSession,
+) -> CheckResult:
+    """The result of a phase: whose fault its exception is, and what to show for it."""
+    base: dict[str, Any] = {
+        "id": check_id(item),
+        "requirement": mark.args[0],
+        "capability": mark.kwargs["capability"],
+        "plane_seconds": recording.plane_seconds,
+    }
+    if excinfo is None:
+        return CheckResult(**base, outcome=Outcome.PASS)
+    error = excinfo.value
+    if isinstance(error, pytest.skip.Exception):
+        return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
+    base["steps"] = recording.lines()
+    base["leans_on"] = leans_on(mark, error)
+    played = item.stash.get(HISTORY, None)
+    base["history"] = to_jsonl(played or [])
+    if not (isinstance(error, AssertionError) or recording.is_planes(error)):
+        evidence = f"{type(error).__name__}: {error}"
+        stacks = str(excinfo.getrepr(style="short"))
+        return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
+    evidence = recording.blame(error) or str(error).strip()
+    outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
+    seed = item.config.getoption("--seed", 0)
+    origin = Origin(mark.args[0], untold_turn(base["id"]), session.spec, session.config, seed)
+    if isinstance(error, HistoryViolation):
+        base["steps"] = error.lines
+        evidence += f" ({REPEATED} {error.checker})"
+        script = race_script(origin, error.race, evidence)
+        return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
+    script = render_script(origin, evidence, recording.calls, recording.judgement_of(error))
+    at_once = any(call.beside for call in recording.calls)
+    return CheckResult(
+        **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once
+    )
+
+
+def leans_on(mark: pytest.Mark, error: BaseException) -> list[str]:
+    """What the check took for granted where it failed: of the assertion, else of the check."""
+    raised = [error, error.__cause__]  # a generated example's failure is raised from the check's
+    named = [one for each in raised for one in getattr(each, "leans_on", ())]
+    named += mark.kwargs["leans_on"]
+    return [one for one in dict.fromkeys(named) if one != mark.args[0]]

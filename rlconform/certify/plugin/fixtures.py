@@ -1,0 +1,210 @@
+"""What a check asks for by name: the plane, its client, a fresh partition, other processes."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.concurrency.events import Operation
+from rlconform.certify.concurrency.workload_runner import WorkloadHandle, WorkloadRunner
+from rlconform.certify.concurrency.workload_thread import WorkloadThread
+from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
+from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
+from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.training_parity import ParityRuns, trainings_on
+from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import DataPlaneClient, Target
+
+
+def _checks(request: pytest.FixtureRequest) -> Any:
+    return request.config.pluginmanager.getplugin("rlconform-checks")
+
+
+@pytest.fixture
+def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
+    """The plane under test; closed after the check where the target asks for a fresh one each."""
+    session: PlaneSession = _checks(request).session
+    yield session
+    if session.target.isolation == "test":
+        try:
+            session.renew()
+        except ContractViolation as error:  # LIFE-01 judges it, and the check before it is over
+            warnings.warn(f"after a check: {error}", CleanUpFailed, stacklevel=1)
+
+
+@pytest.fixture(scope="module")
+def trainings(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
+    """Whole runs of the reference GRPO, in memory and through the plane under test."""
+    with trainings_on(_checks(request).session) as trainings:
+        yield trainings
+
+
+@pytest.fixture
+def target(plane: PlaneSession) -> Target:
+    """What the plane under test says of itself."""
+    return plane.target
+
+
+@pytest.fixture
+def recording(request: pytest.FixtureRequest) -> Recording:
+    """The client calls of this check."""
+    recording: Recording = _checks(request).new_recording()
+    request.node.stash[RECORDING] = recording
+    return recording
+
+
+@pytest.fixture
+def client(plane: PlaneSession, recording: Recording) -> RecordingClient:
+    """The owner's client."""
+    return plane.recorded(recording)
+
+
+@pytest.fixture
+def new_partition(
+    request: pytest.FixtureRequest, client: DataPlaneClient, plane: PlaneSession
+) -> Iterator[Callable[..., PartitionUnderTest]]:
+    """Makes partitions with fresh names; their rows are cleared after the check, loudly."""
+    made: list[PartitionUnderTest] = []
+
+    def make(register: bool = True, exact: str = "", **options: Any) -> PartitionUnderTest:
+        part = PartitionUnderTest(
+            client, exact or f"p-{uuid.uuid4().hex[:8]}", plane.target.timeouts
+        )
+        if register:
+            part.register(**options)
+        made.append(part)
+        return part
+
+    yield make
+    history = request.node.stash.get(HISTORY, [])
+    for part in made:
+        part.will_hold(i for event in history if event.op == "put" for i in event.ids)
+    for part in () if ends_plane(request.node) else made:
+        clean_up(part.via(plane.owner()))  # a call that is not the check's
+
+
+def clean_up(part: PartitionUnderTest) -> None:
+    """Clear what the check put; a plane that can't is told of, the next check has its own names.
+
+    A clear that hangs is given up: the check itself is over, and its outcome stands.
+    """
+    if not part.ids:
+        return
+    clearing = BackgroundCall(lambda: part.clear(sorted(part.ids)), "clearing what the check put")
+    try:
+        clearing.result(part.timeouts.operation)
+    except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it, here it is told
+        warnings.warn(
+            f"rows of {part.id} stay behind, clear_samples raised {type(error).__name__}: "
+            f"{shorten(str(error))}",
+            CleanUpFailed,
+            stacklevel=1,
+        )
+
+
+@pytest.fixture
+def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
+    """A fresh partition with fields x, y, z and tasks train, prev_lp."""
+    return new_partition()
+
+
+@pytest.fixture
+def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
+    """``actors(n)``: clients attached in n processes, shared with other checks."""
+
+    def take(count: int) -> list[RecordingClient]:
+        return [_recorded(client, recording) for client in plane.actors().take(count)]
+
+    return take
+
+
+@pytest.fixture
+def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
+    """``new_actor()``: a client that attaches now, in a process of its own."""
+
+    def start() -> RecordingClient:
+        (client,) = plane.actors().start(1)
+        return _recorded(client, recording)
+
+    return start
+
+
+def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
+    """The client of another process, its calls measured where they are made."""
+    return RecordingClient(client, recording, client.name, client.measuring)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def stage(
+    request: pytest.FixtureRequest,
+    plane: PlaneSession,
+    part: PartitionUnderTest,
+    recording: Recording,
+) -> WorkloadRunner:
+    """Plays roles on ``part``, each in a process of its own that other checks use too."""
+
+    def take(count: int) -> list[RemoteWorkload]:
+        return [RemoteWorkload(client) for client in plane.actors().take(count)]
+
+    return _stage(request, part, take, _heard_from_afar(request, recording))
+
+
+@pytest.fixture
+def attached_threads(
+    request: pytest.FixtureRequest,
+    plane: PlaneSession,
+    part: PartitionUnderTest,
+    recording: Recording,
+) -> WorkloadRunner:
+    """Plays roles on ``part``, each in a thread of one other process, all on its client."""
+
+    def take(count: int) -> list[RemoteWorkload]:
+        (client,) = plane.actors().take(1)
+        return [RemoteWorkload(client) for _ in range(count)]
+
+    return _stage(request, part, take, _heard_from_afar(request, recording))
+
+
+@pytest.fixture
+def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> WorkloadRunner:
+    """Plays roles on ``part``, each in a thread, all on the owner's client."""
+
+    def take(count: int) -> list[WorkloadThread]:
+        return [WorkloadThread(part.client) for _ in range(count)]
+
+    return _stage(request, part, take, lambda events: note_history(request.node, events))
+
+
+def _heard_from_afar(
+    request: pytest.FixtureRequest, recording: Recording
+) -> Callable[[list[Operation]], None]:
+    """Keeps the events of other processes, and counts their calls as the plane's time."""
+
+    def heard(events: list[Operation]) -> None:
+        note_history(request.node, events)
+        recording.inside.add((event.start, event.end) for event in events if event.end is not None)
+
+    return heard
+
+
+def note_history(item: pytest.Item, events: list[Operation]) -> None:
+    """Keep the events beside those of the check's earlier plays."""
+    item.stash[HISTORY] = [*item.stash.get(HISTORY, []), *events]
+
+
+def _stage(
+    request: pytest.FixtureRequest,
+    part: PartitionUnderTest,
+    take: Callable[[int], Sequence[WorkloadHandle]],
+    heard: Callable[[list[Operation]], None],
+) -> WorkloadRunner:
+    seed = str(request.config.getoption("--seed"))
+    given_up = request.getfixturevalue("recording").given_up
+    return WorkloadRunner(take, part.id, part.timeouts, seed, heard, given_up)

@@ -1,0 +1,201 @@
+"""The plane under test as one test process holds it: opened, looked after, closed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.isolation.actor_pool import ActorPool
+from rlconform.certify.plugin.preflight import remarks_on_types
+from rlconform.certify.recording.busy_time import BusyTime
+from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.target import open_client
+from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
+
+#: Packages that a level's checks import, and the extra that brings them.
+_NEEDS: Mapping[Level, Mapping[str, str]] = {
+    "functional": {"ray": "ray"},
+    "e2e": {"ray": "ray", "transformers": "grpo"},
+}
+
+
+def require_packages(level: Level) -> None:
+    """Raise unless what the checks of this level import is installed.
+
+    Raises:
+        ConfigError: A package is missing; the message names the extra to install.
+    """
+    for package, extra in _NEEDS.get(level, {}).items():
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"level {level} needs the Python package {package}: "
+                f'pip install "rlconform[{extra}]", or certify what one process shows: --level unit'
+            )
+
+
+class PlaneSession:
+    """One target at one level.
+
+    ``prepare()`` starts what the kit needs, ``owner()`` opens the plane the first time and returns
+    the same client from then on; with isolation ``test``, ``renew()`` closes it after each check.
+    ``on_starting`` hears when planes and processes begin to start or end (0.0), and how many
+    seconds that took.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        target: Target,
+        config: Mapping[str, Any],
+        level: Level,
+        on_starting: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
+        self.spec, self.target, self.config, self.level = spec, target, config, level
+        self._owner: DataPlaneClient | None = None
+        self._actors: ActorPool | None = None
+        self._ray: Any = None
+        self._was_open = False
+        self._was_healthy = False
+        self.starting = BusyTime(on_starting)  # runs while planes and processes start and end
+
+    @property
+    def several_processes(self) -> bool:
+        """Whether checks may use actors, so that Ray must run before the plane opens."""
+        return LEVELS.index(self.level) >= LEVELS.index("functional")
+
+    def prepare(self) -> None:
+        """Start Ray where checks use several processes: the kit's own time, not the plane's.
+
+        Raises:
+            ConfigError: A package is missing that checks of this level import.
+        """
+        require_packages(self.level)
+        if self.several_processes and self._ray is None:
+            from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
+
+            with self.starting.running():
+                self._ray = ensure_ray()
+
+    def owner(self) -> DataPlaneClient:
+        """The owner's client; opens the plane when it isn't.
+
+        Raises:
+            ContractViolation: A plane that was open before does not open again.
+        """
+        if self._owner is None:
+            self.prepare()
+            with self.starting.running():
+                self._owner = self._opened()
+        return self._owner
+
+    def _opened(self) -> DataPlaneClient:
+        try:
+            client = open_client(self.target, self.config, True)
+        except Exception as error:
+            if not self._was_open:
+                raise
+            due = "the plane to open again in the process that closed it"
+            raise ContractViolation(due, shorten(f"{type(error).__name__}: {error}")) from error
+        self._was_open = True
+        return client
+
+    def recorded(self, recording: Recording) -> RecordingClient:
+        """The owner's client, written down into ``recording``."""
+        return RecordingClient(self.owner(), recording)
+
+    def actors(self) -> ActorPool:
+        """Attached clients in processes of their own."""
+        if self._actors is None:
+            self.owner()
+            self._actors = ActorPool(
+                self.spec,
+                self.config or self.target.config,
+                self.target.timeouts,
+                self.starting,
+            )
+        return self._actors
+
+    def renew(self) -> None:
+        """Close the plane; the next ``owner()`` opens a fresh one.
+
+        Raises:
+            ContractViolation: The owner's client does not close.
+        """
+        actors, self._actors = self._actors, None
+        owner, self._owner = self._owner, None
+        with self.starting.running():
+            if actors is not None:
+                actors.close()
+            if owner is not None:
+                try:
+                    owner.close()
+                except Exception as error:
+                    came = shorten(f"{type(error).__name__}: {error}")
+                    raise ContractViolation("the owner's client to close", came) from error
+
+    def close(self) -> None:
+        """Close the plane and what was started for it."""
+        try:
+            self.renew()
+        finally:
+            session, self._ray = self._ray, None
+            if session is not None:
+                session.close()
+
+    def note_health(self) -> None:
+        """Remember whether the fresh plane can do the simplest round trip."""
+        self._was_healthy = self._round_trip() == ""
+
+    def lost_health(self) -> str:
+        """Why the plane can no longer do what it could when it was fresh; "" while it can."""
+        return self._round_trip() if self._was_healthy else ""
+
+    def remarks_on_types(self) -> list[str]:
+        """What is unusual about the types that the client returns; none where it can't be asked."""
+        client = self.owner()
+        try:
+            look = BackgroundCall(lambda: remarks_on_types(client), "a look at the returned types")
+            remarks: list[str] = look.result(self.target.timeouts.operation)
+        except Exception:  # noqa: BLE001 - a plane may raise anything; the checks judge it
+            return []
+        return remarks
+
+    def _round_trip(self) -> str:
+        client = self.owner()
+        partition = f"health-{uuid.uuid4().hex[:8]}"
+        keys: dict[str, Any] = {"sample_ids": ["h"], "partition_id": partition}
+
+        def trip() -> None:
+            client.register_partition(
+                partition_id=partition, fields=["x"], num_samples=1, consumer_tasks=["t"]
+            )
+            client.put_samples(**keys, fields=TensorDict({"x": torch.ones(1)}, batch_size=[1]))
+            client.get_samples(**keys, select_fields=["x"])
+            client.claim_meta(
+                partition_id=partition,
+                task_name="t",
+                required_fields=["x"],
+                batch_size=1,
+                blocking=False,
+            )
+            client.clear_samples(**keys)
+
+        return failure_of(trip, self.target.timeouts.operation)
+
+
+def failure_of(call: Callable[[], Any], timeout_s: float) -> str:
+    """How ``call`` failed, in one line; "" when it came back in time."""
+    try:
+        BackgroundCall(call, "a round trip").result(timeout_s)
+    except ContractViolation as late:
+        return str(late)
+    except Exception as error:  # noqa: BLE001 - a sick plane may raise anything
+        return shorten(f"{type(error).__name__}: {error}")
+    return ""

@@ -1,0 +1,332 @@
+"""The pytest plugin: it opens the plane under test and tells of each check.
+
+    rlconform certify ──▶ test process: pytest with this plugin and --events-fd N
+                     ◀── one JSON line per event: target, opened, plan; for each check begin,
+                         its calls, end; bye. Runner._take says what becomes of each
+
+Under plain ``pytest`` there is no event pipe: the same checks are ordinary tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Generator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlconform.certify.adapter_source import adapter_of
+from rlconform.certify.assertions.values import ContractViolation, ShouldViolation
+from rlconform.certify.isolation.actor_pool import ActorsLateWarning
+from rlconform.certify.isolation.events import EventPipe
+from rlconform.certify.isolation.hung_calls import HungCalls
+from rlconform.certify.plugin.check_result import (
+    RECORDING,
+    CleanUpFailed,
+    FewerExamples,
+    check_id,
+    describe,
+    ends_plane,
+    level_of,
+    result_of,
+    turn_of,
+)
+from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
+from rlconform.certify.plugin.watchdog import Watchdog, allowance
+from rlconform.certify.recording.recorder import Recording, shorten
+from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
+from rlconform.certify.target import resolve_target
+from rlconform.contract import LEVELS, ConfigError, Level
+
+pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
+
+#: Exit status of a child whose plane no longer works: the runner starts a fresh one.
+SICK_PLANE = 70
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker and, under the runner, the event pipe."""
+    config.addinivalue_line("markers", "requirement(id): the requirement that a check checks")
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    fd = config.getoption("--events-fd")
+    config.pluginmanager.register(CertifyPlugin(config, EventPipe(fd)), "rlconform-checks")
+
+
+class CertifyPlugin:
+    """Hooks and state of one pytest run over one target."""
+
+    def __init__(self, config: pytest.Config, events: EventPipe) -> None:
+        self.events = events
+        self._spec: str = config.getoption("--target")
+        self._config: dict[str, Any] = json.loads(config.getoption("--target-config"))
+        self._level: Level | None = config.getoption("--level")
+        only = config.getoption("--only")
+        self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
+        self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
+        self._seed: int = config.getoption("--seed")
+        self._check_timeout: float | None = config.getoption("--check-timeout")
+        self._races: bool = config.getoption("races")
+        self._session: PlaneSession | None = None
+        self._plan: list[PlannedCheck] = []
+        self._results: dict[str, CheckResult] = {}
+        self._warnings: dict[str, list[str]] = {}
+        self._looks_after_health: bool = config.getoption("health")
+        self._watchdog: Watchdog | None = None
+        self._in_flight = ""
+        self._starting_told = 0.0
+        self._hangs = HungCalls.of(json.loads(config.getoption("--hangs")))
+        self._shown: set[int] = set()  # turns in which a check was broken
+
+    # -- the plane ---------------------------------------------------------------------------
+
+    @property
+    def session(self) -> PlaneSession:
+        """The plane under test; the target is resolved the first time it is asked for."""
+        if self._session is None:
+            target = resolve_target(self._spec, self._level)
+            if self._check_timeout is not None:
+                timeouts = replace(target.timeouts, check=self._check_timeout)
+                target = replace(target, timeouts=timeouts)
+            level = self._level or target.level
+            self._session = PlaneSession(
+                self._spec,
+                target,
+                self._config,
+                level,
+                self._tell_of_processes,
+            )
+        return self._session
+
+    def pytest_sessionstart(self) -> None:
+        """Under the runner: open the plane first, to tell a plane that doesn't start."""
+        if not self.events.watched:
+            return
+        try:
+            target = self.session.target
+            told = describe(target, self._config) | {"level": self.session.level}
+            first = self._only is None  # the run's first process tells it for all
+            if first:
+                told["adapter"] = adapter_of(target)
+            self.events.send("target", **told)
+            self.session.prepare()
+            self.events.send("opening")  # what comes before it is the kit's time
+            self.session.owner()
+        except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
+            known = isinstance(error, ConfigError)
+            self.events.send(
+                "start_failed",
+                message=str(error) if known else f"{type(error).__name__}: {shorten(str(error))}",
+                detail=traceback.format_exc(),
+                plain=known,
+            )
+            pytest.exit("the plane does not start", returncode=SICK_PLANE)
+        self._newly_starting()  # the runner counts it, with the start of this process
+        self.events.send("opened")
+        if self._looks_after_health:
+            self.session.note_health()
+            if remarks := self.session.remarks_on_types() if first else []:
+                said = "; ".join(remarks)
+                self.events.send("note", text=f"unusual types, judged by their values: {said}")
+        self.events.send("looked_after")
+        self._watchdog = Watchdog(
+            target.timeouts,
+            lambda late: self.events.send(
+                "hung", id=self._in_flight, text=late.text, call_kind=late.kind
+            ),
+        )
+
+    def pytest_sessionfinish(self) -> None:
+        """Close the plane."""
+        closing = 0.0
+        if self._session is not None:
+            self.events.send("closing")
+            try:
+                self._session.close()
+            except ContractViolation as error:
+                self.events.send("note", text=f"in the end: {error}")
+            closing = self._newly_starting()
+        self.events.send("bye", seconds=closing)
+
+    def _tell_of_processes(self, seconds: float) -> None:
+        """A check that starts processes is given the time for it; the runner knows other starts."""
+        if self._in_flight:
+            self.events.send("processes", seconds=seconds)
+
+    # -- the plan ----------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Leave out what this level and target don't call for."""
+        kept: list[pytest.Item] = []
+        dropped: list[pytest.Item] = []
+        for item in items:
+            check = self._planned(item)
+            if check is not None:
+                self._plan.append(check)
+            wanted = not self.events.watched if check is None else not check.left_out
+            if self._only is not None and (check is None or check.id not in self._only):
+                wanted = False
+            (kept if wanted else dropped).append(item)
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+        items[:] = sorted(kept, key=lambda item: (ends_plane(item), turn_of(item)))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Tell the runner the plan, with what ``-k`` left out of it."""
+        selected = {check_id(item) for item in session.items}
+        plan = [
+            check
+            if check.left_out or check.id in selected
+            else replace(check, left_out=NOT_SELECTED)
+            for check in self._plan
+        ]
+        self.events.send("plan", checks=[asdict(check) for check in plan])
+        if selected & {check.id for check in plan} and self.session.target.isolation == "process":
+            if not self.events.watched and len(session.items) > 1:
+                raise pytest.UsageError(
+                    f"{self.session.target.name} needs a process for each check: run `rlconform "
+                    f"certify {self._spec}`, or one check at a time"
+                )
+            session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
+
+    def _planned(self, item: pytest.Item) -> PlannedCheck | None:
+        mark = item.get_closest_marker("requirement")
+        if mark is None or (self._requirements and mark.args[0] not in self._requirements):
+            return None
+        capability = mark.kwargs["capability"]
+        declared = self.session.target.capabilities.get(capability)
+        needs = level_of(item)
+        left_out = ""
+        if LEVELS.index(needs) > LEVELS.index(self.session.level):
+            left_out = f"needs level {needs}"
+        elif isinstance(declared, str):
+            left_out = f"the target declares no {capability}: {declared}"
+        elif mark.kwargs["race"] and not self._races:
+            left_out = "waits for an unlucky moment"
+        patience = mark.kwargs["patience"]
+        return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
+
+    # -- one check ---------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Start from this turn's seed; a turn is over once a check of it was broken."""
+        turn = turn_of(item)
+        item.config.option.seed = self._seed + turn
+        if turn in self._shown:
+            pytest.skip("this turn has shown it")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Report the check's begin and end; look whether the plane survived a failure."""
+        self._in_flight = check_id(item)
+        self.events.send("begin", id=self._in_flight)
+        started = time.monotonic()
+        done = yield
+        self._in_flight = ""
+        if self._watchdog is not None:
+            self._watchdog.watch(None)
+        result = self._results.pop(item.nodeid, None)
+        if result is not None:
+            seconds = time.monotonic() - started
+            body = asdict(result) | {
+                "seconds": seconds,
+                "start_seconds": self._newly_starting(),
+                "warnings": self._warnings.pop(item.nodeid, []),
+            }
+            self.events.send("end", **body)
+            if result.outcome in BROKEN and item.config.getoption("--turns") > 1:
+                self._shown.add(turn_of(item))
+            self._look_after(item, result)
+        return done
+
+    def _newly_starting(self) -> float:
+        """Seconds in which planes and processes started or ended, since this was last asked."""
+        total = self.session.starting.seconds
+        told, self._starting_told = self._starting_told, total
+        return total - told
+
+    def new_recording(self) -> Recording:
+        """A recording of which the runner and the watchdog know."""
+        recording = Recording(
+            lambda call: (
+                self.events.send("restart")
+                if call is None
+                else self.events.send("call", **asdict(call))
+            ),
+            self._hangs.given_up,
+        )
+        if self._watchdog is not None:
+            self._watchdog.watch(recording)
+        return recording
+
+    def _look_after(self, item: pytest.Item, result: CheckResult) -> None:
+        """See to it that the next check has a plane that works."""
+        session = self.session
+        if ends_plane(item):
+            restarts = session.target.declares("restart") or not self.events.watched
+            if not restarts or failure_of(session.renew, session.target.timeouts.start):
+                self._leave("spent", "the plane was closed; a fresh one was started")
+        elif result.outcome is Outcome.PASS or not self.events.watched:
+            return
+        elif why := session.lost_health():
+            self._leave("sick", f"the plane stopped working ({why}); a fresh one was started")
+
+    def _leave(self, event: str, text: str) -> None:
+        """Hand over to a fresh process; the runner starts it when this one is gone."""
+        self.events.send(event, text=text)
+        failure_of(self.session.close, self.session.target.timeouts.operation)
+        os._exit(SICK_PLANE)  # a sick plane's threads may never let the interpreter end
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Turn what a phase raised into an outcome; the first phase that fails decides."""
+        report = yield
+        mark = item.get_closest_marker("requirement")
+        if mark is None:
+            return report
+        before = self._results.get(item.nodeid)
+        if call.when == "call" and self._watchdog is not None:
+            self._watchdog.watch(None)  # the clean-up's calls are not the check's
+        recording = item.stash.get(RECORDING, Recording())
+        if call.when == "call":
+            recording.finish(self.session.target.timeouts.operation)
+            self._note_hang(item, recording, call.excinfo)
+        if before is None or before.outcome is Outcome.PASS:
+            self._results[item.nodeid] = result_of(
+                item, mark, call.excinfo, recording, self.session
+            )
+        return report
+
+    def _note_hang(
+        self,
+        item: pytest.Item,
+        recording: Recording,
+        excinfo: pytest.ExceptionInfo[BaseException] | None,
+    ) -> None:
+        """Count a call of the check that never came back, though the check is over."""
+        timeouts = self.session.target.timeouts
+        late = recording.overdue(lambda step: allowance(step, timeouts))
+        kind = late.kind if late else getattr(excinfo and excinfo.value, "kind", "")
+        if kind:
+            check, requirement = check_id(item), item.get_closest_marker("requirement").args[0]  # type: ignore[union-attr]
+            self._hangs.note(kind, check, requirement)
+            self.events.send("stuck", id=check, call_kind=kind)
+
+    def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
+        """Collect blemishes."""
+        if issubclass(warning_message.category, ShouldViolation):
+            self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
+        elif issubclass(warning_message.category, CleanUpFailed | ActorsLateWarning):
+            self.events.send("note", text=str(warning_message.message))
+        elif issubclass(warning_message.category, FewerExamples):
+            self.events.send("fewer", id=self._in_flight)

@@ -1,0 +1,223 @@
+"""Columns for Hypothesis: any bits, dtype and shape; dense, jagged, or laid out unusually.
+
+A value is drawn as its bits, so that every one comes up: NaNs with payloads, -0.0, subnormals. All
+bits shrink to zero, shapes to fewer and smaller dimensions, unusual inputs to fewer rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+from torch import Tensor
+
+#: Dtypes that every plane carries (PUT-01).
+DTYPES = (
+    torch.float32, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float64,
+)  # fmt: skip
+#: Dtypes that a plane may declare (PUT-02) or should carry (PUT-24).
+FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+COMPLEX_DTYPES = (torch.complex64,)
+WIDE_UNSIGNED_DTYPES = (torch.uint16, torch.uint32, torch.uint64)
+
+#: Bits of the exponent in the floating dtypes that have infinities and NaNs with payloads.
+_EXPONENTS = {
+    torch.float16: 0x7C00,
+    torch.bfloat16: 0x7F80,
+    torch.float32: 0x7F80_0000,
+    torch.float64: 0x7FF0_0000_0000_0000,
+}
+
+
+@dataclass(frozen=True)
+class DrawnColumn:
+    """A column as a put gets it.
+
+    Attributes:
+        value: Dense (N, ...) or jagged (N, j, ...).
+        rows: N tensors, what a read must give back.
+    """
+
+    value: Tensor
+    rows: list[Tensor]
+
+
+#: Makes the strategy of a column with so many rows.
+ColumnsOf = Callable[[int], SearchStrategy[DrawnColumn]]
+
+
+def odd_bits(dtype: torch.dtype) -> list[int]:
+    """Bit patterns that get lost easily: -0.0, infinities, NaNs with payloads, subnormals, ends."""
+    width = 8 * dtype.itemsize
+    sign, every = 1 << (width - 1), (1 << width) - 1
+    exponent = _EXPONENTS.get(dtype, 0)
+    nans = [exponent | 1, sign | exponent | 5] if exponent else []
+    return [sign, *nans, exponent, sign | exponent, 1, every, every ^ sign]
+
+
+@st.composite
+def tensors(draw: DrawFn, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    """Contiguous tensors of any bits; bools are 0 or 1."""
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    size = dtype.itemsize
+    bits = bytearray(draw(st.binary(min_size=count * size, max_size=count * size)))
+    if dtype is torch.bool:
+        bits = bytearray(bit & 1 for bit in bits)
+    else:
+        places = st.tuples(st.integers(0, count - 1), st.sampled_from(odd_bits(dtype)))
+        for place, pattern in draw(st.lists(places, max_size=3)):
+            bits[place * size : (place + 1) * size] = pattern.to_bytes(size, "little")
+    return torch.frombuffer(bits, dtype=dtype).reshape(tuple(shape)).clone()
+
+
+def row_shapes(
+    min_dims: int = 0, max_dims: int = 4, min_side: int = 0, max_side: int = 3
+) -> SearchStrategy[tuple[int, ...]]:
+    """Shapes of one row, up to four dimensions of up to three."""
+    sides = st.integers(min_side, max_side)
+    return st.lists(sides, min_size=min_dims, max_size=max_dims).map(tuple)
+
+
+@st.composite
+def dense_columns(
+    draw: DrawFn,
+    n_rows: int,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    shapes: SearchStrategy[tuple[int, ...]] | None = None,
+) -> DrawnColumn:
+    """Dense (N, ...) columns of 1 to 5 dimensions; sizes 0 and 1 come up."""
+    shape = draw(row_shapes() if shapes is None else shapes)
+    value = draw(tensors(draw(st.sampled_from(dtypes)), (n_rows, *shape)))
+    return DrawnColumn(value, [row.clone() for row in value])
+
+
+@st.composite
+def jagged_columns(
+    draw: DrawFn,
+    n_rows: int,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    min_length: int = 0,
+    max_length: int = 6,
+    trailing: SearchStrategy[tuple[int, ...]] | None = None,
+) -> DrawnColumn:
+    """Jagged (N, j, ...) columns, end to end; rows of length zero, and of one length, come up."""
+    dtype = draw(st.sampled_from(dtypes))
+    beyond = draw(st.just(()) if trailing is None else trailing)
+    lengths = draw(st.lists(st.integers(min_length, max_length), min_size=n_rows, max_size=n_rows))
+    tokens = draw(tensors(dtype, (sum(lengths), *beyond)))
+    rows = [row.clone() for row in torch.split(tokens, lengths)]
+    return DrawnColumn(jagged(rows), rows)
+
+
+def token_shapes() -> SearchStrategy[tuple[int, ...]]:
+    """Shapes of one token, so that a jagged column has up to five dimensions, as a dense one."""
+    return row_shapes(0, 3, min_side=1)
+
+
+def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
+    """Any column that every plane carries, jagged ones with their tokens end to end."""
+    return st.one_of(
+        dense_columns(n_rows),
+        jagged_columns(n_rows, trailing=token_shapes()),
+        unusual_columns(n_rows),
+    )
+
+
+def jagged(rows: Sequence[Tensor]) -> Tensor:
+    """Rows as a jagged column, also where they are of equal length."""
+    return torch.nested.nested_tensor(list(rows), layout=torch.jagged)
+
+
+# -- inputs that are laid out unusually ----------------------------------------------------------
+
+Shape = tuple[int, ...]
+#: Shape of a base tensor, and how to view it as (N, *row shape), or as tokens (T, *token shape).
+View = tuple[Shape, Callable[[Tensor], Tensor]]
+
+
+def _whole(n: int, shape: Shape) -> View:
+    return (n, *shape), lambda base: base
+
+
+def _strided(n: int, shape: Shape) -> View:
+    *others, last = n, *shape
+    return (*others, 2 * last), lambda base: base[..., ::2]
+
+
+def _sliced(n: int, shape: Shape) -> View:
+    within = (slice(1, -1),) * (1 + len(shape))
+    return tuple(side + 2 for side in (n, *shape)), lambda base: base[within]
+
+
+def _expanded_rows(n: int, shape: Shape) -> View:
+    return shape, lambda base: base.expand(n, *shape)
+
+
+def _expanded_tokens(n: int, shape: Shape) -> View:
+    return (n, *shape[:-1], 1), lambda base: base.expand(n, *shape)
+
+
+def _expanded_scalar(n: int, shape: Shape) -> View:
+    del shape
+    return (), lambda base: base.expand(n)
+
+
+def _transposed(n: int, shape: Shape) -> View:
+    return (*shape[::-1], n), lambda base: base.permute(*reversed(range(base.dim())))
+
+
+VIEWS = (
+    _strided, _sliced, _expanded_rows, _expanded_tokens, _expanded_scalar, _transposed, _whole,
+)  # fmt: skip
+#: Those that tokens of any shape can have, the empty one included.
+TOKEN_VIEWS = (_whole, _strided, _sliced, _expanded_rows, _transposed)
+
+
+@st.composite
+def unusual_columns(
+    draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
+) -> DrawnColumn:
+    """Strided, sliced, expanded and transposed dense columns; some of any kind require grad."""
+    dtype = draw(st.sampled_from(dtypes))
+    base_shape, view = draw(st.sampled_from(VIEWS))(n_rows, draw(row_shapes(1, 3, min_side=1)))
+    base = draw(tensors(dtype, base_shape))
+    rows = [row.clone(memory_format=torch.contiguous_format) for row in view(base)]
+    if dtype.is_floating_point and draw(st.booleans()):
+        base.requires_grad_()
+    return DrawnColumn(view(base), rows)
+
+
+#: Tokens behind a row's own that belong to no row, as in a batch that was narrowed: mostly none.
+_UNUSED = st.just(0) | st.integers(0, 2)
+
+
+@st.composite
+def unusual_jagged_columns(
+    draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
+) -> DrawnColumn:
+    """Jagged columns of tokens laid out unusually, or with gaps between rows; some require grad."""
+    dtype = draw(st.sampled_from(dtypes))
+    spans = draw(st.lists(st.tuples(st.integers(0, 4), _UNUSED), min_size=n_rows, max_size=n_rows))
+    offsets = list(accumulate((own + unused for own, unused in spans), initial=0))
+    lengths = torch.tensor([own for own, _ in spans])
+    base_shape, view = draw(st.sampled_from(TOKEN_VIEWS))(offsets[-1], draw(token_shapes()))
+    base = draw(tensors(dtype, base_shape))
+    rows = [
+        view(base)[start : start + own].clone(memory_format=torch.contiguous_format)
+        for start, (own, _) in zip(offsets, spans, strict=False)
+    ]
+    grad = draw(st.sampled_from(["", "leaf", "result"])) if dtype.is_floating_point else ""
+    base.requires_grad_(grad == "result")
+    gaps = draw(st.booleans()) or any(unused for _, unused in spans)
+    value = torch.nested.nested_tensor_from_jagged(
+        view(base), torch.tensor(offsets), lengths if gaps else None
+    )
+    return DrawnColumn(value.requires_grad_() if grad == "leaf" else value, rows)

@@ -1,0 +1,200 @@
+"""What goes into calls, for Hypothesis: ids, tags, objects, batches and sequences of writes.
+
+Each shrinks to what a person reads: short ids, one row, one field, one write. Nothing here asks
+more than the contract does: where it leaves something open, it doesn't come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from rlconform.certify.properties.column_strategies import (
+    DTYPES,
+    ColumnsOf,
+    DrawnColumn,
+    columns,
+    jagged,
+    row_shapes,
+    tensors,
+)
+from rlconform.wire import stack_or_nest
+
+#: Fields of tensors that generated examples put.
+FIELDS = ("x", "y", "z", "pixel_values")
+#: The field of objects that they put.
+OBJECTS = "log"
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+#: Ids made of these collide with each other where a plane joins them with field names.
+_PIECES = ["a", "x", "0", "/", ":", "@", "_", " ", "|", ".", "-", "ä", "a\u0308", "样", "🙂"]
+
+
+def sample_ids(min_size: int = 1, max_size: int = 5) -> SearchStrategy[list[str]]:
+    """Unlike ids: pieces and separators, any text, and long ones of up to 1 KiB.
+
+    Control characters and the empty id are left out: nobody mints them.
+    """
+    pieces = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=4).map("".join)
+    text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+    long = st.builds(
+        lambda size, end: "k" * size + end, st.integers(0, 1022), st.sampled_from("lm")
+    )
+    return st.lists(pieces | text | long, min_size=min_size, max_size=max_size, unique=True)
+
+
+def selections(items: Sequence[str]) -> SearchStrategy[list[str]]:
+    """Some of the items, at least one, each once, in any order."""
+    return st.lists(st.sampled_from(items), min_size=1, unique=True)
+
+
+# -- tags and objects ----------------------------------------------------------------------------
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def tag_values() -> SearchStrategy[Any]:
+    """The primitives of a tag. NaN is left out: the contract asks for its value, which has none."""
+    integers = st.integers(-(2**63), 2**63 - 1)
+    return st.none() | st.booleans() | integers | st.floats(allow_nan=False) | _TEXT
+
+
+def tags() -> SearchStrategy[dict[str, Any]]:
+    """The tags of one row; some keys come up again and again."""
+    keys = st.sampled_from(["version", "std", "mode"]) | _TEXT.filter(bool)
+    return st.dictionaries(keys, tag_values(), max_size=3)
+
+
+def objects() -> SearchStrategy[Any]:
+    """Values of an object column: str, dict, list, None, and these nested."""
+    numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
+    leaves = st.none() | _TEXT | st.booleans() | numbers
+    return st.recursive(
+        st.none() | _TEXT,
+        lambda inner: st.one_of(
+            st.lists(inner | leaves, max_size=3),
+            st.dictionaries(_TEXT, inner | leaves, max_size=3),
+        ),
+        max_leaves=6,
+    )
+
+
+# -- batches -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows and columns of one put."""
+
+    ids: list[str]
+    columns: dict[str, DrawnColumn]
+
+    @property
+    def values(self) -> dict[str, torch.Tensor]:
+        """The columns as a put gets them."""
+        return {name: column.value for name, column in self.columns.items()}
+
+    @property
+    def rows(self) -> dict[str, list[torch.Tensor]]:
+        """The rows that a read of all ids must give back, by column."""
+        return {name: column.rows for name, column in self.columns.items()}
+
+
+@st.composite
+def batches(draw: DrawFn, of: ColumnsOf = columns, min_columns: int = 1) -> Batch:
+    """Batches of up to four rows and up to three columns."""
+    n_rows = draw(st.integers(1, 4))
+    names = draw(st.lists(st.sampled_from(FIELDS), min_size=min_columns, max_size=3, unique=True))
+    return Batch([f"r{i}" for i in range(n_rows)], {name: draw(of(n_rows)) for name in names})
+
+
+@st.composite
+def mixed_batches(draw: DrawFn) -> tuple[Batch, list[Any]]:
+    """A batch, and an object column to be put beside its tensors: a value for each row."""
+    batch = draw(batches())
+    size = len(batch.ids)
+    return batch, draw(st.lists(objects(), min_size=size, max_size=size))
+
+
+# -- sequences of writes -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Write:
+    """One put of one field: rows by id."""
+
+    rows: dict[str, torch.Tensor]
+    nested: bool
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The column as the put gets it."""
+        rows = list(self.rows.values())
+        return jagged(rows) if self.nested else stack_or_nest(rows)
+
+
+@st.composite
+def overwrites(draw: DrawFn, ids: Sequence[str]) -> list[Write]:
+    """A field's first value for all rows, then newer ones: any lengths, any rows.
+
+    Where all rows are written at once, the dtype may change. Trailing dimensions stay: that they
+    may change is nowhere promised.
+    """
+    trailing = draw(st.just(()) | row_shapes(1, 2, min_side=1))
+    dtype = draw(st.sampled_from(DTYPES))
+    writes = [draw(_writes(ids, dtype, trailing))]
+    for _ in range(draw(st.integers(1, 3))):
+        chosen = draw(st.just(list(ids)) | selections(ids))
+        if len(chosen) == len(ids):
+            dtype = draw(st.sampled_from(DTYPES))
+        writes.append(draw(_writes(chosen, dtype, trailing)))
+    return writes
+
+
+@st.composite
+def _writes(
+    draw: DrawFn, ids: Sequence[str], dtype: torch.dtype, trailing: tuple[int, ...]
+) -> Write:
+    rows = {i: draw(tensors(dtype, (draw(st.integers(0, 4)), *trailing))) for i in ids}
+    return Write(rows, draw(st.booleans()))
+
+
+def writes_of_any_dtypes(ids: Sequence[str]) -> SearchStrategy[list[Write]]:
+    """Puts of one field for some of the rows, each in a dtype of its own."""
+    shapes = st.just(()) | row_shapes(1, 1, min_side=1)
+    puts = st.tuples(selections(ids), st.sampled_from(DTYPES))
+    return shapes.flatmap(
+        lambda trailing: st.lists(
+            puts.flatmap(lambda put: _writes(*put, trailing)), min_size=2, max_size=4
+        )
+    )
+
+
+@st.composite
+def object_overwrites(draw: DrawFn, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """An object column's first value for all rows, then newer ones for any: values by id."""
+    chosen = st.just(list(ids)) | selections(ids)
+    later = draw(st.lists(chosen, min_size=1, max_size=2))
+    return [{i: draw(objects()) for i in each} for each in (ids, *later)]
+
+
+@dataclass(frozen=True)
+class PartialWrite:
+    """One put of some of the fields for some of the rows."""
+
+    ids: list[str]
+    fields: list[str]
+
+
+def partial_writes(ids: Sequence[str], fields: Sequence[str]) -> SearchStrategy[list[PartialWrite]]:
+    """Puts that each cover some rows and some fields; what none covers stays unproduced."""
+    return st.lists(
+        st.builds(PartialWrite, selections(ids), selections(fields)), min_size=1, max_size=4
+    )

@@ -1,0 +1,185 @@
+"""What a person sees in the terminal: progress while checks run, then a table by requirement."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlconform.certify.options import RunRecord
+from rlconform.certify.report.json_report import REPRODUCERS
+from rlconform.certify.report.root_causes import RootCause, describe
+from rlconform.certify.report.time_split import time_split
+from rlconform.certify.report.verdict import Conclusion, Verdict, counted_as
+from rlconform.certify.results import BROKEN, NOT_SELECTED, Outcome, RequirementResult
+from rlconform.cli.console import LiveBar
+from rlconform.contract import Requirement, load_requirements
+
+#: Characters of a cause in the terminal; the report has all of them.
+LONGEST = 300
+
+STYLE: dict[Outcome, str] = {
+    Outcome.PASS: "green",
+    Outcome.WARN: "yellow",
+    Outcome.FAIL: "bold red",
+    Outcome.CRASH: "bold red",
+    Outcome.TIMEOUT: "bold red",
+    Outcome.SUITE_ERROR: "bold magenta",
+    Outcome.DEVIATION: "yellow",
+    Outcome.NOT_TESTED: "cyan",
+    Outcome.NOT_APPLICABLE: "dim",
+}
+
+
+class CertifyProgress(LiveBar):
+    """A bar of checks; where there is no terminal, a line for each check that is broken."""
+
+    def __init__(self, console: Console, verbose: bool) -> None:
+        super().__init__(console, "starting the plane")
+        self._verbose = verbose
+        self._requirements = load_requirements()
+
+    def hear(self, run: RunRecord, event: Mapping[str, Any]) -> None:
+        """Show what an event of the run means to somebody who waits."""
+        match event["event"]:
+            case "target" if run.children == 1:
+                self.console.print(
+                    f"Certifying [bold]{escape(run.target['name'])}[/] "
+                    f"{escape(run.target['version'])}{' ' * bool(run.target['version'])}"
+                    f"at level [bold]{run.target['level']}[/]{_level_origin(run)}"
+                )
+            case "plan" if run.children == 1:
+                self.show("checking", total=len(run.due))
+                self.console.print(f"{len(run.due)} checks planned")
+            case "begin":
+                requirement = event["id"].rpartition("::")[2]
+                self.show(requirement[:44])
+            case "end":
+                self.show(done=len(run.results))
+                self._tell(run, event)
+
+    def _tell(self, run: RunRecord, event: Mapping[str, Any]) -> None:
+        outcome = Outcome(event["outcome"])
+        if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
+            return
+        result = run.results[event["id"]]
+        if run.is_probe(result) and not self._verbose:
+            return  # the table says what the probe found
+        outcome = counted_as(outcome, self._requirements[result.requirement])
+        self.console.print(
+            f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
+            f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
+            highlight=False,
+        )
+
+
+def _level_origin(run: RunRecord) -> str:
+    declared = run.target["declared_level"]
+    if run.target["level"] == declared:
+        return " (what the target declares)"
+    return f" (asked for; the target declares {declared})"
+
+
+def requirement_table(
+    requirements: Mapping[str, Requirement], results: list[RequirementResult]
+) -> Table:
+    """One line per requirement: outcome, and why where it isn't a plain pass."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    table.add_column("Requirement", no_wrap=True)
+    table.add_column("Level", no_wrap=True)
+    table.add_column("Outcome", no_wrap=True)
+    table.add_column("What it asks, and what came", overflow="fold")
+    unwanted = _not_selected(results)
+    for result in results:
+        if result in unwanted:
+            continue
+        row = requirements[result.id]
+        text = escape(row.title)
+        if result.outcome is not Outcome.PASS:
+            text += f"\n[dim]{escape(result.reason)}[/]"
+        if result.may_follow_from:
+            text += f"\n[dim]may follow from {', '.join(result.may_follow_from)}[/]"
+        outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
+        table.add_row(result.id, row.level, outcome, text)
+    if unwanted:
+        table.caption = f"{len(unwanted)} requirements more, whose checks were not selected"
+        table.caption_justify = "left"
+    return table
+
+
+def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResult]:
+    """Requirements none of whose checks ``-k`` selected."""
+    return [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
+
+
+def print_causes(console: Console, causes: Sequence[RootCause]) -> None:
+    """What is broken, root causes first, each with the requirements that may follow from it."""
+    if not causes:
+        return
+    console.print("\n[bold]What is broken, root causes first[/]")
+    for number, cause in enumerate(causes, 1):
+        said = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
+        console.print(f"{number:>3}. {escape(said)}", highlight=False)
+        if len(cause.requirements) > 1:
+            console.print(f"     {', '.join(cause.requirements)}", highlight=False)
+        if cause.followers:
+            console.print(f"     may follow: {', '.join(cause.followers)}", highlight=False)
+
+
+def print_summary(
+    console: Console,
+    run: RunRecord,
+    results: list[RequirementResult],
+    conclusion: Conclusion,
+    causes: Sequence[RootCause],
+) -> None:
+    """The verdict, counts by outcome, where the time went, and what to read first."""
+    counts = Counter(result.outcome for result in results)
+    tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    split = time_split(run)
+    console.print()
+    for note in run.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}")
+    console.print(f"{len(results)} requirements: {tally}", highlight=False)
+    several = "es" * (run.children != 1)
+    console.print(
+        f"{len(run.results)} checks in {split.total:.0f} s: {split.processes:.0f} s to start and "
+        f"end processes, {split.plane_calls:.0f} s inside the plane's calls, {split.kit:.0f} s "
+        f"({split.kit_share:.0%}) the kit's own; {run.children} test process{several}",
+        highlight=False,
+    )
+    style = {
+        Verdict.CERTIFIED: "bold green",
+        Verdict.CONDITIONAL: "bold yellow",
+        Verdict.NOT_CERTIFIED: "bold red",
+    }[conclusion.verdict]
+    console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
+    unwanted = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
+    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unwanted)]
+    for reason in reasons[:20]:
+        console.print(f"  {escape(reason)}")
+    if len(reasons) > 20:
+        console.print(f"  and {len(reasons) - 20} more")
+    if explained := _to_explain(results, causes):
+        console.print(f"rlconform explain {explained} says what it asks, and why it matters")
+
+
+def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -> str:
+    """The requirement to read about first: the first root cause, a failure before a warning."""
+    outcomes = {result.id: result.outcome for result in results}
+    named = [one for cause in causes for one in cause.requirements] + list(outcomes)
+    failed = [one for one in named if outcomes[one] in BROKEN]
+    return next(iter(failed + [one for one in named if outcomes[one] is Outcome.WARN]), "")
+
+
+def print_folder(console: Console, run: RunRecord, out: Path) -> None:
+    """Where the report lies, and the scripts that show each failure."""
+    console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
+    if any(result.reproducer for result in run.results.values()):
+        console.print(f"reproducers: {escape(str(out / REPRODUCERS))}", soft_wrap=True)

@@ -1,0 +1,200 @@
+"""The report: one JSON document that is whole or says that it isn't, with what belongs to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import rlconform
+from rlconform._versions import installed_versions
+from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.report.junit import junit_suite
+from rlconform.certify.report.root_causes import RootCause
+from rlconform.certify.report.time_split import time_split
+from rlconform.certify.report.verdict import Conclusion
+from rlconform.certify.results import Outcome, PlannedCheck, RequirementResult
+from rlconform.contract import CURRENT_SET, LEVELS, Requirement
+from rlconform.contract.requirements import requirement_set_digest
+
+SCHEMA = 1
+
+#: Folder of the histories beside the report, one file for each check that has one.
+HISTORIES = "histories"
+REPRODUCERS = "reproducers"
+#: What the report says of each requirement beside its result.
+_TOLD = ("level", "title", "sentence", "why")
+
+#: Packages whose versions decide what a verdict is worth.
+PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
+
+
+def build_report(
+    options: CertifyOptions,
+    run: RunRecord,
+    requirements: Mapping[str, Requirement],
+    results: list[RequirementResult],
+    conclusion: Conclusion,
+    causes: Sequence[RootCause] = (),
+) -> dict[str, Any]:
+    """The report as plain data. ``footer`` tells whether it is whole and seals the body."""
+    body = {
+        "verdict": {
+            "verdict": conclusion.verdict,
+            "exit_code": conclusion.exit_code,
+            "reasons": conclusion.reasons,
+        },
+        "causes": [asdict(cause) for cause in causes],
+        "requirements": [
+            asdict(result) | {key: getattr(requirements[result.id], key) for key in _TOLD}
+            for result in results
+        ],
+        "checks": [_check(run, check) for check in run.plan],
+        "notes": run.notes,
+    }
+    return {
+        "schema": SCHEMA,
+        "header": _header(options, run),
+        **body,
+        "footer": {
+            "complete": run.complete,
+            "checks_planned": len(run.due),
+            "checks_run": len(run.results),
+            "body_sha256": hashlib.sha256(_canonical(body)).hexdigest(),
+        },
+    }
+
+
+def _header(options: CertifyOptions, run: RunRecord) -> dict[str, Any]:
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "target": run.target | {"spec": options.spec},
+        "level": run.target.get("level"),
+        "selected": options.select,
+        "check_timeout": options.check_timeout,
+        "seed": options.seed,
+        "kit": rlconform.__version__,
+        "requirement_set": CURRENT_SET,
+        "requirement_set_sha256": requirement_set_digest(),
+        "versions": {"python": platform.python_version()} | installed_versions(PACKAGES),
+        "host": {
+            "system": platform.platform(),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count(),
+        },
+        "seconds": {name: round(took, 3) for name, took in asdict(time_split(run)).items()},
+        "test_processes": run.children,
+    }
+
+
+def _check(run: RunRecord, check: PlannedCheck) -> dict[str, Any]:
+    if check.id in run.results:
+        shown = asdict(run.results[check.id])
+        shown.pop("reproducer")
+        if shown.pop("history"):
+            shown["history"] = f"{HISTORIES}/{_file_name(check.id)}"
+        return shown
+    return asdict(check) | {"outcome": Outcome.NOT_TESTED}
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def write_report(
+    directory: Path,
+    report: Mapping[str, Any],
+    run: RunRecord,
+    requirements: Mapping[str, Requirement],
+    results: list[RequirementResult],
+) -> None:
+    """Write the report and what belongs to it below ``directory``.
+
+    That is ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    ``histories/<check>.jsonl``; what an earlier report left of the latter two goes.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
+    _write(directory / "report.json", text + "\n")
+    suite = junit_suite(run, requirements, results)
+    ElementTree.ElementTree(suite).write(
+        directory / "junit.xml", encoding="utf-8", xml_declaration=True
+    )
+    _write_all(directory / REPRODUCERS, "*.py", _scripts(run))
+    histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
+    _write_all(directory / HISTORIES, "*.jsonl", histories)
+
+
+def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
+    """``out``, unless that would replace the report of a whole run by one of a part of the checks.
+
+    A whole run of the same target at a lower level is a part of the checks, too.
+
+    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... that holds no such report.
+
+    Args:
+        out: Where the user wants it.
+        header: Of the new report.
+        whole: Whether the new report is of a whole run.
+        force: Replace what is there, whatever it is.
+    """
+    if force:
+        return out
+    named = out.resolve() if out.name in {"", ".."} else out
+    others = (named.with_name(f"{named.name}-partial{'' if n == 1 else f'-{n}'}") for n in count(1))
+    return next(folder for folder in chain([out], others) if not _keeps(folder, header, whole))
+
+
+def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
+    """Whether the folder holds the report of a run of all checks, of which this is only a part."""
+    try:
+        report = json.loads((folder / "report.json").read_text("utf-8"))
+        header = report["header"]
+        if not report["footer"]["complete"] or header["selected"]:
+            return False
+        if not whole:
+            return True
+        above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
+        return above and bool(header["target"]["spec"] == new["target"]["spec"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False  # no report, or none that could be told from another file
+
+
+def _scripts(run: RunRecord) -> dict[str, str]:
+    """The script of each broken requirement, by file name: the shortest that shows it by itself.
+
+    A race's script plays the race; the calls of a check's threads, one by one, are the last resort.
+    """
+    ranked = sorted(
+        (result for result in run.results.values() if result.reproducer),
+        key=lambda result: (result.at_once, bool(result.history), len(result.reproducer)),
+    )
+    return {f"{result.requirement}.py": result.reproducer for result in reversed(ranked)}
+
+
+def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
+    """Let the folder hold these files and no other ones of the pattern."""
+    for old in folder.glob(pattern):
+        old.unlink()
+    for name, text in files.items():
+        folder.mkdir(exist_ok=True)
+        _write(folder / name, text)
+
+
+def _file_name(check_id: str) -> str:
+    """A check's id as a file name: readable, safe everywhere, and no other check's."""
+    readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
+    return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")

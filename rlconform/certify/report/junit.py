@@ -1,0 +1,94 @@
+"""``junit.xml``: one test case for each planned check, for CI.
+
+It agrees with the certificate: what does not count against the plane is no failure here.
+
+    check                                   test case
+    passed                                  passed; a blemish is a property
+    broke a MUST                            failure (error for the kit's own fault)
+    broke a MUST that is waived             skipped, with the waiver's reason
+    broke a SHOULD                          passed, with a property WARN
+    probed a capability not declared        skipped, with what the probe found
+    did not run                             skipped, with the reason
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.etree import ElementTree
+
+from rlconform.certify.options import RunRecord
+from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult
+from rlconform.contract import Requirement
+
+
+def junit_suite(
+    run: RunRecord,
+    requirements: Mapping[str, Requirement],
+    results: list[RequirementResult],
+) -> ElementTree.Element:
+    """The run as a ``testsuite`` element, whose counts are those of the cases in it."""
+    suite = ElementTree.Element("testsuite", name=_xml_text(f"rlconform {run.target['name']}"))
+    waived = {r.id: r.reason for r in results if r.outcome is Outcome.DEVIATION}
+    for check in run.plan:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=check.requirement, name=_xml_text(check.id)
+        )
+        result = run.results.get(check.id)
+        if result is None:
+            _skip(case, check.left_out or "did not run")
+            continue
+        case.set("time", f"{result.seconds:.3f}")
+        if run.is_probe(check):
+            _skip(case, _probe_text(result))
+        elif result.outcome is Outcome.NOT_TESTED:
+            _skip(case, result.evidence)
+        elif result.outcome in BROKEN and check.requirement in waived:
+            _skip(case, waived[check.requirement])
+        elif result.outcome in BROKEN and requirements[check.requirement].level == "SHOULD":
+            _warn(case, [f"{result.outcome}: {result.evidence}"])
+        elif result.outcome is Outcome.PASS:
+            _warn(case, result.warnings)
+        else:
+            _fail(case, result)
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(run.plan)))
+    suite.set("time", f"{run.seconds:.3f}")
+    return suite
+
+
+def _probe_text(result: CheckResult) -> str:
+    found = "it works" if result.outcome is Outcome.PASS else f"{result.outcome}: {result.evidence}"
+    return f"the target does not declare {result.capability}, so it was only probed; {found}"
+
+
+def _skip(case: ElementTree.Element, why: str) -> None:
+    ElementTree.SubElement(case, "skipped", message=_xml_text(why))
+
+
+def _warn(case: ElementTree.Element, texts: list[str]) -> None:
+    if texts:
+        properties = ElementTree.SubElement(case, "properties")
+        for text in texts:
+            ElementTree.SubElement(properties, "property", name="WARN", value=_xml_text(text))
+
+
+def _fail(case: ElementTree.Element, result: CheckResult) -> None:
+    tag = "error" if result.outcome is Outcome.SUITE_ERROR else "failure"
+    node = ElementTree.SubElement(
+        case, tag, type=result.outcome.value, message=_xml_text(result.evidence)
+    )
+    node.text = _xml_text("\n".join([*result.steps, result.stacks]))
+
+
+def _xml_text(text: str) -> str:
+    """``text`` without the characters that XML 1.0 can't hold."""
+    return "".join(
+        char
+        if char in "\t\n\r"
+        or " " <= char <= "\ud7ff"
+        or "\ue000" <= char <= "\ufffd"
+        or char > "\uffff"
+        else "\ufffd"
+        for char in text
+    )

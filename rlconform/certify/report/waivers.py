@@ -1,0 +1,106 @@
+"""Waivers: failures that a vendor declares, with a reason and an end date. Waived checks still run.
+
+[[waiver]]
+id = "CLEAR-07"
+reason = "index reuse is mended upstream in the next release"
+issue = "https://example.org/tracker/137"
+match = "bytes of another row"      # a regular expression found in the failure
+expires = 2027-03-01
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rlconform.certify.results import BROKEN, Outcome, RequirementResult
+from rlconform.contract import ConfigError, did_you_mean, load_requirements
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """One requirement id that may fail in one way, until a day."""
+
+    id: str
+    reason: str
+    issue: str
+    match: str
+    expires: date
+
+
+def load_waivers(path: Path) -> list[Waiver]:
+    """Read a waiver file.
+
+    Raises:
+        ConfigError: The file can't be read, or a waiver lacks a key or holds a wrong one.
+    """
+    try:
+        loaded = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    if unknown := loaded.keys() - {"waiver"}:
+        raise ConfigError(f"{path}: unknown {', '.join(sorted(unknown))}: write [[waiver]]")
+    rows = loaded.get("waiver", [])
+    if not isinstance(rows, list):
+        raise ConfigError(f"{path}: [waiver] is one table: write [[waiver]]")
+    return [_parse(path, row) for row in rows]
+
+
+def apply_waivers(
+    results: Iterable[RequirementResult], waivers: Sequence[Waiver], today: date
+) -> tuple[list[RequirementResult], list[str]]:
+    """Turn waived failures into DEVIATION; name each waiver that is expired, stale, unmatched."""
+    problems: list[str] = []
+    by_id = {result.id: result for result in results}
+    for waiver in waivers:
+        result = by_id.get(waiver.id)
+        if waiver.expires < today:
+            problems.append(f"waiver {waiver.id} expired on {waiver.expires}")
+        elif result is None or result.outcome not in BROKEN:
+            came = "is not in this profile" if result is None else f"is {result.outcome}"
+            problems.append(f"waiver {waiver.id} is stale: the requirement {came}; remove it")
+        elif other := _unmatched(waiver, result):
+            problems.append(
+                f"waiver {waiver.id} does not match a failure: no {waiver.match!r} in {other[0]!r}"
+            )
+        else:
+            reason = f"waived until {waiver.expires} ({waiver.reason}; {waiver.issue}): "
+            by_id[waiver.id] = replace(
+                result, outcome=Outcome.DEVIATION, reason=reason + result.reason
+            )
+    return list(by_id.values()), problems
+
+
+def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
+    """Failures of the requirement that are not the one that was declared."""
+    failures = result.failures or [result.reason]
+    return [text for text in failures if not re.search(waiver.match, text)]
+
+
+def _parse(path: Path, row: Any) -> Waiver:
+    if not isinstance(row, dict):
+        raise ConfigError(f"{path}: waiver {row!r} is no table: write [[waiver]]")
+    names = {field.name for field in fields(Waiver)}
+    if row.keys() != names:
+        wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}
+        told = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
+        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(told)}")
+    if type(row["expires"]) is not date:  # a datetime is a date too, but compares with none
+        raise ConfigError(f"{path}: waiver {row['id']}: expires must be a date such as 2027-03-01")
+    for name in ("id", "reason", "issue", "match"):
+        if not isinstance(row[name], str) or not row[name].strip():
+            raise ConfigError(f"{path}: waiver {row['id']}: {name} must not be empty, and is text")
+    if row["id"] not in (known := load_requirements()):
+        raise ConfigError(f"{path}: no requirement {row['id']!r}{did_you_mean(row['id'], known)}")
+    try:
+        re.compile(row["match"])
+    except re.error as error:
+        raise ConfigError(f"{path}: waiver {row['id']}: match is no regex: {error}") from error
+    return Waiver(**row)

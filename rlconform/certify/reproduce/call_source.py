@@ -1,0 +1,145 @@
+"""Client calls as Python source: values are built by code, never by a repr that is no source."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorclass
+
+from rlconform.certify.reproduce.tensor_source import NoSource, tensor_source
+from rlconform.contract import KVBatchMeta
+
+#: What a meta holds.
+META_FIELDS = (
+    "partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "extra_info", "tags",
+)  # fmt: skip
+_PLAIN = (bool, int, str, bytes, types.NoneType)
+
+
+@dataclass(frozen=True)
+class Lazily:
+    """An expression in a script that is evaluated when it is called."""
+
+    source: str
+
+
+def call_source(
+    number: int,
+    who: str,
+    method: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    results: Mapping[int, str],
+) -> str:
+    """The call as a line that keeps its result as ``r<number>``.
+
+    ``results`` names earlier results by ``id``, so that a meta handed on is not written out. A call
+    that holds a value without source is a comment: a script can't make it.
+    """
+    call = f"r{number} = attempt({who}.{method}"
+    try:
+        shown = [literal(value, results) for value in args]
+        shown += [f"{name}={literal(value, results)}" for name, value in kwargs.items()]
+    except NoSource as error:
+        return f"# {call}, ...)  # {error}"
+    return f"{', '.join([call, *shown])})"
+
+
+def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
+    """Python source that makes ``value`` again, or the name of the earlier result that it is.
+
+    Raises:
+        NoSource: Nobody could write the value down exactly, or it would fill pages.
+    """
+    if results and id(value) in results and not isinstance(value, bool | int | str | None):
+        return results[id(value)]
+    if isinstance(value, Lazily):
+        return value.source
+    if isinstance(value, torch.Tensor):
+        return tensor_source(value)
+    if is_tensorclass(value) and not isinstance(value, NonTensorData | NonTensorStack):
+        return _tensorclass(value)
+    if isinstance(value, NonTensorStack):
+        return f"NonTensorStack({_items([item.data for item in value.unbind(0)], 'NonTensorData')})"
+    if isinstance(value, NonTensorData):
+        return f"NonTensorData({literal(value.data)}{_batch_size(value)})"
+    if isinstance(value, TensorDictBase):
+        columns = [f"{key!r}: {literal(_leaf(value, key))}" for key in value.keys()]  # noqa: SIM118
+        return f"TensorDict({{{', '.join(columns)}}}, batch_size={list(value.batch_size)})"
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if type(value) in {list, tuple, set, frozenset, dict}:
+        return _container(value)
+    if type(value) is KVBatchMeta or hasattr(value, "sample_ids"):
+        made = "KVBatchMeta" if type(value) is KVBatchMeta else "SimpleNamespace"
+        held = ((name, getattr(value, name)) for name in META_FIELDS if hasattr(value, name))
+        return f"{made}({', '.join(f'{name}={literal(item)}' for name, item in held)})"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if type(value) is float:
+        return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+    if type(value) is complex:
+        return f"complex({literal(value.real)}, {literal(value.imag)})"
+    if isinstance(value, np.generic):
+        return f"np.{type(value).__name__}({literal(value.item())})"
+    if isinstance(value, torch.dtype) or (
+        type(value) in _PLAIN and not isinstance(value, enum.Enum)
+    ):
+        return repr(value)
+    if value is object:
+        return "object"
+    if type(value) is object:
+        return "object()"
+    raise NoSource(f"it holds a {type(value).__name__}, which has no source")
+
+
+def _container(value: Any) -> str:
+    if isinstance(value, dict):
+        items = (f"{literal(key)}: {literal(held)}" for key, held in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{_items(value)}]"
+    if isinstance(value, tuple):
+        return f"({''.join(f'{literal(item)}, ' for item in value)})"
+    return f"{type(value).__name__}([{', '.join(sorted(literal(item) for item in value))}])"
+
+
+def _items(values: Sequence[Any], wrapped_in: str = "") -> str:
+    shown = [literal(value) for value in values]
+    return ", ".join(f"{wrapped_in}({item})" if wrapped_in else item for item in shown)
+
+
+def _leaf(batch: TensorDictBase, key: str) -> Any:
+    leaf = batch.get(key)
+    # a numpy array that was put in comes back wrapped; made from the array, it is so again
+    wrapped = isinstance(leaf, NonTensorData) and isinstance(leaf.data, np.ndarray)
+    return leaf.data if wrapped else leaf
+
+
+def _array(value: np.ndarray[Any, Any]) -> str:
+    if value.dtype == object and value.ndim == 1:
+        return f"object_array([{_items(list(value))}])"
+    if value.dtype == object:
+        raise NoSource("it holds an array of objects of several dimensions")
+    return f"np.array({literal(value.tolist())}, dtype={value.dtype.str!r})"
+
+
+def _tensorclass(value: Any) -> str:
+    """A tensorclass of the same name and fields: the check's own class is not the script's."""
+    held = {field.name: value.get(field.name) for field in dataclasses.fields(value)}
+    size = list(value.batch_size)
+    return f"tensorclass_like({type(value).__name__!r}, {literal(held)}, batch_size={size})"
+
+
+def _batch_size(value: NonTensorData) -> str:
+    return f", batch_size={list(value.batch_size)}" if value.batch_size else ""

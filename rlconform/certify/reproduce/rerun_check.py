@@ -1,0 +1,80 @@
+"""Run one check again, as ``rlconform certify`` runs it, for a verdict on a reproducer.
+
+The plain calls of a script can't show everything: how much memory is held, how long a claim waits,
+what a history of many processes comes to. The check that failed can.
+
+It is imported where it is needed: the runner, which it uses, renders such scripts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
+from rlconform.certify.isolation.test_process import ForkServer
+from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.reproduce.verdict import (
+    BROKEN,
+    GONE,
+    UNKNOWN,
+    ReproducerVerdict,
+    split_evidence,
+)
+from rlconform.certify.results import BROKEN as BROKEN_OUTCOMES
+from rlconform.certify.results import NOT_SELECTED, CheckResult, Outcome
+from rlconform.contract import LEVELS, Level, load_requirements
+
+#: Seconds after which no further run of a race begins.
+RACING_S = 15.0
+
+
+def level_asked(check: str) -> Level | None:
+    """The level that the check needs beyond ``unit``, from its folder; ``None`` for one process."""
+    folder = check.partition("/")[0]
+    return next((level for level in LEVELS if level == folder and level != "unit"), None)
+
+
+def run_check(
+    spec: str, config: Mapping[str, Any], check: str, requirement: str, seed: int, races: bool
+) -> ReproducerVerdict:
+    """Run the check ``check`` on the target; a race again and again, each from the next seed."""
+    wanted = f"what {check} checks: {load_requirements()[requirement].sentence}"
+    end = time.monotonic() + RACING_S
+    nursery = ForkServer()
+    runs = 0
+    try:
+        while True:
+            options = CertifyOptions(
+                spec,
+                config,
+                level_asked(check),
+                checks=[check.partition("::")[0]],
+                requirements=[requirement],
+                only=[check],
+                seed=seed + runs,
+            )
+            run = Runner(options, nursery=nursery).certify()
+            runs += 1
+            result = run.results.get(check)
+            if result is None or result.outcome is not Outcome.PASS:
+                return _judged(wanted, result, run)
+            if not races or time.monotonic() > end:
+                times = f", {runs} times from as many seeds" if races else ""
+                return ReproducerVerdict(GONE, wanted, f"that: the check passes{times}")
+    except PlaneDidNotStart as error:
+        return ReproducerVerdict(UNKNOWN, "the target to open", str(error))
+    finally:
+        nursery.close()
+
+
+def _judged(wanted: str, result: CheckResult | None, run: RunRecord) -> ReproducerVerdict:
+    """The verdict of a run in which the check did not pass."""
+    if result is None:
+        left_out = [check.left_out for check in run.plan if check.left_out != NOT_SELECTED]
+        said = "; ".join([*left_out, *run.notes]) or "no such check"
+        return ReproducerVerdict(UNKNOWN, wanted, f"no answer, as the check did not run: {said}")
+    if result.outcome in BROKEN_OUTCOMES:
+        return ReproducerVerdict(BROKEN, *split_evidence(result.evidence))
+    return ReproducerVerdict(UNKNOWN, wanted, f"{result.outcome}: {result.evidence}")

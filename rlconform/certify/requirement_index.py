@@ -1,0 +1,45 @@
+"""Which tests check which requirement, read from their source: nothing is imported for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
+    """Every check with the requirements that it is marked with, the kit's own tests included.
+
+    A check's name is as in a report, ``path below suites/::function``, with its class in between
+    where it has one, and without parameters. Requirements of the kit itself are checked by its own
+    tests: their names begin with ``tests/``, and a wheel carries none of them.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for base, folder in ((suites, suites), (suites.parent, suites.parent / "tests")):
+        for path in sorted(folder.rglob("test_*.py")):
+            tree = ast.parse(path.read_text("utf-8"))
+            found |= _tests_in(tree, path.relative_to(base).as_posix(), frozenset())
+    return found
+
+
+def _tests_in(
+    tree: ast.AST, place: str, inherited: frozenset[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """The tests of a module or class; they inherit the marks of their class."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        here = f"{place}::{node.name}"
+        marks = inherited.union(*map(_requirements_of, node.decorator_list))
+        if isinstance(node, ast.ClassDef):
+            yield from _tests_in(node, here, marks)
+        elif node.name.startswith("test"):
+            yield here, marks
+
+
+def _requirements_of(decorator: ast.expr) -> set[str]:
+    """The id in ``@requirement("ID", ...)``; none for any other decorator."""
+    match decorator:
+        case ast.Call(func=ast.Name(id="requirement"), args=[ast.Constant(value=str(named)), *_]):
+            return {named}
+    return set()

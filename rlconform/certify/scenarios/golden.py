@@ -1,0 +1,219 @@
+"""Golden files: what the codec and the rollouts have once come to, as text that people read.
+
+    python -m rlconform.certify.scenarios.golden           compare the files with what comes now
+    python -m rlconform.certify.scenarios.golden --write   make them again
+
+A jagged file is complete in itself, so that a codec in another language can be held to it: packing
+``padded`` by ``lengths`` gives ``offsets`` and ``values``, padding those with ``pad_value`` gives
+``padded`` again. Floats are written as their value and their bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform._resources import resource_dir
+from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
+from rlconform.wire import pack_jagged_fields, strip_message_logs
+from rlconform.wire.leaves import is_jagged, jagged_parts
+
+LENGTHS = (3, 0, 5, 1)
+
+#: Float patterns that get lost easily: a NaN with a payload, -0.0, infinity, a subnormal.
+ODD_BFLOAT16 = (0x7FC1, -0x8000, 0x7F80, 0x0001)
+
+#: The rollout whose digests are kept: groups, aborted rows, several turns, an image each.
+ROLLOUT: dict[str, Any] = {
+    "n_prompts": 6,
+    "group_size": 4,
+    "seed": 11,
+    "min_tokens": 8,
+    "max_tokens": 64,
+    "aborted": 2,
+    "weight_version": 3,
+    "width_multiple": 8,
+    "image_shape": [3, 2, 2],
+}
+
+#: The one that is kept whole, to be read: an aborted row, a truncated one, a group of zero std.
+SMALL_ROLLOUT: dict[str, Any] = {
+    "n_prompts": 2,
+    "group_size": 2,
+    "seed": 8,
+    "min_tokens": 4,
+    "max_tokens": 9,
+    "max_turns": 2,
+    "aborted": 1,
+    "weight_version": 3,
+    "width_multiple": 4,
+    "image_shape": [1, 2, 2],
+}
+
+
+def jagged_cases() -> dict[str, dict[str, Any]]:
+    """Name of a case to its file's content."""
+    counts = _counting(4, 6)
+    odd = torch.tensor(ODD_BFLOAT16, dtype=torch.int16).view(torch.bfloat16)
+    bfloat16 = counts.bfloat16() / -8
+    bfloat16[2, :4] = odd
+    return {
+        "int64": _packed(counts + 2**40, LENGTHS, pad_value=151_643),
+        "int32": _packed((counts % 2).int(), LENGTHS, pad_value=0),
+        "bfloat16": _packed(bfloat16, LENGTHS, pad_value=-1.5),
+        "bool": _packed(counts % 3 == 0, LENGTHS, pad_value=True),
+        "trailing_dims": _packed(_counting(4, 6, 2, 2).byte(), LENGTHS, pad_value=255),
+        "equal_rows": _packed(_counting(2, 3), (3, 3), pad_value=0),
+        "empty_first_and_last": _packed(_counting(4, 2), (0, 2, 1, 0), pad_value=7),
+        "all_empty": _packed(_counting(3, 2, 2), (0, 0, 0), pad_value=7),
+        "per_sample": _packed(_counting(4), LENGTHS, per_token=False),
+    }
+
+
+def rollout_digests(rollout: SyntheticRollout) -> dict[str, str]:
+    """One digest per column, over its dtype, shape and bytes, and for what stands beside them."""
+    columns = {name: _digest_of(column) for name, column in _columns_of(rollout)}
+    return columns | {
+        name: _sha256(json.dumps(value).encode(), "json")
+        for name, value in _beside(rollout).items()
+    }
+
+
+def rollout_in_full(rollout: SyntheticRollout) -> dict[str, Any]:
+    """The ids, tags and message logs, and for each column its dtype, row shape and rows."""
+    columns = {
+        name: {
+            "dtype": str(column.dtype).removeprefix("torch."),
+            "row_shape": list(column.shape[1:]),
+            "rows": as_json(column),
+        }
+        for name, column in _columns_of(rollout)
+    }
+    return _beside(rollout) | columns
+
+
+def golden_files() -> dict[str, str]:
+    """File name to text, as they come now."""
+    files = {f"jagged_{name}.json": _text(case) for name, case in jagged_cases().items()}
+    digests = rollout_digests(rollout_batch(**ROLLOUT))
+    whole = rollout_in_full(rollout_batch(**SMALL_ROLLOUT))
+    return files | {
+        "rollout.json": _text({"arguments": ROLLOUT} | digests),
+        "rollout_small.json": _row_by_row({"arguments": SMALL_ROLLOUT} | whole),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, or write; 1 where a file is not what comes now."""
+    parser = argparse.ArgumentParser(prog="python -m rlconform.certify.scenarios.golden")
+    parser.add_argument("--write", action="store_true", help="make the files again")
+    parser.add_argument("--into", type=Path, default=resource_dir("fixtures") / "golden")
+    options = parser.parse_args(arguments)
+    differ = False
+    for name, text in golden_files().items():
+        path: Path = options.into / name
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
+        if options.write:
+            path.write_text(text, "utf-8")
+        differ = differ or not options.write
+        sys.stdout.write(f"{path}: {'written' if options.write else 'not what comes now'}\n")
+    return int(differ)
+
+
+def _columns_of(rollout: SyntheticRollout) -> list[tuple[str, Tensor]]:
+    return [(name, rollout.columns[name]) for name in map(str, rollout.columns.keys())]
+
+
+def _beside(rollout: SyntheticRollout) -> dict[str, Any]:
+    """What is no tensor: each a list of one entry to a row."""
+    return {
+        "sample_ids": rollout.sample_ids,
+        "tags": rollout.tags,
+        "message_logs": strip_message_logs(rollout.message_logs).tolist(),
+    }
+
+
+def _counting(*shape: int) -> Tensor:
+    return torch.arange(1, torch.Size(shape).numel() + 1).view(shape)
+
+
+def _packed(
+    column: Tensor, lengths: Sequence[int], *, per_token: bool = True, pad_value: float = 0
+) -> dict[str, Any]:
+    """A case: the column with ``pad_value`` beyond its rows, and what packing makes of it."""
+    padded = column.clone()
+    if per_token:
+        for row, length in zip(padded, lengths, strict=True):
+            row[length:] = pad_value
+    batch = TensorDict({"column": padded}, batch_size=[len(lengths)])
+    leaf = pack_jagged_fields(batch, lengths, ["column"] if per_token else [])["column"]
+    case = {"dtype": str(column.dtype).removeprefix("torch."), "lengths": list(lengths)}
+    if not is_jagged(leaf):
+        return case | {"padded": as_json(padded), "dense": as_json(leaf)}
+    values, rows = jagged_parts(leaf)
+    return case | {
+        "pad_value": pad_value,
+        "padded": as_json(padded),
+        "offsets": rows.offsets.tolist(),
+        "values": as_json(values),
+    }
+
+
+def as_json(tensor: Tensor) -> Any:
+    """Nested lists of the tensor's values; floats as ``"value bits"``, the bits in hexadecimal."""
+    if tensor.dim():
+        return [as_json(row) for row in tensor]
+    if tensor.is_floating_point():
+        raw = tensor.reshape(1).view(torch.uint8).tolist()
+        return f"{tensor.item():g} {bytes(reversed(raw)).hex()}"
+    return tensor.item()
+
+
+def _digest_of(leaf: Tensor) -> str:
+    kind = f"{str(leaf.dtype).removeprefix('torch.')} {'x'.join(map(str, leaf.shape))}"
+    return _sha256(leaf.contiguous().view(-1).view(torch.uint8).numpy().tobytes(), kind)
+
+
+def _sha256(data: bytes, kind: str) -> str:
+    return f"{kind} sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _text(content: dict[str, Any]) -> str:
+    """One key to a line, so that a change shows as the line that it changes."""
+    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _row_by_row(content: dict[str, Any]) -> str:
+    """One row to a line, so that a change shows as the row and the column that it changes."""
+    text = []
+    for key, value in content.items():
+        before, rows, after = "", value, ""
+        if isinstance(value, dict) and "rows" in value:
+            kind = {name: held for name, held in value.items() if name != "rows"}
+            before, rows, after = json.dumps(kind)[:-1] + ', "rows": ', value["rows"], "}"
+        if isinstance(rows, list):
+            lines = ",\n".join(f"    {_people(row)}" for row in rows)
+            text.append(f"  {json.dumps(key)}: {before}[\n{lines}\n  ]{after}")
+        else:
+            text.append(f"  {json.dumps(key)}: {_people(value)}")
+    return "{\n" + ",\n".join(text) + "\n}\n"
+
+
+def _people(value: Any) -> str:
+    """JSON with the letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

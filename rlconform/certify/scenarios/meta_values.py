@@ -1,0 +1,100 @@
+"""What calls return, judged by value: a list or a tuple of ids, Python's bool or numpy's.
+
+The contract's types are exact (``docs/adapter.md``, "Types"), and a preflight names each other type
+once. Checks then judge the values, so that one harmless tuple does not fail every requirement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlconform.certify.assertions.values import expect
+from rlconform.certify.recording.recorder import shorten
+from rlconform.contract import BatchMeta, KVBatchMeta
+
+#: Attributes of a meta that checks read.
+ATTRIBUTES = ("partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "tags")
+#: Attributes that are lists, where they are not None.
+LISTS = ("sample_ids", "fields", "sequence_lengths", "tags")
+
+
+def meta_of(came: Any, method: str) -> BatchMeta:
+    """``came`` as a meta whose rows are lists, or a violation.
+
+    A meta of exact types is returned as it is. Of any other a ``KVBatchMeta`` with the same values
+    is made: ``get_data`` takes either.
+
+    Args:
+        came: What the client returned.
+        method: The method that returned it, for messages.
+    """
+    missing = [name for name in ATTRIBUTES if not hasattr(came, name)]
+    expect(
+        not missing,
+        f"{method} to return a meta",
+        f"{shorten(repr(came))} without {', '.join(missing)}",
+    )
+    ids = came.sample_ids
+    expect(
+        _is_sequence(ids) and all(isinstance(i, str) for i in ids),
+        f"{method} to name sample_ids as a list of strings",
+        shorten(repr(ids)),
+    )
+    for name in ("tags", "sequence_lengths"):
+        beside = getattr(came, name)
+        expect(
+            beside is None or (_is_sequence(beside) and len(beside) == len(ids)),
+            f"{method} to give {name} as None or as a list of {len(ids)}, 1:1 with the ids",
+            shorten(repr(beside)),
+        )
+    tags = came.tags
+    expect(
+        tags is None or all(isinstance(row, dict) for row in tags),
+        f"{method} to give each row's tags as a dict",
+        shorten(repr(tags)),
+    )
+    if all(getattr(came, name) is None or type(getattr(came, name)) is list for name in LISTS):
+        return came  # type: ignore[no-any-return]
+    lists = {
+        name: None if getattr(came, name) is None else list(getattr(came, name)) for name in LISTS
+    }
+    return KVBatchMeta(
+        came.partition_id,
+        came.task_name,
+        lists["sample_ids"] or [],
+        lists["fields"],
+        lists["sequence_lengths"],
+        getattr(came, "extra_info", None) or {},
+        lists["tags"],
+    )
+
+
+def status_of(came: Any) -> bool:
+    """The answer of ``check_consumption_status`` as a bool; numpy's is one too."""
+    known = isinstance(came, bool | np.bool_)
+    expect(known, "check_consumption_status to be a bool", repr(came))
+    return bool(came)
+
+
+def strange_types(method: str, came: Any) -> list[str]:
+    """Where the types of a meta or of a status are not the contract's, in words."""
+    if method == "check_consumption_status":
+        return [] if type(came) is bool else [f"{method} returns {_name(came)}, not bool"]
+    return [
+        f"{method} gives {name} as {_name(value)}, not list"
+        for name in LISTS
+        if (value := getattr(came, name, None)) is not None and not isinstance(value, list)
+    ]
+
+
+def _is_sequence(value: Any) -> bool:
+    listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return listed or (isinstance(value, np.ndarray) and value.ndim == 1)
+
+
+def _name(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,330 @@
+"""One fresh partition as a check sees it.
+
+Each method is one client call, keywords as in the contract, and what comes back is looked at before
+a check relies on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.certify.assertions.values import (
+    LAST_CALL,
+    ContractViolation,
+    Expectation,
+    expect,
+    expect_column,
+    expect_equal,
+    judges,
+)
+from rlconform.certify.recording.recorder import TRANSPORT_S
+from rlconform.certify.scenarios.labeled_rows import labeled_column, labeled_rows
+from rlconform.certify.scenarios.meta_values import meta_of, status_of
+from rlconform.certify.scenarios.partition_log import PartitionLog
+from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
+from rlconform.wire import object_array
+
+#: A field that no check registers: what a plane does with one REG-02 says, and nobody else.
+UNDECLARED = "undeclared"
+#: What a check registers unless it says otherwise.
+FIELDS = ("x", "y", "z")
+TASKS = ("train", "prev_lp")
+
+
+class PartitionUnderTest:
+    """A partition seen through one client.
+
+    Example:
+        part.put(["a", "b"], x=torch.zeros(2, 3))
+        meta = part.claim("train", ["x"], 2)
+        part.expect_rows(["a"], x=[torch.zeros(3)])
+    """
+
+    def __init__(
+        self,
+        client: DataPlaneClient,
+        partition_id: str,
+        timeouts: Timeouts,
+        rows: PartitionLog | None = None,
+    ) -> None:
+        self.client = client
+        self.id = partition_id
+        self.timeouts = timeouts
+        self._rows = PartitionLog() if rows is None else rows
+
+    @property
+    def ids(self) -> set[str]:
+        """Every id that the check touched, for the clean-up."""
+        return self._rows.ids
+
+    def via(self, client: DataPlaneClient) -> PartitionUnderTest:
+        """The same partition through another client."""
+        return PartitionUnderTest(client, self.id, self.timeouts, self._rows)
+
+    @property
+    def way_s(self) -> float:
+        """Seconds that the kit has for the way of a call to another process and back."""
+        return TRANSPORT_S if getattr(self.client, "is_elsewhere", False) else 0.0
+
+    @property
+    def call_s(self) -> float:
+        """Seconds that a check waits for one call; the plane alone is held to ``operation``."""
+        return self.timeouts.operation + self.way_s
+
+    @property
+    def last_end(self) -> float:
+        """When this thread's last call ended, s: where it was made, before its way back."""
+        client: Any = self.client
+        end: float = client.last_end
+        return end
+
+    def rounds(self, most: int) -> Iterator[int]:
+        """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""
+        end = time.monotonic() + self.timeouts.check / 6
+        for n in range(most):
+            yield n
+            if time.monotonic() > end:
+                return
+
+    def will_hold(self, ids: Iterable[str]) -> None:
+        """Somebody else puts these rows: the clean-up is to know of them."""
+        self._rows.touch(ids)
+
+    def register(
+        self,
+        fields: Sequence[str] = FIELDS,
+        tasks: Sequence[str] = TASKS,
+        num_samples: int = 64,
+        **extra: Any,
+    ) -> None:
+        """``register_partition``."""
+        self.client.register_partition(
+            partition_id=self.id,
+            fields=list(fields),
+            num_samples=num_samples,
+            consumer_tasks=list(tasks),
+            **extra,
+        )
+
+    def put(
+        self, ids: Sequence[str], tags: Sequence[Tags] | None = None, **columns: Any
+    ) -> BatchMeta:
+        """``put_samples`` of the given columns."""
+        return self.put_batch(ids, batch_of(columns, len(ids)) if columns else None, tags)
+
+    def put_batch(
+        self,
+        ids: Sequence[str],
+        fields: TensorDict | None,
+        tags: Sequence[Tags] | None = None,
+    ) -> BatchMeta:
+        """``put_samples`` of a batch as it is, right or wrong."""
+        self._rows.touch(ids)
+        extra = {} if tags is None else {"tags": list(tags)}
+        receipt = self.client.put_samples(
+            sample_ids=list(ids), partition_id=self.id, fields=fields, **extra
+        )
+        self._rows.put(ids, [] if fields is None else map(str, fields.keys()))
+        return meta_of(receipt, "put_samples")
+
+    def put_payload(
+        self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
+    ) -> BatchMeta:
+        """Put self-describing rows into each of ``fields`` (default ``x``)."""
+        columns = {
+            field: labeled_column(self.id, ids, field, version) for field in fields or ("x",)
+        }
+        return self.put(ids, tags, **columns)
+
+    def get(self, ids: Sequence[str], *fields: str) -> TensorDictBase:
+        """``get_samples``; a result that is no TensorDict is a violation."""
+        came = self.client.get_samples(
+            sample_ids=list(ids), partition_id=self.id, select_fields=list(fields)
+        )
+        return _batch(came, "get_samples")
+
+    def get_data(self, meta: Any, select_fields: Sequence[str] | None = None) -> TensorDictBase:
+        """``get_data``."""
+        chosen = None if select_fields is None else list(select_fields)
+        return _batch(self.client.get_data(meta, select_fields=chosen), "get_data")
+
+    def claim(
+        self,
+        task: str = "train",
+        fields: Sequence[str] = ("x",),
+        batch_size: int | None = None,
+        *,
+        blocking: bool = False,
+        timeout_s: float | None = None,
+        dp_rank: int | None = None,
+    ) -> BatchMeta:
+        """``claim_meta``, not blocking unless asked; ids twice in one claim are a violation.
+
+        Without a ``batch_size`` it asks for exactly as many rows as are ready, and then for one
+        more, which must not come. Whether a plane serves a claim of more rows than are ready is for
+        CLAIM-04 to judge.
+        """
+        call = partial(
+            self._claim, task, fields, blocking=blocking, timeout_s=timeout_s, dp_rank=dp_rank
+        )
+        meta = call(batch_size or max(1, self._rows.ready(task, fields)))
+        exact = batch_size is None and not blocking
+        if exact and meta.sample_ids and self._rows.others(meta.sample_ids):
+            further = call(1).sample_ids
+            due = f"no row ready for {task!r} beside {meta.sample_ids}"
+            expect(not further, due, further, leans_on=("CLAIM-01",))
+        return meta
+
+    def _claim(
+        self,
+        task: str,
+        fields: Sequence[str],
+        batch_size: int,
+        *,
+        blocking: bool,
+        timeout_s: float | None,
+        dp_rank: int | None,
+    ) -> BatchMeta:
+        meta = meta_of(
+            self.client.claim_meta(
+                partition_id=self.id,
+                task_name=task,
+                required_fields=list(fields),
+                batch_size=batch_size,
+                dp_rank=dp_rank,
+                blocking=blocking,
+                timeout_s=self.timeouts.operation if timeout_s is None else timeout_s,
+            ),
+            "claim_meta",
+        )
+        ids = meta.sample_ids
+        self._rows.claim(task, ids)
+        expect(len(set(ids)) == len(ids), "each id once in a claim", ids, leans_on=("CLAIM-02",))
+        due = f"at most {batch_size} rows claimed"
+        expect(len(ids) <= batch_size, due, f"{len(ids)}: {ids}", leans_on=("CLAIM-01",))
+        return meta
+
+    def claim_all(
+        self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
+    ) -> list[str]:
+        """Claim until nothing is ready; the ids in the order they came.
+
+        A claim asks for ``batch_size`` rows, and where the check knows of fewer that are ready,
+        for these.
+        """
+        claimed: list[str] = []
+        while True:
+            asked = max(1, min(batch_size, self._rows.ready(task, fields)))
+            ids = self.claim(task, fields, asked).sample_ids
+            if not ids:
+                return claimed
+            claimed += ids
+
+    def consumed(self, *tasks: str) -> bool:
+        """``check_consumption_status``; what is no truth value is a violation."""
+        came = self.client.check_consumption_status(
+            partition_id=self.id, task_names=list(tasks or ("train",))
+        )
+        return status_of(came)
+
+    def clear(self, ids: Sequence[str] | None) -> None:
+        """``clear_samples``."""
+        self.client.clear_samples(
+            sample_ids=None if ids is None else list(ids), partition_id=self.id
+        )
+        self._rows.clear(ids)
+
+    def expect_rows(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
+        """Reading ``ids`` gives these rows."""
+        batch = self.get(ids, *columns)
+        for field, rows in columns.items():
+            expect_column(batch, field, rows)
+
+    def expect_rows_by_meta(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
+        """``get_data`` of a meta that names ``ids`` and these fields gives the same rows."""
+        meta = KVBatchMeta(self.id, None, list(ids), fields=list(columns))
+        try:
+            batch = self.get_data(meta)
+            for field, rows in columns.items():
+                expect_column(batch, field, rows)
+        except ContractViolation as violation:
+            by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.came)
+            by_meta.judgements = violation.judgements
+            raise by_meta from None
+
+    def expect_payload(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
+        """Reading ``ids`` gives their own self-describing rows."""
+        names = fields or ("x",)
+        self.expect_rows(
+            ids, **{field: labeled_rows(self.id, ids, field, version) for field in names}
+        )
+
+    def expect_absent(self, ids: Sequence[str], field: str = "x") -> None:
+        """No trace of ``ids``: not readable, not claimable by a task that never claimed."""
+        for sample_id in ids:
+            expect_unreadable(partial(self.get, [sample_id], field), sample_id, field)
+        try:
+            claimed = set(self.claim_all("prev_lp", [field])) & set(ids)
+        except ContractViolation:
+            raise
+        except Exception:  # noqa: BLE001 - of a field that nobody heard of a plane may refuse a claim
+            return
+        expect(not claimed, f"none of {list(ids)} to be claimable", f"claimed {sorted(claimed)}")
+
+
+def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field: str) -> None:
+    """Reading must not give the row; whether it raises, and what, GET-04 to GET-06 judge."""
+    try:
+        came = read()
+    except ContractViolation:
+        raise  # it answered, or hung
+    except Exception:  # noqa: BLE001 - a plane may raise anything
+        return
+    rows = came.batch_size[0] if came.batch_size else 0
+    if rows and field in came.keys():  # noqa: SIM118 - a TensorDict's own `in` refuses strings
+        unreadable = f"{field!r} of {sample_id!r} not to be readable"
+        violation = ContractViolation(unreadable, f"{rows} rows")
+        violation.judgements.append(Expectation("expect_unreadable", (LAST_CALL, sample_id, field)))
+        raise violation
+
+
+def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
+    """A put's batch; lists become object columns (numpy object arrays)."""
+    return TensorDict(
+        {
+            name: object_array(value) if isinstance(value, list) else value
+            for name, value in columns.items()
+        },
+        batch_size=[size],
+    )
+
+
+@judges
+def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
+    """The meta names exactly ``ids``, in any order."""
+    expect_equal(sorted(meta.sample_ids), sorted(ids), what)
+
+
+def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
+    """A meta's tags by sample id; rows without tags have none, not a missing entry."""
+    tags = meta.tags
+    expect(tags is not None, "tags on the meta", "None", leans_on=("TAG-01",))
+    assert tags is not None
+    expect(
+        len(tags) == len(meta.sample_ids),
+        f"{len(meta.sample_ids)} tags, 1:1 with the ids",
+        f"{len(tags)} tags",
+        leans_on=("TAG-01",),
+    )
+    return dict(zip(meta.sample_ids, tags, strict=True))
+
+
+def _batch(came: Any, method: str) -> TensorDictBase:
+    expect(isinstance(came, TensorDictBase), f"{method} to return a TensorDict", repr(came))
+    return came  # type: ignore[no-any-return]

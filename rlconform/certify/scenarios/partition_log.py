@@ -1,0 +1,63 @@
+"""What a check has put, cleared and claimed: which rows are ready, and which to clear in the end.
+
+A check that claims only as a means asks for exactly as many rows as are ready. Whether a plane
+serves a claim of more rows than that is for CLAIM-04 to judge, and for no other check.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+
+
+class PartitionLog:
+    """The rows of one partition, as its check knows them; shared by all its clients and threads.
+
+    Attributes:
+        ids: Every id that the check touched, for the clean-up.
+    """
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self._produced: dict[str, set[str]] = {}  # fields by id
+        self._claimed: dict[str, set[str]] = defaultdict(set)  # ids by task
+        self._lock = threading.Lock()
+
+    def touch(self, ids: Iterable[object]) -> None:
+        """Note ids that are about to be put, whatever comes of it."""
+        with self._lock:
+            self.ids.update(i for i in ids if isinstance(i, str))
+
+    def put(self, ids: Iterable[str], fields: Iterable[str]) -> None:
+        """Note a put that returned."""
+        names = set(fields)
+        with self._lock:
+            for sample_id in ids:
+                self._produced.setdefault(sample_id, set()).update(names)
+
+    def clear(self, ids: Iterable[str] | None) -> None:
+        """Note a clear that returned; with None of every row, as one process put them."""
+        with self._lock:
+            gone = set(self._produced) if ids is None else set(ids)
+            for sample_id in gone:
+                self._produced.pop(sample_id, None)
+            for claimed in self._claimed.values():
+                claimed.difference_update(gone)
+
+    def claim(self, task: str, ids: Iterable[str]) -> None:
+        """Note which rows a claim returned."""
+        with self._lock:
+            self._claimed[task].update(ids)
+
+    def ready(self, task: str, fields: Iterable[str]) -> int:
+        """How many rows have all these fields and were not claimed by the task."""
+        needed = set(fields)
+        with self._lock:
+            produced = {i for i, names in self._produced.items() if names >= needed}
+            return len(produced - self._claimed[task])
+
+    def others(self, ids: Iterable[str]) -> bool:
+        """Whether the check touched rows beside these, which a plane could return in error."""
+        with self._lock:
+            return not self.ids <= set(ids)

@@ -1,0 +1,193 @@
+"""One batch split twice: in memory, and through the plane. Both must give the same.
+
+    rollout ── in the claimed order, by id ──▶ shard_batch_for_dp ──▶ rank batches   in memory
+       └── kv_first_write ──▶ plane ── claim ──▶ shard_meta_for_dp ──▶ read_columns  through it
+
+A plane may serve its rows in any order, so the side in memory takes the rollout's rows in the order
+of the claim. It takes them by id, and their lengths with them, from the rollout itself: only the
+order is the plane's. A plane that gives a row another's bytes, length or tags is then unlike it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.certify.assertions.values import (
+    ContractViolation,
+    expect,
+    expect_column,
+    expect_equal,
+    rows_in,
+)
+from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import SyntheticRollout
+from rlconform.contract import DataPlaneClient, KVBatchMeta
+from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, INPUT_IDS, PER_TOKEN_FIELDS
+from rlconform.grpo.trainers.legacy_sharding import RankBatch, shard_batch_for_dp
+from rlconform.plane.columns import kv_first_write, read_columns
+from rlconform.plane.packing import PACKING_ALGORITHMS
+from rlconform.plane.sharding import DynamicBatching, SequencePacking, shard_meta_for_dp
+
+TASK = "train"
+DP_WORLD = 4
+
+#: Most tokens of a micro-batch; the longest rows of a step have half as many.
+MICRO_BATCH_TOKENS = 8192
+
+#: Padding of a row inside its micro-batch, tokens.
+ROUND = 64
+
+#: Every way of forming micro-batches, as arguments of both ways of splitting.
+PACKINGS: dict[str, dict[str, Any]] = {
+    "no_packing": {},
+    **{
+        algorithm: {
+            "sequence_packing": SequencePacking(
+                MICRO_BATCH_TOKENS, algorithm, sequence_length_pad_multiple=ROUND
+            )
+        }
+        for algorithm in PACKING_ALGORITHMS
+    },
+    "largest_first": {
+        "sequence_packing": SequencePacking(
+            MICRO_BATCH_TOKENS, sequence_length_pad_multiple=ROUND, microbatch_order="largest_first"
+        )
+    },
+    "dynamic_batching": {
+        "dynamic_batching": DynamicBatching(MICRO_BATCH_TOKENS, sequence_length_round=ROUND)
+    },
+}
+
+
+class Unreadable(ContractViolation):
+    """Rows that were put came back as something that is no batch of these columns."""
+
+
+@dataclass(frozen=True)
+class SplitStep:
+    """One step split among the ranks, both ways.
+
+    Attributes:
+        shards: The meta of each rank, from the claim.
+        in_memory: Each rank's rows and packing metadata, from the rollout.
+    """
+
+    shards: list[KVBatchMeta]
+    in_memory: list[RankBatch]
+
+
+def split_both_ways(
+    part: PartitionUnderTest, rollout: SyntheticRollout, batch_size: int, packing: Mapping[str, Any]
+) -> SplitStep:
+    """Write the rollout, claim it, and split it among ``DP_WORLD`` ranks on either path."""
+    first_write(part, part.client, rollout)
+    ids, columns = rollout.sample_ids, rollout.columns
+    claimed = claim_rows(part, field_names(columns), len(ids), columns[INPUT_IDS].shape[1])
+    lengths = dict(zip(ids, rollout.lengths, strict=True))
+    in_memory = shard_batch_for_dp(
+        in_order(columns, ids, claimed.sample_ids),
+        [lengths[sample_id] for sample_id in claimed.sample_ids],
+        DP_WORLD,
+        batch_size,
+        **packing,
+    )
+    shards, _ = split_claim(claimed, DP_WORLD, batch_size, **packing)
+    return SplitStep(shards, in_memory)
+
+
+def first_write(
+    part: PartitionUnderTest, client: DataPlaneClient, rollout: SyntheticRollout, **columns: Any
+) -> None:
+    """``kv_first_write`` of the rollout, and of further columns, through ``client``."""
+    part.will_hold(rollout.sample_ids)
+    batch = {**dict(rollout.columns.items()), **columns}
+    kv_first_write(client, batch, rollout.sample_ids, part.id, tags=rollout.tags)
+
+
+def claim_rows(
+    part: PartitionUnderTest, fields: Sequence[str], count: int, width: int = 0
+) -> KVBatchMeta:
+    """Claim ``count`` rows that are ready.
+
+    ``width`` is the one in tokens to which every reader of the step pads; the meta carries it.
+    """
+    came = KVBatchMeta.of(part.claim(TASK, fields, count, blocking=True))
+    expect(came.size == count, f"a blocking claim to come with all {count} ready rows", came.size)
+    expect(came.sequence_lengths is not None, "the lengths of rows that carry them as tags", "None")
+    return replace(came, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: width})
+
+
+def split_claim(
+    meta: KVBatchMeta, dp_world: int, batch_size: int | None = None, **packing: Any
+) -> tuple[list[KVBatchMeta], list[int]]:
+    """``shard_meta_for_dp`` of rows that the plane handed out.
+
+    Raises:
+        ContractViolation: They can't be split as the rows that were put can.
+    """
+    try:
+        return shard_meta_for_dp(meta, dp_world, batch_size, **packing)
+    except ValueError as refusal:
+        raise ContractViolation(
+            f"rows that split among {dp_world} ranks, as those put do",
+            f"{meta.size} of lengths {shorten(str(meta.sequence_lengths))}: {refusal}",
+        ) from refusal
+
+
+def read_shard(
+    client: DataPlaneClient, shard: KVBatchMeta, fields: Sequence[str], pads: Mapping[str, complex]
+) -> TensorDict:
+    """The shard's rows as its rank computes with them: padded to the step's one width.
+
+    Raises:
+        Unreadable: What came in their place.
+        LookupError: So the plane says that a row or a field is not there.
+    """
+    try:
+        return read_columns(
+            client,
+            shard,
+            fields,
+            pad_value_dict=pads,
+            pad_to_seqlen=shard.extra_info[GLOBAL_FORWARD_PAD_SEQLEN],
+            token_fields=PER_TOKEN_FIELDS,  # a plane may hand out equal rows as jagged ones
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Unreadable(
+            f"columns {list(fields)} that pad to the step's width",
+            shorten(f"{type(error).__name__}: {error}"),
+        ) from error
+
+
+def in_order(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -> TensorDict:
+    """The rows of ``batch``, which are ``ids``, in the order ``wanted``.
+
+    Raises:
+        ContractViolation: ``wanted``, which a plane handed out, names a row that was never put.
+    """
+    place = {sample_id: row for row, sample_id in enumerate(ids)}
+    minted = [sample_id for sample_id in wanted if sample_id not in place]
+    expect(not minted, "only rows that were put", minted)
+    return batch[[place[sample_id] for sample_id in wanted]]
+
+
+def field_names(batch: TensorDictBase) -> list[str]:
+    """The names of the batch's columns."""
+    return [str(name) for name in batch.keys()]  # noqa: SIM118 - a TensorDict iterates its rows
+
+
+def expect_batch(batch: TensorDictBase, expected: TensorDict, whose: str) -> None:
+    """``batch`` has these columns and no other, each equal in shape, dtype and bytes."""
+    names = field_names(expected)
+    expect_equal(sorted(field_names(batch)), sorted(names), f"columns of {whose}:")
+    expect_equal(tuple(batch.batch_size), tuple(expected.batch_size), f"batch size of {whose}:")
+    for name in names:
+        try:
+            expect_column(batch, name, rows_in(expected, name))
+        except ContractViolation as violation:
+            raise ContractViolation(f"{whose}: {violation.expected}", violation.came) from violation

@@ -1,0 +1,298 @@
+"""A step's rows, written and read through the codec, and compared with what was written by id.
+
+    check ── kv_first_write, write_columns ──▶ plane      the rows that were valid are kept here
+          ◀── read_columns ──                             each row must be those, and padding
+
+The codec is the kit's: where it refuses what came, the rows are read once more without it. If they
+are wrong the plane is at fault, if they are right the codec is, and its error stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
+from rlconform.certify.assertions.values import (
+    ContractViolation,
+    expect,
+    expect_equal,
+    expect_objects,
+    leaf_of,
+    row_difference,
+    rows_in,
+    same_object,
+)
+from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import PIXEL_VALUES, SyntheticRollout
+from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags, Target
+from rlconform.contract.fields import (
+    DP_TRAIN_FIELDS,
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    PER_TOKEN_FIELDS,
+    TOTAL_REWARD,
+)
+from rlconform.plane.columns import kv_first_write, read_columns, write_columns
+from rlconform.wire import (
+    classify_leaf,
+    is_object_column,
+    object_rows,
+    rebuild_message_logs,
+    rows_of,
+    stack_or_nest,
+    strip_message_logs,
+)
+
+#: Column of the message logs, stripped of their token ids.
+MESSAGE_LOG = "message_log"
+
+#: What a check of steps registers: the schema's columns, and those of its own that it writes.
+STEP_FIELDS: tuple[str, ...] = (
+    *DP_TRAIN_FIELDS,
+    TOTAL_REWARD,
+    PIXEL_VALUES,
+    MESSAGE_LOG,
+    "tokens",
+    "routes",
+    "hidden",
+)
+
+Pads = Mapping[str, complex]
+
+
+class StepBatch:
+    """N rows in a plane, and all their values as they were last written, padding cut off.
+
+        step = Step(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
+        step.write_back(step.meta.subset([2, 3]), prev_logprobs=wide)
+        step.expect_padded(["s0p0_g0"], ["input_ids"], width=64, pads={"input_ids": 7})
+
+    Args:
+        part: Where the rows are written, through the codec.
+        sample_ids: Their names.
+        columns: N padded rows with the column ``input_lengths``.
+        token_fields: Names of the per-token columns, also of those written back later.
+        tags, extra_info: As in ``kv_first_write``.
+    """
+
+    def __init__(
+        self,
+        part: PartitionUnderTest,
+        sample_ids: Sequence[str],
+        columns: Mapping[str, Any] | TensorDictBase,
+        token_fields: Collection[str] = PER_TOKEN_FIELDS,
+        tags: Sequence[Tags] | None = None,
+        extra_info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.part = part
+        self.token_fields = frozenset(token_fields)
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._objects: set[str] = set()
+        self.meta: KVBatchMeta = kv_first_write(
+            through(part),
+            columns,
+            sample_ids,
+            part.id,
+            token_fields=self.token_fields,
+            tags=tags,
+            extra_info=extra_info,
+        )
+        self.keep(self.meta, columns)
+
+    def write_back(
+        self, meta: KVBatchMeta, via: PartitionUnderTest | None = None, **columns: Tensor
+    ) -> None:
+        """``write_columns`` of the meta's rows."""
+        write_columns(through(via or self.part), meta, columns, token_fields=self.token_fields)
+        self.keep(meta, columns)
+
+    def keep(self, meta: KVBatchMeta, columns: Mapping[str, Any] | TensorDictBase) -> None:
+        """Note what the meta's rows hold from now on; for columns that the check put by itself."""
+        for field in map(str, columns.keys()):
+            leaf: Any = columns.get(field)
+            if is_object_column(leaf):
+                self._objects.add(field)
+                rows = object_rows(leaf, meta.size)
+            else:
+                rows = [row.clone() for row in rows_of(leaf)]
+            if field in self.token_fields:
+                lengths = meta.sequence_lengths or []
+                rows = [row[:length] for row, length in zip(rows, lengths, strict=True)]
+            self._rows.setdefault(field, {}).update(zip(meta.sample_ids, rows, strict=True))
+
+    def carries(self, field: str) -> bool:
+        """Whether the column was written."""
+        return field in self._rows
+
+    def rows(self, ids: Sequence[str], field: str) -> list[Any]:
+        """Values of a column, a per-token row without its padding."""
+        return [self._rows[field][i] for i in ids]
+
+    def meta_of(self, ids: Sequence[str]) -> KVBatchMeta:
+        """The meta of some of the rows, in this order."""
+        return self.meta.subset([self.meta.sample_ids.index(i) for i in ids])
+
+    def read(
+        self,
+        ids: Sequence[str],
+        fields: Sequence[str],
+        width: int | None = None,
+        pads: Pads | None = None,
+        via: PartitionUnderTest | None = None,
+    ) -> TensorDict:
+        """``read_columns``, padded; a violation where the plane gave rows that it can't take."""
+        part = via or self.part
+        try:
+            return read_columns(
+                through(part),
+                self.meta_of(ids),
+                fields,
+                pad_value_dict=pads,
+                pad_to_seqlen=width,
+                token_fields=self.token_fields & {*fields},
+            )
+        except (TypeError, ValueError):
+            self._expect_unchanged(part, ids, fields)
+            raise
+
+    def expect_padded(
+        self,
+        ids: Sequence[str],
+        fields: Sequence[str],
+        width: int | None = None,
+        pads: Pads | None = None,
+        via: PartitionUnderTest | None = None,
+    ) -> TensorDict:
+        """Read, and compare: each row's own values, in a per-token field padding up to ``width``.
+
+        Without a width, that is the longest row's. The batch is returned.
+        """
+        batch = self.read(ids, fields, width, pads, via)
+        rows = {field: self.rows(ids, field) for field in fields}
+        if width is None:
+            width = max((len(r) for f in self.token_fields & {*fields} for r in rows[f]), default=0)
+        for field in fields:
+            wanted = rows[field]
+            if field in self.token_fields:
+                wanted = [padded(row, width, (pads or {}).get(field, 0)) for row in wanted]
+            expect_rows_by_id(batch, field, ids, wanted)
+        return batch
+
+    def _expect_unchanged(
+        self, part: PartitionUnderTest, ids: Sequence[str], fields: Sequence[str]
+    ) -> None:
+        batch = part.get(ids, *fields)
+        for field in fields:
+            rows = self.rows(ids, field)
+            if field in self._objects:
+                expect_objects(batch, field, rows)
+            else:
+                expect_rows_by_id(batch, field, ids, rows)
+
+
+def expect_rows_by_id(
+    batch: TensorDictBase, field: str, ids: Sequence[str], rows: Sequence[Tensor]
+) -> None:
+    """``batch[field]`` holds these rows in this order; a violation names the row."""
+    came = rows_in(batch, field)
+    expect(len(came) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(came)} rows")
+    for sample_id, got, want in zip(ids, came, rows, strict=True):
+        if difference := row_difference(got, want):
+            raise ContractViolation(
+                f"{field!r} of row {sample_id!r} {difference[0]}", difference[1]
+            )
+
+
+def write_with_logs(
+    part: PartitionUnderTest, target: Target, rollout: SyntheticRollout
+) -> StepBatch:
+    """A step of token ids and, where the plane takes objects, of message logs without them.
+
+    A plane that declares no objects may refuse the logs: they then stay with the driver.
+    """
+    tokens = {name: rollout.columns[name] for name in (INPUT_IDS, INPUT_LENGTHS)}
+    logs = {MESSAGE_LOG: strip_message_logs(rollout.message_logs)}
+    try:
+        return StepBatch(part, rollout.sample_ids, tokens | logs)
+    except TypeError as refusal:
+        if target.declares("objects"):
+            raise ContractViolation(
+                "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
+            ) from refusal
+        return StepBatch(part, rollout.sample_ids, tokens)
+
+
+def expect_logs_rebuilt(
+    step: StepBatch,
+    rollout: SyntheticRollout,
+    ids: Sequence[str],
+    width: int | None = None,
+    via: PartitionUnderTest | None = None,
+) -> None:
+    """The logs of these rows come back as they were, their token ids as views of the batch."""
+    places = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
+    logs = [places[i] for i in ids]
+    travel = step.carries(MESSAGE_LOG)
+    batch = step.read(ids, [INPUT_IDS, *([MESSAGE_LOG] if travel else [])], width, via=via)
+    stripped = batch.get(MESSAGE_LOG) if travel else strip_message_logs(logs)
+    try:
+        rebuilt = rebuild_message_logs(stripped, batch[INPUT_IDS])
+    except (TypeError, ValueError) as error:
+        raise ContractViolation(
+            "message logs that fit their tokens", f"{shorten(repr(stripped))} ({error})"
+        ) from error
+    for sample_id, log, wanted in zip(ids, rebuilt, logs, strict=True):
+        expect_equal(len(log), len(wanted), f"messages in the log of {sample_id!r}:")
+        for turn, (got, want) in enumerate(zip(log, wanted, strict=True)):
+            what = f"message {turn} of {sample_id!r} {shorten(repr(want))}"
+            expect(same_object(got, want), what, got)
+    memory = batch[INPUT_IDS].untyped_storage().data_ptr()
+    held = {message["token_ids"].untyped_storage().data_ptr() for log in rebuilt for message in log}
+    expect(held == {memory}, "token ids that are views of the batch", "copies of them")
+
+
+def padded(row: Tensor, width: int, pad_value: complex) -> Tensor:
+    """(j, ...) tokens and padding: (width, ...)."""
+    whole = torch.full((width, *row.shape[1:]), pad_value, dtype=row.dtype)
+    whole[: len(row)] = row
+    return whole
+
+
+def through(part: PartitionUnderTest) -> DataPlaneClient:
+    """The partition as the codec's client: the two methods that the codec calls."""
+    return cast(DataPlaneClient, _Through(part))
+
+
+class _Through:
+    def __init__(self, part: PartitionUnderTest) -> None:
+        self._part = part
+
+    def put_samples(self, **call: Any) -> Any:
+        return self._part.put_batch(call["sample_ids"], call["fields"], call.get("tags"))
+
+    def get_samples(self, **call: Any) -> TensorDictBase:
+        ids, fields = call["sample_ids"], call["select_fields"]
+        batch = self._part.get(ids, *fields)
+        expect_equal(tuple(batch.batch_size), (len(ids),), "a batch of size")
+        columns = {field: _as_the_codec_takes_it(batch, field) for field in fields}
+        return TensorDict(columns, batch_size=[len(ids)])
+
+
+def _as_the_codec_takes_it(batch: TensorDictBase, field: str) -> Any:
+    """The column as it came, save where it came nested in a way that the codec doesn't know.
+
+    Which layout a plane returns is its own choice; the rows are what counts.
+    """
+    leaf = leaf_of(batch, field)
+    if not isinstance(leaf, Tensor):
+        return leaf
+    try:
+        classify_leaf(leaf)
+    except TypeError:
+        return stack_or_nest(rows_in(batch, field))
+    return leaf

@@ -1,0 +1,170 @@
+"""Whole training runs for PAR-03: the same problems in memory and through the plane under test.
+
+    Trainings ── in memory, once for each way of packing ──▶ run ┐
+              ── through the plane ────────────────────────▶ run ┴── differences ──▶ verdict
+
+Both kinds of crew are started once and serve all runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from rlconform.certify.assertions.values import ContractViolation, expect, expect_equal
+from rlconform.certify.plugin.plane_session import PlaneSession
+from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.target import open_target
+
+if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e needs it
+    from rlconform.grpo.actors import RunActors
+    from rlconform.grpo.compare_runs import TrainingRecord
+    from rlconform.grpo.config import MasterConfig
+
+RANKS = 2
+STEPS = 10
+
+#: Mean reward that a run must reach in memory; an untrained policy is near 0.1.
+LEARNED = 0.9
+LAST = 10
+
+#: Seconds a run, and with all that a step can do: several updates, of several micro-batches on each
+#: rank; a reference policy; weights for stale data; rows of several lengths.
+SMALL = (
+    f"cluster.dp_size={RANKS}",
+    "grpo.num_prompts_per_step=4",
+    "grpo.num_generations_per_prompt=4",
+    "policy.train_global_batch_size=8",
+    "policy.train_micro_batch_size=2",
+    "policy.logprob_batch_size=3",
+    "policy.make_sequence_length_divisible_by=4",
+    "policy.packing.train_mb_tokens=24",
+    "policy.packing.logprob_mb_tokens=40",
+    "data.digits=3",
+    "data.max_length=3",
+    "generation.max_new_tokens=6",
+    "loss_fn.reference_policy_kl_penalty=0.01",
+    "loss_fn.use_importance_sampling_correction=true",
+    "loss_fn.truncated_importance_sampling_ratio=2.0",
+)
+
+
+class ParityRuns:
+    """Both kinds of crew on the plane's Ray, and the plane that one of them trains through."""
+
+    def __init__(self, plane: PlaneSession, in_memory: RunActors, through_plane: RunActors) -> None:
+        self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
+
+    def expect_equal_runs(self, model: str, packing: str) -> None:
+        """Train both ways; every bit of losses, gradient norms, advantages and weights agrees."""
+        config = _small(model, f"policy.packing.mode={packing}", f"grpo.max_num_steps={STEPS}")
+        expected = self._run_in_memory(config)
+        came = self._run_under_test(config)
+        expect_equal(len(came.reports), STEPS, "steps that were trained")
+        _expect_no_difference(expected, came)
+
+    def expect_learning(self, model: str) -> None:
+        """A run long enough to learn: the policy that comes of it is the one learned in memory.
+
+        Raises:
+            RuntimeError: In memory nothing was learned; that is no plane's fault.
+        """
+        from rlconform.grpo.config import load_config  # noqa: PLC0415
+
+        config = load_config(model, [f"cluster.dp_size={RANKS}"])
+        expected = self._run_in_memory(config)
+        reward = fmean(expected.series("train/reward")[-LAST:])
+        if reward < LEARNED:
+            raise RuntimeError(f"in memory the mean reward rose to {reward:.3f}, {LEARNED} is due")
+        _expect_no_difference(expected, self._run_under_test(config))
+
+    def expect_resumed_run(self, folder: Path) -> None:
+        """Half the steps, a checkpoint, and the other half are the whole run."""
+        half = STEPS // 2
+        whole, resumed = (f"grpo.max_num_steps={steps}" for steps in (STEPS, half))
+        saved = (
+            "checkpointing.enabled=true",
+            f"checkpointing.checkpoint_dir={folder}",
+            f"checkpointing.save_period={half}",
+        )
+        expected = self._run_in_memory(_small("tiny_llama_copy", whole))
+        self._run_under_test(_small("tiny_llama_copy", *saved, resumed))
+        came = self._run_under_test(_small("tiny_llama_copy", *saved, whole))
+        expect_equal(len(came.reports), STEPS - half, "steps that were trained after resuming")
+        _expect_no_difference(expected, came)
+
+    def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
+        """The run through the plane, after one in memory that ended well.
+
+        Raises:
+            ContractViolation: It did not come to its end.
+        """
+        try:
+            return self._run_through_plane(config)
+        except Exception as error:  # what differs from the run in memory is the plane
+            told = shorten(f"{type(error).__name__}: {error}")
+            raise ContractViolation("a run through the plane, as in memory", told) from error
+
+    def _run_in_memory(self, config: MasterConfig) -> TrainingRecord:
+        from rlconform.grpo.compare_runs import run_to_end  # noqa: PLC0415
+        from rlconform.grpo.trainers.legacy import LegacyTrainer  # noqa: PLC0415
+
+        return run_to_end(LegacyTrainer(config, self._in_memory))
+
+    def _run_through_plane(self, config: MasterConfig) -> TrainingRecord:
+        from rlconform.grpo.compare_runs import run_to_end  # noqa: PLC0415
+        from rlconform.grpo.trainers.plane import PlaneTrainer  # noqa: PLC0415
+
+        plane = self._plane
+        attach = partial(
+            open_target, plane.spec, plane.config or plane.target.config, bootstrap=False
+        )
+        trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
+        try:
+            return run_to_end(trainer)
+        finally:
+            trainer.shutdown()
+
+
+def _small(model: str, *overrides: str) -> MasterConfig:
+    from rlconform.grpo.config import load_config  # noqa: PLC0415
+
+    return load_config(model, [*SMALL, *overrides])
+
+
+def _expect_no_difference(expected: TrainingRecord, came: TrainingRecord) -> None:
+    from rlconform.grpo.compare_runs import differences  # noqa: PLC0415
+
+    differing = differences(expected, came)
+    expect(
+        not differing,
+        "a run through the plane that equals the run in memory bit for bit",
+        f"{len(differing)} differences, first {'; '.join(differing[:3])}",
+    )
+
+
+@contextmanager
+def trainings_on(plane: PlaneSession) -> Iterator[ParityRuns]:
+    """Start both crews, and end them."""
+    plane.owner()  # starts Ray, where none runs
+    with plane.starting.running():
+        from rlconform.grpo.actors import RunActors  # noqa: PLC0415
+        from rlconform.grpo.config import ClusterConfig  # noqa: PLC0415
+        from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker  # noqa: PLC0415
+        from rlconform.grpo.rollout.worker import RolloutWorker  # noqa: PLC0415
+        from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker  # noqa: PLC0415
+        from rlconform.grpo.workers.policy_worker import PolicyWorker  # noqa: PLC0415
+
+        cluster = ClusterConfig(dp_size=RANKS)
+        in_memory = RunActors(PolicyWorker, RolloutWorker, cluster)
+        through_plane = RunActors(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+    try:
+        yield ParityRuns(plane, in_memory, through_plane)
+    finally:
+        with plane.starting.running():
+            through_plane.shutdown()
+            in_memory.shutdown()

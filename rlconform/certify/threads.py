@@ -1,0 +1,88 @@
+"""Run calls at the same time in threads that can't hang the check."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlconform.certify.assertions.values import ContractViolation
+
+#: A deadline kept in whole milliseconds may lie this much before the one that was asked for, s.
+CLOCK_TOLERANCE_S = 0.01
+
+#: s that one who polls lets pass after a look that showed nothing.
+IDLE_S = 0.0005
+
+
+class BackgroundCall:
+    """A call under way in a daemon thread; ``result`` waits for it, up to a deadline."""
+
+    def __init__(self, call: Callable[[], Any], what: str, gate: threading.Event | None = None):
+        self._call, self._what, self._gate = call, what, gate
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.finished = threading.Event()
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name=what, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        if self._gate is not None:
+            self._gate.wait()
+        started = time.monotonic()
+        try:
+            self._value = self._call()
+        except BaseException as error:  # noqa: BLE001 - handed over to whoever asks for the result
+            self._error = error
+        finally:
+            self.seconds = time.monotonic() - started
+            self.finished.set()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call came back with an error."""
+        return self._error is not None
+
+    def returned_within(self, seconds: float) -> bool:
+        """Whether the call returns in ``seconds``; what it raised in that time is raised here."""
+        if not self.finished.wait(seconds):
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def give_way(self) -> None:
+        """Wait a moment, or until the call is back.
+
+        For who polls beside it in another thread: asked without a pause, a plane's lock may keep
+        the call out.
+        """
+        self.finished.wait(IDLE_S)
+
+    def result(self, timeout_s: float) -> Any:
+        """What the call returned or raised; a violation if it isn't back after ``timeout_s``."""
+        if not self.finished.wait(timeout_s):
+            raise ContractViolation(
+                f"{self._what} to come back within {timeout_s:g} s", "nothing: it still runs"
+            )
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def run_concurrently(
+    calls: Sequence[Callable[[], Any]], timeout_s: float, what: str = "call"
+) -> list[Any]:
+    """Start all calls at once; their results in order. The first error is raised."""
+    gate = threading.Event()
+    running = [BackgroundCall(call, f"{what} {i}", gate) for i, call in enumerate(calls)]
+    gate.set()
+    deadline = time.monotonic() + timeout_s
+    for call in running:
+        call.finished.wait(max(0.0, deadline - time.monotonic()))
+    for call in running:  # what one call raised tells more than that another waits for it
+        if call.failed:
+            call.result(0.0)
+    return [call.result(max(0.0, deadline - time.monotonic())) for call in running]

@@ -1,0 +1,116 @@
+"""The ``bench`` command: parses, measures, writes, prints."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from rlconform.cli.console import new_console, refuse
+from rlconform.cli.output import check_writable
+from rlconform.contract import ConfigError
+
+if TYPE_CHECKING:  # measuring imports torch, which takes seconds
+    from rlconform.bench.document import BenchDocument
+
+
+class BenchExitCode:
+    """Exit codes of ``rlconform bench``."""
+
+    MEASURED = 0
+    PARTIAL = 1  # interrupted, or a target was lost on the way
+    KIT_FAILED = 2  # a target, a shape or a document that isn't there
+    NOTHING_MEASURED = 3
+
+
+EPILOG = (
+    "Examples:\n\n"
+    "rlconform bench memory --quick\n\n"
+    "rlconform bench transfer_queue/simple my_adapter:TARGET --shape llama8b --out reports\n\n"
+    "rlconform bench --show reports/bench.json\n\n"
+    "Exit codes: 0 measured, 1 partial or a target lost, 2 the kit failed, 3 nothing measured."
+)
+
+
+def bench(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET...", help="Built-in names, entry points, module:attribute."),
+    ] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Measure only this shape; may be given again.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer turns and rows; good to an order of magnitude.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for bench.json and the page.")] = Path(
+        "rlconform-bench"
+    ),
+    show: Annotated[
+        Path | None, typer.Option(help="Print a bench.json again and draw its page beside it.")
+    ] = None,
+) -> None:
+    """Measure planes side by side, turn by turn, against a plain copy of the same bytes."""
+    console = new_console()
+    try:
+        if (show is None) == (not targets):
+            raise ConfigError("name targets to measure, or a document to --show")
+        if show and (shape or quick):
+            raise ConfigError("--show prints what was measured: leave out --shape and --quick")
+        folder = show.parent if show else out
+        check_writable(folder)
+        document = _read(show) if show else _measure(console, targets or [], shape or [], quick)
+    except ConfigError as error:
+        refuse(f"bench: {error}", BenchExitCode.KIT_FAILED)
+    _present(console, document, folder, write=show is None)
+    raise typer.Exit(_exit_code(document))
+
+
+def _measure(console: Console, targets: list[str], names: list[str], quick: bool) -> BenchDocument:
+    from rlconform.bench.plan import load_plan, load_shape, shape_names  # noqa: PLC0415
+    from rlconform.bench.report.progress import BenchProgress  # noqa: PLC0415
+    from rlconform.bench.runner import BenchRunner  # noqa: PLC0415 - imports torch
+
+    shapes = [load_shape(name, quick) for name in dict.fromkeys(names or shape_names())]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    with BenchProgress(console) as progress:
+        return BenchRunner(targets, shapes, load_plan(quick), quick, progress.hear).measure()
+
+
+def _read(path: Path) -> BenchDocument:
+    from pydantic import ValidationError  # noqa: PLC0415 - as late as what it validates
+
+    from rlconform.bench.document import BenchDocument  # noqa: PLC0415
+
+    try:
+        return BenchDocument.model_validate_json(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: no document of a bench run: {error}") from error
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        told = f"{where}: {wrong['msg']}" if where else wrong["msg"]
+        raise ConfigError(f"{path}: no document of a bench run: {told}") from error
+
+
+def _present(console: Console, document: BenchDocument, folder: Path, write: bool) -> None:
+    from rlconform.bench.report.console import print_document, write_page  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if write:
+        (folder / "bench.json").write_text(document.to_json(), "utf-8")
+    print_document(console, document)
+    write_page(console, document, folder / "bench.html")
+    console.print(f"written to {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _exit_code(document: BenchDocument) -> int:
+    if not any((document.operations, document.claim_rate, document.growth, document.wake)):
+        return BenchExitCode.NOTHING_MEASURED
+    lost = any(target.status == "failed" for target in document.targets)
+    return BenchExitCode.PARTIAL if lost or not document.complete else BenchExitCode.MEASURED

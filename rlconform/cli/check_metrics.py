@@ -1,0 +1,65 @@
+"""The ``check-metrics`` command: parses, checks, prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from rlconform.cli.console import new_console, refuse
+from rlconform.contract import ConfigError
+from rlconform.grpo.metrics.gates import GateResult
+from rlconform.grpo.metrics.gates import check_metrics as check
+
+
+class MetricsExitCode:
+    """Exit codes of ``rlconform check-metrics``."""
+
+    PASSED = 0
+    FAILED = 1
+    UNUSABLE = 2  # a file or an expression that can't be read
+
+
+EPILOG = (
+    "Examples:\n\n"
+    "rlconform check-metrics run/metrics.jsonl 'mean(train/reward[-10:]) > 0.9'\n\n"
+    "rlconform check-metrics run/metrics.jsonl 'max(train/engine_prob_error) < 1.1' "
+    "'last(train/loss) < 0.5 * max(train/loss)'\n\n"
+    "min, max, mean, median and last of a metric, or of a window of its values. NaN, a missing "
+    "metric, an empty window and a run that ended early fail, always.\n\n"
+    "Exit codes: 0 all hold, 1 one does not, 2 the file or an expression can't be read."
+)
+
+
+def check_metrics(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A run's metrics.jsonl.")],
+    expressions: Annotated[
+        list[str], typer.Argument(metavar="EXPR...", help="E.g. 'mean(train/reward[-10:]) > 0.9'.")
+    ],
+) -> None:
+    """Hold the metrics of a run against expressions: all of them must hold over a whole run."""
+    console = new_console()
+    try:
+        results = check(file, expressions)
+    except ConfigError as error:
+        refuse(f"check-metrics: {error}", MetricsExitCode.UNUSABLE)
+    console.print(_table(results))
+    passed = all(result.passed for result in results)
+    raise typer.Exit(MetricsExitCode.PASSED if passed else MetricsExitCode.FAILED)
+
+
+def _table(results: list[GateResult]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "Expression", "Found"):
+        table.add_column(heading, overflow="fold")
+    for result in results:
+        values = [f"{text} = {value:g}" for text, value in result.values.items()]
+        table.add_row(
+            "[green]pass[/]" if result.passed else "[bold red]FAIL[/]",
+            escape(result.expression),
+            escape("; ".join([*([result.reason] if result.reason else []), *values])),
+        )
+    return table

@@ -1,0 +1,125 @@
+"""The ``train`` command: parses, trains, prints."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from contextlib import closing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rlconform.cli.console import new_console, refuse
+from rlconform.contract import ConfigError, DataPlaneError
+
+if TYPE_CHECKING:  # a configuration's checks import torch, which takes seconds
+    from rlconform.grpo.config import MasterConfig
+    from rlconform.grpo.run import StepReport
+
+
+class TrainExitCode:
+    """Exit codes of ``rlconform train``."""
+
+    FAILED = 1  # the run began and did not come to its end
+    KIT_FAILED = 2  # a configuration that can't be used
+    INTERRUPTED = 130
+
+
+EPILOG = (
+    "Examples:\n\n"
+    "rlconform train tiny_llama_copy\n\n"
+    "rlconform train tiny_moe_copy grpo.max_num_steps=20 policy.packing.mode=sequence_packing\n\n"
+    "rlconform train tiny_llama_copy data_plane=transfer_queue_simple\n\n"
+    "rlconform train my_run.yaml data_plane.enabled=false logger.log_dir=logs/legacy\n\n"
+    "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 130 interrupted."
+)
+
+#: What a step's line shows, by its heading.
+_SHOWN = {
+    "reward": "train/reward",
+    "loss": "train/loss",
+    "grad norm": "train/grad_norm",
+    "s": "time/step",
+    "s in plane": "plane/s",
+    "validation": "val/reward",
+}
+
+
+def train(
+    config: Annotated[
+        str,
+        typer.Argument(help="A YAML file, or the name of a reference configuration."),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="e.g. grpo.max_num_steps=20; data_plane=NAME takes a whole block.",
+        ),
+    ] = None,
+) -> None:
+    """Train a policy with GRPO, its batches through a data plane or in memory."""
+    console = new_console()
+    if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
+        refuse(
+            f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
+            TrainExitCode.KIT_FAILED,
+        )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
+    try:
+        _train(console, config, overrides or [])
+    except ConfigError as error:
+        refuse(f"train: {error}", TrainExitCode.KIT_FAILED)
+    except (DataPlaneError, RuntimeError, ValueError) as error:
+        refuse(f"train: {type(error).__name__}: {error}", TrainExitCode.FAILED)
+    except KeyboardInterrupt:
+        refuse("train: interrupted", TrainExitCode.INTERRUPTED)
+
+
+def _train(console: Console, source: str, overrides: list[str]) -> None:
+    from rlconform.grpo.config import load_config  # noqa: PLC0415 - imports torch
+    from rlconform.grpo.run import train as run  # noqa: PLC0415
+
+    logging.getLogger("torch.fx").setLevel(logging.ERROR)  # it hints at what only torch can mend
+    config = load_config(source, overrides)
+    console.print(_headline(config), highlight=False)
+    columns = (
+        TextColumn("step"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not sys.stdout.isatty()) as progress:
+        bar = progress.add_task("steps", total=config.grpo.max_num_steps)
+        with closing(run(config)) as reports:  # an interrupt ends the run before this process
+            for report in reports:
+                progress.update(bar, completed=report.step)
+                progress.console.print(_line(report), highlight=False)
+    console.print(f"metrics in {config.logger.log_dir}", highlight=False, soft_wrap=True)
+
+
+def _headline(config: MasterConfig) -> str:
+    plane = config.data_plane
+    engine = f"{plane.impl}/{plane.backend}" if plane.backend else plane.impl
+    carried = f"through {engine}" if plane.enabled else "in memory (legacy)"
+    return escape(
+        f"{config.policy.model_name} on {config.data.task}: {config.grpo.max_num_steps} steps of "
+        f"{config.grpo.rows_per_step} rows on {config.cluster.dp_size} ranks, batches {carried}"
+    )
+
+
+def _line(report: StepReport) -> str:
+    shown = [
+        f"{heading} {report.metrics[name]:.4g}"
+        for heading, name in _SHOWN.items()
+        if name in report.metrics
+    ]
+    return escape(f"{report.step:>6}  {'  '.join(shown)}")
+
+
+__all__ = ["EPILOG", "TrainExitCode", "train"]

@@ -1,0 +1,60 @@
+"""``PlaneRolloutWorker``: a rollout actor that writes its rows to a data plane, once.
+
+    driver ── problems ──▶ actor ── one first write: all columns, lengths and tags ──▶ plane
+           ◀── meta and carry, a few numbers per row ──┘
+
+The driver waits for the actor, which waits for the plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlconform.contract import KVBatchMeta
+from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
+from rlconform.grpo.rollout.filters import WEIGHT_VERSION
+from rlconform.grpo.rollout.worker import RolloutWorker, RowSummary
+from rlconform.grpo.tasks import Problem, Split
+from rlconform.plane import MetricsClient, kv_first_write
+
+
+class PlaneRolloutWorker(RolloutWorker):
+    """A rollout worker with a client of the plane."""
+
+    _client: MetricsClient | None = None
+
+    def attach(self, attach: Attach) -> None:
+        """Attach to the running plane, in place of any before it."""
+        self.detach()
+        self._meter = TrafficMeter()
+        self._client = MetricsClient(attach(), self._meter.hear)
+
+    def collect_to_plane(
+        self, problems: Sequence[Problem], split: Split, partition_id: str
+    ) -> tuple[KVBatchMeta, list[RowSummary]]:
+        """Write the rows that ``collect`` gives; their meta, and what the driver needs of each.
+
+        Raises:
+            RuntimeError: ``attach`` was not called.
+        """
+        if self._client is None:
+            raise RuntimeError("attach to a plane first")
+        rollout = self.collect(problems, split)
+        meta = kv_first_write(
+            self._client,
+            rollout.columns,
+            rollout.sample_ids,
+            partition_id,
+            tags=[{WEIGHT_VERSION: rollout.weight_version} for _ in rollout.sample_ids],
+        )
+        return meta, rollout.carry
+
+    def traffic(self) -> Traffic:
+        """What went through this actor's client since the last call."""
+        return self._meter.take()
+
+    def detach(self) -> None:
+        """Let go of the plane. Idempotent."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None

@@ -1,0 +1,289 @@
+"""Rollouts: the policy's engine answers problems, turn by turn, and the task rewards it.
+
+    problems ── open_log ──▶ logs ── generate ──▶ policy's turn ── respond ──▶ reward
+                               ▲                                     └─ observation, if it goes on
+                               └── environment's turn ◀──────────────┘
+    logs ──▶ columns (N, S), and beside them a small carry for the driver
+
+``RolloutWorker`` is the Ray actor that does it and hands the rows themselves to its driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from rlconform.contract.fields import (
+    GENERATION_LOGPROBS,
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    SAMPLE_MASK,
+    TOKEN_MASK,
+)
+from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.generation import (
+    GenerationEngine,
+    Prompts,
+    Responses,
+    Sampling,
+    build_engine,
+    row_seeds,
+)
+from rlconform.grpo.models import (
+    environment_turn,
+    load_tokenizer,
+    log_input_ids,
+    open_log,
+    policy_turn,
+)
+from rlconform.grpo.tasks import PolicyTurn, Problem, RolloutTask, Split, build_task
+from rlconform.grpo.workers.determinism import make_deterministic
+from rlconform.plane import mint_sample_ids
+from rlconform.wire import strip_message_logs
+from rlconform.wire.message_logs import MessageLog
+
+#: Object column of a rollout: each row's turns, without their token ids.
+MESSAGE_LOGS = "message_logs"
+
+#: Columns of a rollout.
+ROLLOUT_FIELDS = (
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    GENERATION_LOGPROBS,
+    TOKEN_MASK,
+    SAMPLE_MASK,
+    MESSAGE_LOGS,
+)
+
+
+@dataclass(frozen=True)
+class RowSummary:
+    """What the driver is told of a row in place of its tensors.
+
+    Attributes:
+        reward: Of the task, summed over its turns.
+        spans: (start, stop) of the tokens that the policy wrote, turn by turn.
+        truncated: Whether its last turn was cut off.
+    """
+
+    reward: float
+    spans: tuple[tuple[int, int], ...]
+    truncated: bool
+
+    @property
+    def response_length(self) -> int:
+        """Tokens that the policy wrote."""
+        return sum(stop - start for start, stop in self.spans)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """N rows, those of a prompt side by side.
+
+    Attributes:
+        sample_ids: N ids ``<uid>_g<i>``.
+        columns: (N,) ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
+            ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask``
+            (N,) float32, padded on the right to the longest row; and ``message_logs``.
+        carry: One for each row.
+        weight_version: Of the weights that wrote them.
+    """
+
+    sample_ids: list[str]
+    columns: TensorDict
+    carry: list[RowSummary]
+    weight_version: int
+
+
+@dataclass
+class _Row:
+    """A row while it is written."""
+
+    sample_id: str
+    problem: Problem
+    log: MessageLog
+    turns: list[PolicyTurn] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    logprobs: list[Tensor] = field(default_factory=list)
+    reward: float = 0.0
+    truncated: bool = False
+    done: bool = False
+
+    @property
+    def length(self) -> int:
+        return len(log_input_ids(self.log))
+
+
+class RolloutWorker:
+    """Writes rollouts under the weights that it is given; a Ray actor's class.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def build(self, config: MasterConfig) -> None:
+        """Make the run's engine and tasks, in place of any before them."""
+        make_deterministic(config.grpo.seed)
+        seed = config.grpo.seed
+        self._config = config
+        self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
+        self._tasks: dict[
+            Split, RolloutTask
+        ] = {}  # a run that never validates has no problems for it
+        self._engine = build_engine(
+            config.generation, config.policy, seed=seed, device=self._device
+        )
+
+    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Go on with other weights, see ``Engine.refit``."""
+        self._engine.refit(weights, version)
+
+    def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
+        """Rows for the problems: a group of each in training, one row of each in validation.
+
+        Raises:
+            ValueError: A prompt that leaves no room for a response.
+        """
+        if split not in self._tasks:
+            self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
+        writer = _Writer(self._config, self._engine, self._tokenizer, self._tasks[split], split)
+        rows = writer.rows(problems)
+        pad = int(self._tokenizer.pad_token_id)
+        return Rollout(
+            [row.sample_id for row in rows],
+            _columns(rows, pad),
+            [RowSummary(row.reward, tuple(row.spans), row.truncated) for row in rows],
+            self._engine.weight_version,
+        )
+
+    def close(self) -> None:
+        """Give back the engine's memory and devices."""
+        self._engine.close()
+
+
+class _Writer:
+    """The turns of all rows of one rollout."""
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        engine: GenerationEngine,
+        tokenizer: PreTrainedTokenizerBase,
+        task: RolloutTask,
+        split: Split,
+    ) -> None:
+        self._seed = config.grpo.seed
+        self._most_turns = config.grpo.max_rollout_turns
+        self._longest_prompt = (
+            config.policy.max_total_sequence_length - config.generation.max_new_tokens
+        )
+        self._group_size = config.grpo.num_generations_per_prompt if split == "train" else 1
+        self._engine, self._tokenizer, self._task = engine, tokenizer, task
+        self._sampling = Sampling(
+            max_new_tokens=config.generation.max_new_tokens,
+            stop_token_ids=(int(tokenizer.eos_token_id),),
+            temperature=config.generation.temperature,
+            greedy=split == "val" and config.generation.val_greedy,
+        )
+
+    def rows(self, problems: Sequence[Problem]) -> list[_Row]:
+        """All rows, written to their ends."""
+        ids = iter(mint_sample_ids((problem.uid for problem in problems), self._group_size))
+        rows = [
+            _Row(next(ids), problem, self._opened(problem))
+            for problem in problems
+            for _ in range(self._group_size)
+        ]
+        for turn in range(self._most_turns):
+            going = [row for row in rows if not row.done]
+            if going:
+                self._turn(going, turn)
+        return rows
+
+    def _opened(self, problem: Problem) -> MessageLog:
+        log = open_log(self._tokenizer, problem.messages)
+        tokens = len(log_input_ids(log))
+        if tokens > self._longest_prompt:
+            raise ValueError(
+                f"problem {problem.uid!r} has {tokens} tokens, and with generation.max_new_tokens "
+                f"only {self._longest_prompt} fit policy.max_total_sequence_length"
+            )
+        return log
+
+    def _turn(self, rows: Sequence[_Row], turn: int) -> None:
+        """One turn of the policy in each row, and the environment's answer."""
+        ids = [log_input_ids(row.log) for row in rows]
+        prompts = Prompts.of(ids, int(self._tokenizer.pad_token_id))
+        seeds = row_seeds(self._seed, [row.sample_id for row in rows], turn)
+        responses = self._engine.generate(prompts, seeds, self._sampling)
+        for row, tokens, logprobs, truncated in _responses_by_row(rows, responses):
+            row.spans.append((row.length, row.length + len(tokens)))
+            row.logprobs.append(logprobs)
+            row.log = policy_turn(self._tokenizer, row.log, tokens)
+            row.turns.append(PolicyTurn(row.log[-1]["content"], ended=not truncated))
+            row.truncated = truncated
+            self._answer(row)
+
+    def _answer(self, row: _Row) -> None:
+        """What the environment makes of the row's last turn."""
+        outcome = self._task.respond(row.problem, row.turns)
+        row.reward += outcome.reward
+        row.done = outcome.observation is None or row.truncated
+        if outcome.observation is None or row.done:
+            return
+        answered = environment_turn(self._tokenizer, row.log, outcome.observation)
+        if (
+            len(row.turns) == self._most_turns
+            or len(log_input_ids(answered)) > self._longest_prompt
+        ):
+            row.done = True  # nobody would read the answer
+        else:
+            row.log = answered
+
+
+def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor:
+    """(N, width) int32: 1 on the tokens that the policy wrote, row by row.
+
+    Args:
+        spans: N rows' (start, stop) spans.
+        width: Tokens that rows are padded to.
+    """
+    mask = torch.zeros((len(spans), width), dtype=torch.int32)
+    for row, of_row in zip(mask, spans, strict=True):
+        for start, stop in of_row:
+            row[start:stop] = 1
+    return mask
+
+
+def _columns(rows: Sequence[_Row], pad_token_id: int) -> TensorDict:
+    """The rows' tensors, padded to the longest."""
+    prompts = Prompts.of([log_input_ids(row.log) for row in rows], pad_token_id)
+    logprobs = torch.zeros(prompts.input_ids.shape, dtype=torch.float32)
+    for into, row in zip(logprobs, rows, strict=True):
+        for (start, stop), values in zip(row.spans, row.logprobs, strict=True):
+            into[start:stop] = values
+    columns: dict[str, Any] = {
+        INPUT_IDS: prompts.input_ids,
+        INPUT_LENGTHS: prompts.lengths,
+        GENERATION_LOGPROBS: logprobs,
+        TOKEN_MASK: token_mask([row.spans for row in rows], prompts.input_ids.shape[1]),
+        SAMPLE_MASK: torch.ones(len(rows), dtype=torch.float32),
+        MESSAGE_LOGS: strip_message_logs(row.log for row in rows),
+    }
+    return TensorDict(columns, batch_size=[len(rows)])
+
+
+def _responses_by_row(
+    rows: Sequence[_Row], responses: Responses
+) -> Iterator[tuple[_Row, Tensor, Tensor, bool]]:
+    truncated: list[bool] = responses.truncated.tolist()
+    return zip(rows, responses.token_ids, responses.logprobs, truncated, strict=True)

@@ -1,0 +1,67 @@
+"""A policy's state on disk: weights, optimizer, schedule, and each rank's random generators.
+
+    folder/weights/...        torch's distributed checkpoint: every rank's part of the weights and
+                              of the optimizer's state, whichever way the ranks keep the model
+    folder/rank_<rank>.pt     generators and schedule
+
+Every function is collective: all ranks call it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from rlconform.contract import ConfigError
+from rlconform.grpo.workers.policy_model import PolicyModel
+
+_WEIGHTS = "weights"
+
+
+def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
+    """Write the state; every rank calls it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state_dict_saver.save(_distributed_state(policy), checkpoint_id=folder / _WEIGHTS)
+    own = {"schedule": policy.schedule.state_dict(), "generators": _generators()}
+    torch.save(own, folder / f"rank_{rank}.pt")
+
+
+def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
+    """Take over a saved state; every rank calls it.
+
+    Raises:
+        ConfigError: The checkpoint was written by fewer ranks.
+    """
+    of_rank = folder / f"rank_{rank}.pt"
+    if not of_rank.exists():
+        raise ConfigError(
+            f"{folder} has no state of rank {rank}: the checkpoint is of fewer ranks, set "
+            f"cluster.dp_size to as many"
+        )
+    state = _distributed_state(policy)
+    state_dict_loader.load(state, checkpoint_id=folder / _WEIGHTS)
+    set_state_dict(
+        policy.model,
+        policy.optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    own = torch.load(of_rank, weights_only=True)
+    policy.schedule.load_state_dict(own["schedule"])
+    torch.set_rng_state(own["generators"]["cpu"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(own["generators"]["cuda"])
+
+
+def _distributed_state(policy: PolicyModel) -> dict[str, Any]:
+    model, optimizer = get_state_dict(policy.model, policy.optimizer)
+    return {"model": model, "optimizer": optimizer}
+
+
+def _generators() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}

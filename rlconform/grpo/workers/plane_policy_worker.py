@@ -1,0 +1,69 @@
+"""``PlanePolicyWorker``: the same rank, whose rows come from a data plane and results go there.
+
+    driver ── a shard's meta ──▶ worker ── fetch ──▶ plane
+                                   └── logprobs, one column ──▶ plane
+           ◀── what was written, in names ──┘
+
+How ranks wait for each other is ``PolicyWorker``'s matter.
+"""
+
+from __future__ import annotations
+
+from rlconform.contract import BatchMeta, KVBatchMeta
+from rlconform.contract.fields import (
+    INPUT_IDS,
+    LP_SEED_FIELDS,
+    PREV_LOGPROBS,
+    REFERENCE_POLICY_LOGPROBS,
+)
+from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
+from rlconform.grpo.workers.policy_model import Metrics
+from rlconform.grpo.workers.policy_worker import PolicyWorker
+from rlconform.plane import DataPlaneWorkerMixin, MetricsClient, ModelRanks
+
+
+class PlanePolicyWorker(DataPlaneWorkerMixin, PolicyWorker):
+    """One rank with a client of the plane. Each rank is a whole replica: it has no siblings."""
+
+    _client: MetricsClient | None = None
+
+    def attach(self, attach: Attach, pad_token_id: int) -> None:
+        """Attach to the running plane, in place of any before it."""
+        self.detach()
+        self._meter = TrafficMeter()
+        self._client = MetricsClient(attach(), self._meter.hear)
+        self.attach_plane(
+            self._client,
+            ranks=ModelRanks(tp=0, cp=0, pp=0),
+            pad_values={INPUT_IDS: pad_token_id},
+        )
+
+    def logprobs_from_meta(self, shard: KVBatchMeta) -> BatchMeta | None:
+        """Write ``prev_logprobs`` of the shard's rows; the plane's receipt."""
+        work = self.fetch_shard(shard, LP_SEED_FIELDS)
+        logprobs = self.logprobs(work.batch, work.packing)
+        return self.write_back(shard, PREV_LOGPROBS, logprobs).receipt
+
+    def reference_logprobs_from_meta(self, shard: KVBatchMeta) -> BatchMeta | None:
+        """Write ``reference_policy_logprobs`` of the shard's rows; the plane's receipt."""
+        work = self.fetch_shard(shard, LP_SEED_FIELDS)
+        logprobs = self.reference_logprobs(work.batch, work.packing)
+        return self.write_back(shard, REFERENCE_POLICY_LOGPROBS, logprobs).receipt
+
+    def train_from_meta(
+        self, shard: KVBatchMeta, select_fields: list[str], n_batches: int
+    ) -> list[Metrics]:
+        """Train on these columns of the shard's rows, see ``Policy.train``."""
+        work = self.fetch_shard(shard, select_fields)
+        return self.train(work.batch, work.packing, n_batches)
+
+    def traffic(self) -> Traffic:
+        """What went through this rank's client since the last call."""
+        return self._meter.take()
+
+    def detach(self) -> None:
+        """Let go of the plane. Idempotent."""
+        self.detach_plane()
+        if self._client is not None:
+            self._client.close()
+            self._client = None

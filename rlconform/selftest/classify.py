@@ -1,0 +1,112 @@
+"""What the checks made of a mutant, held against what it declares. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rlconform.certify.results import Outcome, RequirementResult
+from rlconform.mutants import Mutant
+
+#: A race is caught if at least this share of the seeds show it.
+KILL_SHARE = 0.9
+
+
+class TrialOutcome(StrEnum):
+    """What became of a target; but for the first two, the suite or a declaration is wrong."""
+
+    CAUGHT = "caught"
+    PASSED = "passed"
+    FALSE_ALARM = "false alarm"
+    NOT_CAUGHT = "not caught"
+    OTHER_REASON = "caught for another reason"
+    OTHERS_TOO = "caught by others too"
+    SUITE_ERROR = "suite error"
+
+
+#: What should become of mutants and of right planes.
+GOOD = frozenset({TrialOutcome.CAUGHT, TrialOutcome.PASSED})
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What became of a mutant.
+
+    Attributes:
+        name: The mutant's.
+        kind: In one word.
+        broken: The requirements that it broke, with the evidence of the first check of each.
+        seconds: Wall time of its trial, s.
+        told: What is wrong, in one line; of a race, how many seeds showed it.
+    """
+
+    name: str
+    kind: TrialOutcome
+    broken: Mapping[str, str]
+    seconds: float = 0.0
+    told: str = ""
+
+
+def judge_mutant(
+    name: str,
+    mutant: Mutant,
+    results: Sequence[RequirementResult],
+    complete: bool = True,
+    seconds: float = 0.0,
+) -> TrialResult:
+    """Hold a run's results against what the mutant declares.
+
+    A suite error is never a kill, whatever else was found; nor is a run that ended early.
+    """
+    broken, ours = _broken(results), _our_fault(results, complete)
+    missed = [declared for declared in mutant.fails if declared not in broken]
+    others = [came for came in broken if came not in {*mutant.fails, *mutant.may_fail}]
+    first = next((r.failures for r in results if r.id == mutant.fails[0]), [])
+    kind, told = TrialOutcome.CAUGHT, ""
+    if ours:
+        kind, told = TrialOutcome.SUITE_ERROR, ours
+    elif missed:
+        kind, told = TrialOutcome.NOT_CAUGHT, f"passed by {', '.join(missed)}"
+    elif not any(mutant.evidence in failure for failure in first):
+        kind = TrialOutcome.OTHER_REASON
+        told = f"{mutant.fails[0]} says {first[0]!r}, where {mutant.evidence!r} was due"
+    elif others:
+        kind, told = (
+            TrialOutcome.OTHERS_TOO,
+            "; ".join(f"{other}: {broken[other]}" for other in others),
+        )
+    return TrialResult(name, kind, broken, seconds, told)
+
+
+def judge_reference(
+    name: str, results: Sequence[RequirementResult], complete: bool = True, seconds: float = 0.0
+) -> TrialResult:
+    """Hold a right plane's results against none being broken."""
+    broken, ours = _broken(results), _our_fault(results, complete)
+    kind, told = TrialOutcome.PASSED, ""
+    if ours:
+        kind, told = TrialOutcome.SUITE_ERROR, ours
+    elif broken:
+        kind, told = (
+            TrialOutcome.FALSE_ALARM,
+            "; ".join(f"{one}: {why}" for one, why in broken.items()),
+        )
+    return TrialResult(name, kind, broken, seconds, told)
+
+
+def _broken(results: Iterable[RequirementResult]) -> dict[str, str]:
+    """What the plane broke, SHOULDs included, with the first evidence."""
+    return {result.id: result.failures[0] for result in results if result.failures}
+
+
+def _our_fault(results: Sequence[RequirementResult], complete: bool) -> str:
+    for result in results:
+        if result.outcome is Outcome.SUITE_ERROR:
+            return f"{result.id}: {result.reason}"
+    return "" if complete else "the run ended early"
+
+
+def enough_kills(kills: int, seeds: int) -> bool:
+    """Whether a race was caught often enough, by at least nine seeds in ten."""
+    return seeds > 0 and kills >= KILL_SHARE * seeds

@@ -1,0 +1,78 @@
+"""What a person sees of a self-test: a line for each trial as it ends, then the matrix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlconform.cli.console import LiveBar
+from rlconform.mutants import Mutant
+from rlconform.selftest.classify import GOOD, TrialResult
+from rlconform.selftest.kill_matrix import KillMatrix
+
+
+class TrialProgress(LiveBar):
+    """A bar of trials and a line for each that went wrong; without a terminal, for each.
+
+    Attributes:
+        heard: What came of each, in the order in which they ended.
+    """
+
+    def __init__(self, console: Console, total: int) -> None:
+        super().__init__(console, "on trial", total)
+        self.heard: list[TrialResult] = []
+
+    def hear(self, judgement: TrialResult) -> None:
+        """Show a trial that ended."""
+        self.heard.append(judgement)
+        self.advance()
+        self.show(judgement.name[:34])
+        good = judgement.kind in GOOD
+        if not good or not self.console.is_terminal:
+            style = "green" if good else "bold red"
+            told = f": {escape(judgement.told)}" if judgement.told else ""
+            self.console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{told}")
+
+
+def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
+    """One row for each mutant: which requirements must catch it, and its defect in a sentence."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Mutant", "Must fail", "Its defect"):
+        table.add_column(heading, no_wrap=heading == "Mutant")
+    for name, mutant in mutants.items():
+        first = mutant.story.partition("\n\n")[0].replace("\n", " ")
+        table.add_row(escape(name), ", ".join(mutant.fails), escape(first))
+    return table
+
+
+def judgement_table(judgements: Sequence[TrialResult]) -> Table:
+    """One row for each target: what became of it, what it broke, how long that took."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Target", "Came", "Broke", "s"):
+        table.add_column(
+            heading, no_wrap=heading != "Broke", justify="right" if heading == "s" else "left"
+        )
+    for one in judgements:
+        style = "green" if one.kind in GOOD else "bold red"
+        broke = ", ".join(one.broken) + (f" ({one.told})" if one.told and one.kind in GOOD else "")
+        table.add_row(escape(one.name), f"[{style}]{one.kind}[/]", broke, f"{one.seconds:.1f}")
+    return table
+
+
+def print_summary(
+    console: Console, judgements: Sequence[TrialResult], matrix: KillMatrix | None
+) -> None:
+    """What it all comes to; of the matrix nothing where only a few were tried."""
+    counted = Counter(one.kind for one in judgements)
+    console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
+    if matrix is None:
+        return
+    alone = sum(bool(row.alone) for row in matrix.rows)
+    console.print(
+        f"{alone} of {len(matrix.rows)} requirements have a mutant that they alone catch; "
+        f"{sum(not row.mutants for row in matrix.rows)} have none"
+    )

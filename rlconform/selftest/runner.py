@@ -1,0 +1,183 @@
+"""The self-test as a whole: trials side by side, each job with a nursery of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from rlconform.certify.isolation.test_process import ForkServer
+from rlconform.contract import ConfigError, load_requirements
+from rlconform.mutants import Mutant
+from rlconform.selftest.classify import (
+    TrialOutcome,
+    TrialResult,
+    enough_kills,
+    judge_mutant,
+    judge_reference,
+)
+from rlconform.selftest.shared_ray import SharedRay
+from rlconform.selftest.trial import (
+    RACES,
+    checks_of,
+    try_declared,
+    try_once,
+    try_races,
+    try_right,
+)
+
+#: Right planes, and whether they take several processes; all but the built-in ones do what the
+#: contract allows and hardly any plane does.
+REFERENCES: Mapping[str, tuple[str, bool]] = {
+    "late_afar": ("rlconform.selftest.conforming_shared_planes:LATE", True),
+    "late": ("rlconform.selftest.conforming_planes:LATE", False),
+    "nested_afar": ("rlconform.selftest.conforming_shared_planes:NESTED", True),
+    "backwards_afar": ("rlconform.selftest.conforming_shared_planes:BACKWARDS", True),
+    "ray_store": ("ray_store", True),
+    "memory": ("memory", False),
+    "nested": ("rlconform.selftest.conforming_planes:NESTED", False),
+    "backwards": ("rlconform.selftest.conforming_planes:BACKWARDS", False),
+}
+#: In how many parts, side by side, the gate tries a right plane that would outlast everything else.
+GATE_PARTS: Mapping[str, int] = {"late": 2}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is tried.
+
+    Attributes:
+        jobs: Trials at the same time.
+        seeds: Turns of each race.
+        effort: Share of the generated examples; at 0 the short checks alone judge.
+        gate: A mutant meets the checks that must catch it and a right plane the short ones:
+            whether the suite still has its power, not whether each defect is told apart.
+    """
+
+    jobs: int = 2
+    seeds: int = 20
+    effort: float = 0.0
+    gate: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One target to be tried: a mutant, or a right plane where there is none.
+
+    Attributes:
+        name: What reports call it.
+        spec: The target.
+        mutant: The planted defect.
+        several: Whether it takes several processes.
+        requirements: Those whose checks a right plane meets; all where there are none.
+    """
+
+    name: str
+    spec: str
+    mutant: Mutant | None = None
+    several: bool = False
+    requirements: Sequence[str] = ()
+
+
+def cases(
+    mutants: Mapping[str, tuple[str, Mutant]], references: bool, gate: bool = False
+) -> list[Case]:
+    """What to try, the longest first, so that in the end no job waits for another.
+
+    At the gate no right plane of several processes is: one takes as long as all mutants there.
+    """
+    right = [
+        case
+        for name, (spec, several) in REFERENCES.items()
+        if references and not (gate and several)
+        for case in _in_parts(
+            Case(name, spec, several=several), GATE_PARTS.get(name, 1) if gate else 1
+        )
+    ]
+    longest = sorted(mutants, key=lambda name: _length(mutants[name][1]), reverse=True)
+    broken = [(name, *mutants[name]) for name in longest]
+    return right + [Case(*each, several=each[2].level != "unit") for each in broken]
+
+
+def _in_parts(case: Case, parts: int) -> list[Case]:
+    if parts == 1:
+        return [case]
+    ids = sorted(load_requirements())  # dealt out in turn: neighbours take about as long
+    return [
+        replace(case, name=f"{case.name} ({part + 1} of {parts})", requirements=ids[part::parts])
+        for part in range(parts)
+    ]
+
+
+def _length(mutant: Mutant) -> tuple[bool, bool, int]:
+    """How long a trial is beside others: turns take longest, of processes, before many checks."""
+    checks = len(checks_of(mutant, RACES)) if mutant.chance else 0
+    return (mutant.chance, mutant.level != "unit", checks)
+
+
+def run_trials(
+    chosen: Sequence[Case], settings: Settings, hear: Callable[[TrialResult], None]
+) -> list[TrialResult]:
+    """Try every case and judge what came; ``hear`` is told of each as it ends.
+
+    Raises:
+        ConfigError: Ray is needed and not installed.
+        KeyboardInterrupt: As it came; every process is ended.
+    """
+    held: list[ForkServer | SharedRay] = []
+    local = threading.local()
+    several = any(case.several for case in chosen)
+    if several and find_spec("ray") is None:
+        raise ConfigError('some of these need the Python package ray: pip install "rlconform[ray]"')
+
+    def attend() -> None:
+        environment: Mapping[str, str] = {}
+        if several:
+            held.append(cluster := SharedRay())
+            environment = cluster.environment()
+        local.nursery = ForkServer(environment)
+        held.append(local.nursery)
+
+    judged: dict[str, TrialResult] = {}
+    pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=attend)
+    try:
+        waiting: list[Future[TrialResult]] = [
+            pool.submit(lambda case=case: _try(case, local.nursery, settings))  # type: ignore[misc]
+            for case in chosen
+        ]
+        for done in as_completed(waiting):
+            judgement = done.result()
+            judged[judgement.name] = judgement
+            hear(judgement)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for one in reversed(held):
+            one.close()
+        pool.shutdown(wait=True)
+    return [judged[case.name] for case in chosen]
+
+
+def _try(case: Case, nursery: ForkServer, settings: Settings) -> TrialResult:
+    if case.mutant is None:
+        if settings.gate:
+            trial = try_once(case.spec, nursery, "unit", settings.effort, case.requirements)
+        else:
+            trial = try_right(case.spec, nursery, settings.effort)
+        return judge_reference(case.name, trial.results, trial.complete, trial.seconds)
+    if not case.mutant.chance:
+        if settings.gate:
+            trial = try_declared(case.spec, case.mutant, nursery)
+        else:
+            trial = try_once(case.spec, nursery, case.mutant.level, settings.effort)
+        return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
+    races = try_races(case.spec, case.mutant, nursery, settings.seeds)
+    told = races.told
+    kind = (
+        TrialOutcome.CAUGHT if enough_kills(races.kills, races.seeds) else TrialOutcome.NOT_CAUGHT
+    )
+    if races.errors:
+        kind, told = TrialOutcome.SUITE_ERROR, races.errors[0]
+    broken = dict.fromkeys(case.mutant.fails, told) if races.kills else {}
+    return TrialResult(case.name, kind, broken, races.seconds, told)

@@ -1,0 +1,81 @@
+"""Message logs beside a batch: their token ids travel once, in ``input_ids``.
+
+A row's log is a list of messages, each a dict with its ``token_ids``; its input ids are those of
+its messages, end to end. On the wire a message holds only where its tokens lie:
+
+    {"role": "user", "content": "Hi", "token_ids": tensor([7, 9])}      as the rollout makes it
+    {"role": "user", "content": "Hi", "token_span": (3, 2)}             stripped: start, length
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensordict import NonTensorStack
+from torch import Tensor
+
+from rlconform.wire.leaves import rows_of
+from rlconform.wire.object_columns import object_column, object_rows
+
+TOKEN_IDS = "token_ids"
+TOKEN_SPAN = "token_span"
+
+MessageLog = list[dict[str, Any]]
+
+
+def strip_message_logs(logs: Iterable[Iterable[Mapping[str, Any]]]) -> NonTensorStack:
+    """An object column of the N logs with a (start, length) span in place of each ``token_ids``.
+
+    The logs given stay as they are; their other values are shared. Messages without token ids are
+    carried too.
+
+    Raises:
+        ValueError: Token ids that are not one-dimensional.
+    """
+    return object_column(_strip(log) for log in logs)
+
+
+def rebuild_message_logs(stripped: object, input_ids: Tensor) -> list[MessageLog]:
+    """The N logs whose ``token_ids`` are views of the batch's own ``input_ids``.
+
+    Args:
+        stripped: Object column from ``strip_message_logs``, in whichever form a plane returns it.
+        input_ids: Dense (N, S) or jagged (N, j) token ids of the same rows, from column 0.
+
+    Raises:
+        ValueError: Another number of logs, or a span that does not lie in its row.
+    """
+    rows = rows_of(input_ids)
+    logs = object_rows(stripped, len(rows))
+    return [_rebuild(log, row) for log, row in zip(logs, rows, strict=True)]
+
+
+def _strip(log: Iterable[Mapping[str, Any]]) -> MessageLog:
+    stripped: MessageLog = []
+    start = 0
+    for message in log:
+        kept = dict(message)
+        if TOKEN_IDS in kept:
+            ids = kept.pop(TOKEN_IDS)
+            if ids.dim() != 1:
+                raise ValueError(f"a message's token ids must be (T,), got {tuple(ids.shape)}")
+            kept[TOKEN_SPAN] = (start, len(ids))
+            start += len(ids)
+        stripped.append(kept)
+    return stripped
+
+
+def _rebuild(log: Iterable[Mapping[str, Any]], row: Tensor) -> MessageLog:
+    rebuilt: MessageLog = []
+    for message in log:
+        whole = dict(message)
+        if TOKEN_SPAN in whole:
+            start, length = whole.pop(TOKEN_SPAN)
+            if not 0 <= start <= start + length <= len(row):
+                raise ValueError(
+                    f"a message at tokens {start} to {start + length} in a row of {len(row)}"
+                )
+            whole[TOKEN_IDS] = row[start : start + length]
+        rebuilt.append(whole)
+    return rebuilt

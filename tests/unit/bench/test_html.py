@@ -1,0 +1,232 @@
+"""The page: one file, nothing from the network, nothing that a vendor's string could do to it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlconform._resources import resource_dir
+from rlconform.bench.document import BenchDocument
+from rlconform.bench.report import html as page
+from rlconform.bench.report import plots
+from rlconform.bench.report.charts import Point, dot_plot, line_plot, looks_of
+from rlconform.bench.report.tables import absolute_tables, ratio_tables
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+HOSTILE = "<script>alert(1)</script> \"' & $x$ {{ 7*7 }} \N{CJK UNIFIED IDEOGRAPH-6C34}"
+
+
+class Reader(HTMLParser):
+    """Reads a page: its elements with their attributes, its text, and whether all is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def said(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+
+@pytest.fixture(scope="module")
+def document() -> BenchDocument:
+    text = (resource_dir("fixtures") / "bench" / "bench.json").read_text("utf-8")
+    return BenchDocument.model_validate_json(text)
+
+
+@pytest.fixture(scope="module")
+def html(document: BenchDocument) -> str:
+    return page.render_page(document)
+
+
+@pytest.fixture(scope="module")
+def whole(html: str) -> Reader:
+    return read(html)
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def renamed(document: BenchDocument, old: str, new: str) -> BenchDocument:
+    """``document`` with another spec, name and reason for one target, everywhere."""
+
+    def of(rows: list[Any]) -> list[Any]:
+        return [r.model_copy(update={"target": new}) if r.target == old else r for r in rows]
+
+    told = {"spec": new, "name": new, "vendor": new, "version": new, "reason": new}
+    return document.model_copy(
+        update={name: of(getattr(document, name)) for name in ("operations", "growth", "wake")}
+        | {
+            "claim_rate": of(document.claim_rate),
+            "targets": [
+                t.model_copy(update=told | {"status": "failed"}) if t.spec == old else t
+                for t in document.targets
+            ],
+        }
+    )
+
+
+def test_every_table_and_plot_is_on_the_page_ratios_first(
+    document: BenchDocument, html: str
+) -> None:
+    titles = [table.title for table in [*ratio_tables(document), *absolute_tables(document)]]
+    places = [re.search(f"<(h3|summary)>{re.escape(title)}<", html) for title in titles]
+    assert all(places)
+    assert all(a.start() < b.start() for a, b in pairwise(places) if a and b)
+    assert html.count("<svg") == 5
+
+
+def test_nothing_comes_from_the_network(whole: Reader) -> None:
+    assert whole.count("script") == whole.count("link") == whole.count("img") == 0
+    for _, attributes in whole.elements:
+        for name, value in attributes.items():
+            if name in {"src", "href", "xlink:href", "action"}:
+                assert value.startswith("#")
+            assert not re.search(r"url\((?!#)", value)
+    styles = "".join(whole.text)
+    assert "@import" not in styles
+    assert "url(" not in styles
+    policies = [a["content"] for tag, a in whole.elements if tag == "meta" and "content" in a]
+    assert "default-src 'none'; style-src 'unsafe-inline'" in policies
+
+
+def test_ids_are_unique_and_references_lead_somewhere(whole: Reader) -> None:
+    elements = whole.elements
+    ids = Counter(attributes["id"] for _, attributes in elements if "id" in attributes)
+    assert [name for name, count in ids.items() if count > 1] == []
+    referred = {
+        target
+        for _, attributes in elements
+        for name, value in attributes.items()
+        for target in (
+            [value[1:]] if name == "xlink:href" else re.findall(r"url\(#([^)]+)\)", value)
+        )
+    }
+    assert referred
+    assert referred <= set(ids)
+
+
+def test_a_vendors_strings_are_text(document: BenchDocument) -> None:
+    reader = read(page.render_page(renamed(document, "umbrella/grid", HOSTILE)))
+    assert reader.count("script") == 0
+    said = reader.said()
+    assert f"failed: {HOSTILE}" in said
+    assert said.count(HOSTILE) > 5  # tables, reasons, legends; no template, no mathematics in it
+
+
+def test_a_target_has_one_colour_everywhere(document: BenchDocument, html: str) -> None:
+    looks = plots.looks(document)
+    assert len({look.colour for look in looks.values()}) == len(looks)
+    for spec, look in looks.items():
+        swatches = re.findall(
+            rf'<i class="swatch" style="background:(#\w+)"></i>{re.escape(look.label)}<', html
+        )
+        assert set(swatches) == {look.colour}
+        drawn = html[html.index("<svg") :].lower()
+        assert look.colour.lower() in drawn, spec
+
+
+def test_many_targets_are_told_apart_by_colour_and_marker_together() -> None:
+    looks = looks_of({str(number): f"target {number}" for number in range(50)})
+    assert len({(look.colour, look.marker) for look in looks.values()}) == 50
+
+
+def test_a_lost_targets_colour_stays_its_own(document: BenchDocument) -> None:
+    rest = [row for row in document.operations if row.target != "acme/shm"]
+    lost = document.model_copy(update={"operations": rest})
+    assert plots.looks(lost) == plots.looks(document)
+
+
+def test_the_page_says_what_was_refused_failed_and_within_one_process(
+    document: BenchDocument, whole: Reader
+) -> None:
+    said = whole.said()
+    assert "failed: its process ended by signal 11 (SIGSEGV) during get of llama8b" in said
+    assert "CapacityExceeded: 210.6 MB asked for, storage_capacity leaves 134.2 MB" in said
+    assert "within one process †" in said
+    assert "Example CPU 9000 @ 2.90GHz, 8 cores, 31.2 GiB" in said
+    assert "no figure" in plots.cost_plot(document)
+
+
+@pytest.mark.parametrize(
+    ("changes", "banner"),
+    [({"complete": False}, "Partial. The run was cut short"), ({"quick": True}, "A quick run:")],
+)
+def test_a_run_that_is_less_than_whole_says_so(
+    document: BenchDocument, whole: Reader, changes: dict[str, Any], banner: str
+) -> None:
+    assert banner not in whole.said()
+    assert banner in read(page.render_page(document.model_copy(update=changes))).said()
+
+
+def test_a_run_that_measured_nothing_has_a_page(document: BenchDocument) -> None:
+    empty = ("shapes", "memcpy", "operations", "claim_rate", "growth", "wake", "targets")
+    reader = read(page.render_page(document.model_copy(update={name: [] for name in empty})))
+    assert reader.count("svg") == 0
+    assert "Nothing was measured" in reader.said()
+
+
+def test_one_target_on_one_shape_has_a_page(document: BenchDocument) -> None:
+    rows = [r for r in document.operations if (r.target, r.shape) == ("memory", "tiny")]
+    alone = document.model_copy(
+        update={
+            "targets": document.targets[:1],
+            "shapes": document.shapes[:1],
+            "memcpy": document.memcpy[:1],
+            "operations": rows,
+            "claim_rate": [],
+            "growth": [],
+            "wake": [],
+        }
+    )
+    reader = read(page.render_page(alone))
+    assert reader.count("svg") == 3
+    assert "target against target" not in reader.said()
+
+
+def test_one_document_makes_one_page(document: BenchDocument, html: str, tmp_path: Path) -> None:
+    page.write_page(document, tmp_path / "bench.html")
+    assert (tmp_path / "bench.html").read_text("utf-8") == html
+
+
+def test_figures_below_zero_or_at_it_do_not_break_a_plot() -> None:
+    looks = looks_of({"a": "a"})
+    mark = Point(0.0, -1.0, 0.0)
+    dots = dot_plot("t", looks, {"p": {("a", "r"): mark}}, rows=["r"], axis_label="x", unit=str)
+    lines = line_plot("t", looks, {"p": {"a": {1: mark}}}, x_label="x", y_label="y", unit=str)
+    assert dots.startswith("<svg")
+    assert lines.startswith("<svg")
+
+
+def test_a_plot_can_be_named_by_who_cannot_see_it(whole: Reader) -> None:
+    figures = [attributes for tag, attributes in whole.elements if tag == "svg"]
+    assert all(figure["role"] == "img" and figure["aria-label"] for figure in figures)

@@ -1,0 +1,337 @@
+"""Roles at work: what they write down, of right planes, and of ones that raise or hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.concurrency import logging_client
+from rlconform.certify.concurrency.checkers.errors import hung
+from rlconform.certify.concurrency.events import Operation, from_jsonl, to_jsonl
+from rlconform.certify.concurrency.explain import check_history
+from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.logging_client import LoggingClient
+from rlconform.certify.concurrency.race_script import RACES, race_script
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner
+from rlconform.certify.concurrency.workload_thread import WorkloadSpec, WorkloadThread
+from rlconform.certify.concurrency.workloads import Claimer, Producer, Reader, SinglePut, Workload
+from rlconform.certify.isolation.client_actor import ClientActor
+from rlconform.certify.recording.recorder import MethodGivenUp
+from rlconform.certify.reproduce.render import Origin
+from rlconform.certify.reproduce.supervisor import EVENTS
+from rlconform.certify.scenarios.row_versions import batch, row, value_of, values_of
+from rlconform.contract import Timeouts
+
+PATIENCE_S = 10.0
+QUICK = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=20)
+
+
+def stage_on(client: Any, heard: Any = lambda _: None) -> WorkloadRunner:
+    client.register_partition("p", ["x"], 8, ["train"])
+    return WorkloadRunner(
+        lambda n: [WorkloadThread(client) for _ in range(n)], "p", QUICK, "0", heard
+    )
+
+
+# -- events --------------------------------------------------------------------------------------
+
+
+def test_a_history_comes_back_from_its_lines() -> None:
+    events = [
+        Operation(who="a", op="put", start=1.0, end=2.0, ids=("r",), version=3, tags=({"w": 1},)),
+        Operation(who="b", op="claim", start=1.5, task="train", asked=4, fields=("x",)),
+        Operation(who="b", op="claim", start=1.5, end=2.5, ids=(None, "r"), tags=({}, {"w": 1})),
+        Operation(
+            who="c", op="get", start=2.0, end=3.0, ids=("r",), values=({"x": 3, "y": "odd"},)
+        ),
+        Operation(who="d", op="status", start=2.0, end=3.0, task="train", answer=False),
+        Operation(who="e", op="clear", start=2.0, end=3.0, ids=("r",), error="KeyError: r"),
+    ]
+    assert from_jsonl(to_jsonl(events)) == events
+    assert to_jsonl(events[1:2]).count("\n") == 1
+
+
+def test_a_call_without_an_end_or_with_an_error_is_never_sure() -> None:
+    calls = [
+        Operation(who="a", op="put", start=1.0, end=2.0),
+        Operation(who="a", op="put", start=1.0, end=2.0, error="KeyError"),
+        Operation(who="a", op="put", start=1.0),
+    ]
+    assert [call.until for call in calls] == [2.0, float("inf"), float("inf")]
+    assert [call.latest for call in calls] == [2.0, 2.0, float("inf")]
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.bfloat16, torch.float64])
+def test_a_row_is_known_by_its_version_in_any_dtype(dtype: torch.dtype) -> None:
+    for version in range(7):
+        came = row("p", "r", "x", version, ragged=True).view(dtype)
+        assert value_of(came, "p", "r", "x", dtype) == version
+
+
+def test_what_is_not_the_row_asked_for_says_what_it_is() -> None:
+    first, second = row("p", "r", "x", 1), row("p", "r", "x", 2)
+    half = len(first) // 2
+    cases = {
+        "row of 's'": row("p", "s", "x", 1),
+        "field 'y'": row("p", "r", "y", 1),
+        "of partition 'q'": row("q", "r", "x", 1),
+        "made of parts": torch.cat([first[:half], second[half:]]),
+        "bytes that no put wrote": torch.zeros(16, dtype=torch.uint8),
+        "torch.int64": first.view(torch.int64),
+    }
+    for said, came in cases.items():
+        assert said in str(value_of(came, "p", "r", "x", torch.uint8))
+    assert "made of parts" in str(value_of(first[:-1], "p", "r", "x", torch.uint8))
+
+
+def test_rows_that_are_missing_from_a_read_are_told() -> None:
+    came = batch("p", ["r"], ["x"], 1)
+    assert values_of(came, "p", ["r", "s"], ["x"]) == (
+        {"x": 1},
+        {"x": "no row: 1 came for 2 ids"},
+    )
+    with pytest.raises(ContractViolation):
+        values_of(came, "p", ["r"], ["y"])
+
+
+# -- playing -------------------------------------------------------------------------------------
+
+
+def test_a_play_is_written_down_whole() -> None:
+    heard: list[Operation] = []
+    stage = stage_on(MemoryClient(), heard.extend)
+    stage.play(SinglePut(("a", "b")))
+    history = stage.play(Claimer(reads=("x",)), Reader(("a", "ghost")))
+    assert sorted(heard, key=lambda event: event.start) == history.events
+    by_op = {op: history.of(op) for op in ("put", "claim", "get")}
+    (made,) = by_op["put"]
+    assert (made.who, made.ids, made.fields, made.version) == ("maker0", ("a", "b"), ("x",), 1)
+    assert {i for claim in by_op["claim"] for i in claim.ids} == {"a", "b"}
+    values = [read.values for read in by_op["get"] if read.ok]
+    assert values == [({"x": 1},)] * len(values)
+    assert {e.error.partition(":")[0] for e in by_op["get"] if e.error} == {"UnknownSample"}
+    assert all(event.end is not None and event.start <= event.end for event in history.events)
+
+
+def test_the_same_seed_plays_the_same_part() -> None:
+    def asked(seed: str) -> list[Any]:
+        logging_client = LoggingClient(MemoryClient(), "p", "a", 0, seed)
+        return [logging_client.rng.random() for _ in range(3)]
+
+    assert asked("1") == asked("1") != asked("2")
+
+
+@pytest.mark.parametrize(
+    ("each_s", "turns"),
+    [(0.011, 46), (0.03, 17), (0.06, 10), (0.1, 10), (0.125, 10), (0.25, 7), (2.0, 1)],
+)
+def test_slow_turns_get_more_time_up_to_three_times(
+    monkeypatch: pytest.MonkeyPatch, each_s: float, turns: int
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(logging_client, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    came = 0
+    for _ in LoggingClient(MemoryClient({}), "p", "a", 0, "0").turns(0.5, 100):
+        clock[0] += each_s
+        came += 1
+    assert came == turns
+
+
+class HangingClaim(MemoryClient):
+    """Its second claim waits for an event that comes when the test is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.claims = 0
+        self.claimer = threading.current_thread()
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        self.claims += 1
+        if self.claims == 2:
+            self.claimer = threading.current_thread()
+            self.release.wait()
+        return super().claim_meta(*args, **kwargs)
+
+
+def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
+    client = HangingClaim()
+    history = stage_on(client).play(Producer(0.1), Claimer())
+    client.release.set()
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()
+    assert client.claims == 2  # it was given up: when the call came back, no other was made
+    endless = [event for event in history.events if event.end is None]
+    assert [(event.op, event.who) for event in endless] == [("claim", "claimer1")]
+    assert history.of("put")  # what the others did meanwhile is told too
+    with pytest.raises(ContractViolation, match="hung: claimer1's claim did not come back"):
+        check_history(history, "claims", hung)
+
+
+class RaisingPut(MemoryClient):
+    """Puts nothing."""
+
+    def put_samples(self, *_: Any, **__: Any) -> Any:
+        raise ConnectionError("gone")
+
+
+def test_what_a_plane_raises_is_data_and_ends_a_role() -> None:
+    history = stage_on(RaisingPut()).play(Producer(60.0))
+    assert {event.error for event in history.events} == {"ConnectionError: gone"}
+    assert len(history.events) < 50
+
+
+class AnswersNone(MemoryClient):
+    """Claims nothing, in the wrong way."""
+
+    def claim_meta(self, *_: Any, **__: Any) -> Any:
+        return None
+
+
+def test_an_answer_of_the_wrong_kind_is_data() -> None:
+    history = stage_on(AnswersNone()).play(Claimer())
+    assert "AttributeError" in history.events[0].error
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Not a role that plays."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    leads: bool = field(default=True, init=False)
+
+    def play(self, logging_client: LoggingClient) -> None:
+        raise ZeroDivisionError(logging_client.who)
+
+
+def test_a_broken_role_is_our_fault() -> None:
+    role: Workload = Broken()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: broken0"):
+        stage_on(MemoryClient()).play(role)
+
+
+class EndlessRows(MemoryClient):
+    """A claim always finds another row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimer = threading.current_thread()
+        self.asked = threading.Event()
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
+        self.claimer = threading.current_thread()
+        self.asked.set()
+        meta = super().claim_meta(*args, **kwargs)
+        meta.sample_ids.append("one more")
+        return meta
+
+
+def test_claims_without_an_end_are_told_and_given_up() -> None:
+    client = EndlessRows()
+    client.register_partition("p", ["x"], 8, ["train"])
+    short = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=1)
+    stage = WorkloadRunner(lambda _: [WorkloadThread(client)], "p", short, "0", lambda _: None)
+    with pytest.raises(ContractViolation, match="claimed to their end"):
+        stage.play(Claimer())
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()  # or it would go on beside every test that comes after
+
+
+class Gone:
+    """A player whose process ended."""
+
+    def begin(self, _: Any) -> None:
+        """Begin, and end at once."""
+
+    def stop(self) -> None:
+        """Nobody hears of it."""
+
+    def give_up(self) -> None:
+        """Nobody hears of it."""
+
+    def finish(self, *_: float) -> Any:
+        raise ContractViolation("a role's history to come back", "its process died")
+
+
+def test_when_one_player_is_gone_the_others_are_given_up() -> None:
+    client = EndlessRows()
+    client.register_partition("p", ["x"], 8, ["train"])
+    stage = WorkloadRunner(
+        lambda _: [WorkloadThread(client), Gone()], "p", QUICK, "0", lambda _: None
+    )
+    with pytest.raises(ContractViolation, match="a role's history"):
+        stage.play(Claimer(), Producer(60.0))
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()  # nobody told it to stop: it would claim for ever
+
+
+def test_an_actor_that_is_handed_on_leaves_no_role_playing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = EndlessRows()
+    client.register_partition("p", ["x"], 8, ["train"])
+    monkeypatch.setattr(client, "close", lambda: None)  # so that only giving up ends the role
+    monkeypatch.setattr("rlconform.certify.target.open_client", lambda *_: client)
+    worker = ClientActor()
+    assert worker.get_ready("memory") == (True, None)
+    answer, seconds = worker.attach({})
+    assert answer == (True, None)
+    assert 0 <= seconds < PATIENCE_S
+    worker.begin(WorkloadSpec(Claimer(), "p", "claimer0", 0, "0"))
+    assert client.asked.wait(PATIENCE_S)
+    worker.leave()
+    client.claimer.join(PATIENCE_S)
+    assert not client.claimer.is_alive()
+
+
+def test_a_role_whose_calls_were_given_up_does_not_play() -> None:
+    given_up = {"claim_meta, not blocking": "claims hung in 3 checks"}
+    taken: list[int] = []
+    stage = WorkloadRunner(taken.append, "p", QUICK, "0", lambda _: None, given_up)  # type: ignore[arg-type]
+    with pytest.raises(MethodGivenUp, match="claims hung"):
+        stage.play(Producer(0.1), Claimer())
+    assert taken == []
+
+
+# -- scripts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_a_races_script_runs_on_a_right_plane_and_shows_nothing(race: str, tmp_path: Path) -> None:
+    check = "unit/contract/test_life.py::test_threads_share_a_client"
+    origin = Origin("CLAIM-02", check, "memory", {})
+    script = tmp_path / "script.py"
+    script.write_text(
+        race_script(origin, race, 'said """so"""').replace("+ 10\n", "+ 0.3\n"), "utf-8"
+    )
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w"):
+        ran = subprocess.run(
+            [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True,
+            timeout=60, check=False, env=os.environ | {EVENTS: str(writing)}, pass_fds=[writing],
+        )  # fmt: skip
+    with os.fdopen(reading) as lines:
+        told = [json.loads(line) for line in lines]
+    assert ran.stdout == "", ran.stdout
+    assert told == [{"event": "nothing", "expected": ""}], ran.stderr
+
+
+def test_a_history_is_indexed_once() -> None:
+    history = History([])
+    assert history.puts is history.puts
+    assert history.of("put") == []

@@ -1,0 +1,279 @@
+"""Properties as checks: whose an error is, what is reported of it, and how long it may take."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.certify.assertions.values import expect
+from rlconform.certify.properties import runner
+from rlconform.certify.properties.runner import (
+    SETTINGS,
+    FailedExample,
+    FewerExamples,
+    PropertyRunner,
+)
+from rlconform.certify.properties.sequence_profiles import PLAYS
+from rlconform.certify.properties.state_machine import run_sequences
+from rlconform.certify.recording import busy_time
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.contract import Timeouts
+
+Make = Callable[..., PropertyRunner]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """``make(plane)``: an explorer of that plane."""
+    opened: list[MemoryClient] = []
+
+    def explorer(
+        plane: Callable[[], MemoryClient] = MemoryClient, seed: int = 0, **more: Any
+    ) -> PropertyRunner:
+        opened.append(plane())
+        client = RecordingClient(opened[-1], Recording())
+        return PropertyRunner(client, Timeouts(**({"check": 600.0} | more)), seed)
+
+    yield explorer
+    for client in opened:
+        client.close()
+
+
+def explore(explorer: PropertyRunner, body: Callable[[PartitionUnderTest, int], None]) -> None:
+    """Run ``body`` on a fresh partition, over integers."""
+
+    @given(number=st.integers(0, 1000))
+    def example(number: int) -> None:
+        explorer.begin()
+        with explorer.watching():
+            part = explorer.new_partition()
+            part.register()
+            body(part, number)
+
+    explorer.run(explorer.seeded(SETTINGS(example)))
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_the_smallest_example_is_reported_alone(make: Make) -> None:
+    def body(part: PartitionUnderTest, number: int) -> None:
+        part.put_payload(["a"])
+        part.put_payload([f"n{number}"])
+        expect(number < 10, "less than ten", number)
+
+    explorer = make(seed=7)
+    with pytest.raises(FailedExample, match=r"less than ten; came 10 \(found with --seed 7, which"):
+        explore(explorer, body)
+    assert explorer.failure is not None
+    register, *puts = explorer.failure.calls.lines()
+    assert "register_partition" in register
+    assert [line.partition("sample_ids=")[2][:7] for line in puts] == ["['a'], ", "['n10']"]
+    assert len(explorer.failure.calls.calls) == 3
+
+
+class RaisesOnLargeIds(MemoryClient):
+    """A put that can't be carried out."""
+
+    def put_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
+        if len(sample_ids[0]) > 3:
+            raise RuntimeError("key too long")
+        return super().put_samples(sample_ids, *args, **more)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_an_error_of_the_plane_is_the_planes(make: Make) -> None:
+    explorer = make(RaisesOnLargeIds)
+    with pytest.raises(FailedExample, match="the plane's put_samples raised RuntimeError: key"):
+        explore(explorer, lambda part, number: part.put_payload([f"n{number}"]))
+    assert explorer.failure is not None
+    assert "n100" in explorer.failure.calls.lines()[-1]
+
+
+def test_an_error_of_ours_stays_ours(make: Make) -> None:
+    def body(part: PartitionUnderTest, number: int) -> None:
+        part.put_payload(["a"])
+        raise ZeroDivisionError(number)
+
+    explorer = make()
+    with pytest.raises(ZeroDivisionError):
+        explore(explorer, body)
+    assert explorer.failure is None
+
+
+class FailsOnce(MemoryClient):
+    """A read that goes wrong once in a while."""
+
+    reads = 0
+
+    def get_samples(self, *args: Any, **more: Any) -> Any:
+        self.reads += 1
+        batch = super().get_samples(*args, **more)
+        return batch.select() if self.reads == 5 else batch
+
+
+class RaisesOnce(FailsOnce):
+    """A read that raises once in a while."""
+
+    def get_samples(self, *args: Any, **more: Any) -> Any:
+        if self.reads == 4:
+            self.reads += 1
+            raise RuntimeError("connection reset")
+        return super().get_samples(*args, **more)
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize(
+    ("plane", "came"),
+    [(FailsOnce, "came fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
+)
+def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], came: str) -> None:
+    def body(part: PartitionUnderTest, number: int) -> None:
+        part.put_payload([f"n{number}"])
+        part.expect_payload([f"n{number}"])
+
+    explorer = make(plane)
+    worth = "with --seed 0, which repeats the calls; the plane does not"
+    with pytest.raises(FailedExample, match=f"{came}.*{worth}"):
+        explore(explorer, body)
+    assert explorer.failure is not None
+    assert "get_samples" in explorer.failure.calls.lines()[-1]
+
+
+class Clock:
+    """A clock that stands still until it is put forward."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What an explorer and the time of its plane are measured by, however busy the machine is."""
+    clock = Clock()
+    for module in (runner, busy_time):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+class Slow(MemoryClient):
+    """Takes its time, of which nothing else takes any."""
+
+    def __init__(self, clock: Clock, seconds: float = 0.3) -> None:
+        super().__init__()
+        self.clock = clock
+        self.seconds = seconds
+
+    def put_samples(self, *args: Any, **more: Any) -> Any:
+        self.clock.now += self.seconds
+        return super().put_samples(*args, **more)
+
+
+def test_the_time_for_examples_begins_with_the_first(make: Make, clock: Clock) -> None:
+    tried: list[int] = []
+
+    def body(_part: PartitionUnderTest, number: int) -> None:
+        tried.append(number)
+        clock.now += 5.0
+
+    explorer = make(check=3.0)
+    clock.now += 60.0  # whatever comes before it: a search without any example would be a pass
+    with pytest.warns(FewerExamples, match="time for 1 examples only"):
+        explore(explorer, body)
+    assert len(tried) == 1
+
+
+def test_a_slow_broken_plane_fails_well_before_its_timeout(make: Make, clock: Clock) -> None:
+    def body(part: PartitionUnderTest, number: int) -> None:
+        part.put_payload([f"n{number}"])
+        expect(number < 3, "less than three", number)
+
+    explorer = make(partial(Slow, clock), check=3.0)
+    with pytest.raises(FailedExample, match="less than three"):
+        explore(explorer, body)
+    assert clock.now < 3.0
+    assert explorer.failure is not None
+    assert len(explorer.failure.calls.calls) == 2
+
+
+def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> None:
+    seen: list[int] = []
+
+    def body(part: PartitionUnderTest, number: int) -> None:
+        part.put_payload([f"n{number}"])
+        seen.append(number)
+
+    with pytest.warns(FewerExamples):
+        explore(make(partial(Slow, clock)), body)
+    assert 1 <= len(seen) < SETTINGS.max_examples
+
+
+@pytest.mark.filterwarnings("ignore::rlconform.certify.plugin.check_result.FewerExamples")
+@pytest.mark.parametrize("requirement_id", PLAYS)
+def test_a_slow_right_plane_is_judged_by_every_play(
+    make: Make, clock: Clock, requirement_id: str
+) -> None:
+    explorer = make(partial(Slow, clock, 0.9))  # so slow that one history would be all
+    try:
+        run_sequences(explorer, PLAYS[requirement_id])
+    except pytest.skip.Exception as skipped:
+        pytest.fail(f"{requirement_id} was not judged, {skipped}")
+    assert explorer.cut_short
+
+
+def test_histories_that_show_nothing_come_to_an_end(make: Make, clock: Clock) -> None:
+    explorer = make(partial(Slow, clock, 9.0), check=30.0)
+    with pytest.warns(FewerExamples), pytest.raises(pytest.skip.Exception, match="too slow"):
+        run_sequences(explorer, PLAYS["REG-03"])
+    assert 10.0 < clock.now < 20.0
+
+
+def numbers_of(explorer: PropertyRunner) -> list[int]:
+    seen: list[int] = []
+    explore(explorer, lambda _part, number: seen.append(number))
+    return seen
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_the_seed_says_which_examples_there_are(make: Make) -> None:
+    first, again, other = (numbers_of(make(seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_plane_may_name_its_keys_at_random(make: Make) -> None:
+    keys: list[int] = []
+    explore(make(), lambda _part, _number: keys.append(random.getrandbits(64)))
+    assert len(set(keys)) == len(keys) == SETTINGS.max_examples
+
+
+def test_nothing_is_written_where_the_user_is(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbers_of(make())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_the_rows_of_an_example_are_gone_in_the_next(make: Make) -> None:
+    parts: list[PartitionUnderTest] = []
+
+    def body(part: PartitionUnderTest, number: int) -> None:
+        part.put_payload([f"n{number}"])
+        for before in parts:
+            expect(not before.claim_all(), "no rows of earlier examples", before.id)
+        parts.append(part)
+
+    explore(make(), body)
+    assert len(parts) == SETTINGS.max_examples

@@ -1,0 +1,456 @@
+"""The machine: planes broken in one small way each are found by the play of that requirement."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tensordict import TensorDict
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.certify.properties import runner
+from rlconform.certify.properties.runner import FailedExample, PropertyRunner
+from rlconform.certify.properties.sequence_profiles import PLAYS
+from rlconform.certify.properties.state_machine import run_sequences
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.contract import KVBatchMeta, Timeouts, load_requirements
+from rlconform.mutants.engines import give_back
+from rlconform.mutants.values import partitions_of
+
+
+class DropsUnknownRows(MemoryClient):
+    """A read gives the rows that it finds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, set[str]] = defaultdict(set)
+
+    def put_samples(self, sample_ids: Any, partition_id: str, *args: Any, **more: Any) -> Any:
+        meta = super().put_samples(sample_ids, partition_id, *args, **more)
+        self.known[partition_id].update(sample_ids)
+        return meta
+
+    def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
+        found = [i for i in sample_ids if i in self.known[partition_id]]
+        return super().get_samples(found, partition_id, select_fields)
+
+
+class ForgetsToDropRows(MemoryClient):
+    """A cleared row stays until its id is put again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marked: dict[str, set[str]] = defaultdict(set)
+        self.known: dict[str, set[str]] = defaultdict(set)
+
+    def put_samples(self, sample_ids: Any, partition_id: str, *args: Any, **more: Any) -> Any:
+        again = self.marked[partition_id] & set(sample_ids)
+        super().clear_samples(sorted(again), partition_id)
+        self.marked[partition_id] -= again
+        self.known[partition_id].update(sample_ids)
+        return super().put_samples(sample_ids, partition_id, *args, **more)
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        self.marked[partition_id].update(sample_ids or self.known[partition_id])
+
+
+class SharesCursors(MemoryClient):
+    """All tasks have one cursor."""
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        return super().claim_meta(*args, **(more | {"task_name": "train"}))
+
+
+class KeepsTags(MemoryClient):
+    """Tags outlive their row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+
+    def put_samples(
+        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
+    ) -> Any:
+        for sample_id, row in zip(sample_ids, tags or (), strict=False):
+            self.tags[partition_id, sample_id].update(row)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+    def claim_meta(self, partition_id: str, *args: Any, **more: Any) -> KVBatchMeta:
+        meta = super().claim_meta(partition_id, *args, **more)
+        for sample_id, row in zip(meta.sample_ids, meta.tags or (), strict=True):
+            row.update(self.tags[partition_id, sample_id])
+        return meta
+
+
+class SwapsTags(MemoryClient):
+    """A claim of several rows hands their tags out in the wrong order."""
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **more)
+        assert meta.tags is not None
+        meta.tags.reverse()
+        return meta
+
+
+class Overwriting(MemoryClient):
+    """Knows which rows have a field already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def put_samples(
+        self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
+    ) -> Any:
+        names = set() if fields is None else set(map(str, fields.keys()))
+        again = [i for i in sample_ids if names & self.held[partition_id, i]]
+        for sample_id in sample_ids:
+            self.held[partition_id, sample_id] |= names
+        return self.put_again(again, sample_ids, partition_id, fields, tags)
+
+    def put_again(self, again: list[str], *call: Any) -> Any:
+        """A put in which the rows ``again`` have one of the fields."""
+        del again
+        return super().put_samples(*call)
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        for key in list(self.held):
+            if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
+                del self.held[key]
+        super().clear_samples(sample_ids, partition_id)
+
+
+class IgnoresOverwrites(Overwriting):
+    """The first value stays."""
+
+    def put_again(self, again: list[str], *call: Any) -> Any:
+        if again:
+            return KVBatchMeta(call[1], None, call[0], fields=list(call[2].keys()))
+        return super().put_again(again, *call)
+
+
+class RefusesOverwrites(Overwriting):
+    """The store rejects a key that it has."""
+
+    def put_again(self, again: list[str], *call: Any) -> Any:
+        if again:
+            raise RuntimeError("key exists")
+        return super().put_again(again, *call)
+
+
+class HandsOutOverwrittenRows(Overwriting):
+    """An overwritten row is ready again for a task that has claimed it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again: dict[str, list[str]] = defaultdict(list)
+
+    def put_again(self, again: list[str], *call: Any) -> Any:
+        self.again[call[1]] += again
+        return super().put_again(again, *call)
+
+    def claim_meta(self, partition_id: str, *args: Any, **more: Any) -> KVBatchMeta:
+        meta = super().claim_meta(partition_id, *args, **more)
+        if not meta.sample_ids and self.again[partition_id]:
+            ids = [self.again[partition_id].pop()]
+            return KVBatchMeta(partition_id, meta.task_name, ids, meta.fields)
+        return meta
+
+
+class MixesPartitions(MemoryClient):
+    """A clear finds its rows by sample id alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions: list[str] = []
+
+    def register_partition(self, partition_id: str, *args: Any, **more: Any) -> None:
+        self.partitions.append(partition_id)
+        super().register_partition(partition_id, *args, **more)
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        for each in {*self.partitions, partition_id} if sample_ids else {partition_id}:
+            super().clear_samples(sample_ids, each)
+
+
+class KeepsAField(Overwriting):
+    """A row that is put again still has the fields that it had before its clear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.old: dict[tuple[str, str], TensorDict] = {}
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        for sample_id in sample_ids or ():
+            names = sorted(self.held[partition_id, sample_id])
+            if names:
+                self.old[partition_id, sample_id] = self.get_samples(
+                    [sample_id], partition_id, names
+                )
+        super().clear_samples(sample_ids, partition_id)
+
+    def put_again(self, again: list[str], *call: Any) -> Any:
+        ids, partition_id, fields, _ = call
+        for sample_id in ids if fields is not None else ():
+            old = self.old.pop((partition_id, sample_id), None)
+            if old is not None:
+                left = old.exclude(*fields.keys())
+                MemoryClient.put_samples(self, [sample_id], partition_id, left)
+        return super().put_again(again, *call)
+
+
+class SticksToItsStatus(MemoryClient):
+    """Done once is done for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: set[tuple[str, ...]] = set()
+
+    def check_consumption_status(self, partition_id: str, task_names: Any) -> bool:
+        key = (partition_id, *task_names)
+        if super().check_consumption_status(partition_id, task_names):
+            self.done.add(key)
+        return key in self.done
+
+
+class ClaimsOneMore(MemoryClient):
+    """A claim takes one row too many."""
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        size = more["batch_size"] + (not more["blocking"])
+        return super().claim_meta(*args, **(more | {"batch_size": size}))
+
+
+class LosesTimedOutRows(MemoryClient):
+    """A claim that times out has taken what was ready."""
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        try:
+            return super().claim_meta(*args, **more)
+        except TimeoutError:
+            super().claim_meta(*args, **(more | {"blocking": False}))
+            raise
+
+
+class ClearsANeighbour(Overwriting):
+    """A clear of two rows or more takes the next one along."""
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        others = sorted(i for p, i in self.held if p == partition_id)
+        more = [i for i in others if sample_ids and i > max(sample_ids)][:1]
+        taken = [*sample_ids, *more] if sample_ids and len(sample_ids) > 1 else sample_ids
+        super().clear_samples(taken, partition_id)
+
+
+class ReadsInOrderOfPut(Overwriting):
+    """Rows come in the order in which the plane holds them."""
+
+    def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
+        order = [i for p, i in self.held if p == partition_id and i in sample_ids]
+        return super().get_samples(order or sample_ids, partition_id, select_fields)
+
+
+class KeepsCursors(MemoryClient):
+    """What a task claimed once it never claims again, whatever life the row is in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed: Counter[tuple[str, str, str]] = Counter()
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **more)
+        keys = [(meta.partition_id, str(meta.task_name), i) for i in meta.sample_ids]
+        fresh = [n for n, key in enumerate(keys) if not self.claimed[key]]
+        self.claimed.update(keys)
+        return meta.subset(fresh)
+
+
+class ProducesForAll(Overwriting):
+    """A field that a put brings counts as produced for every row, with the bytes of one."""
+
+    def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
+        try:
+            return super().get_samples(sample_ids, partition_id, select_fields)
+        except LookupError:
+            for (partition, sample_id), names in self.held.items():
+                if partition == partition_id and names >= set(select_fields):
+                    same = [sample_id] * len(sample_ids)
+                    return super().get_samples(same, partition_id, select_fields)
+            raise
+
+
+class HandsOutGhosts(Overwriting):
+    """A claim that finds nothing hands out a row that was cleared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone: dict[str, list[str]] = defaultdict(list)
+
+    def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
+        self.gone[partition_id] += [i for i in sample_ids or () if self.held[partition_id, i]]
+        super().clear_samples(sample_ids, partition_id)
+
+    def claim_meta(self, partition_id: str, *args: Any, **more: Any) -> KVBatchMeta:
+        meta = super().claim_meta(partition_id, *args, **more)
+        if not meta.sample_ids and self.gone[partition_id]:
+            ids = [self.gone[partition_id].pop()]
+            return KVBatchMeta(partition_id, meta.task_name, ids, meta.fields)
+        return meta
+
+
+class TracksByFields(MemoryClient):
+    """A task has one cursor for each list of fields that it claims by."""
+
+    def register_partition(self, *args: Any, **more: Any) -> None:
+        tasks = [f"{task} {n}" for task in more["consumer_tasks"] for n in ("x", "y", "x y")]
+        super().register_partition(*args, **(more | {"consumer_tasks": tasks}))
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        task = f"{more['task_name']} {' '.join(sorted(more['required_fields']))}"
+        return super().claim_meta(*args, **(more | {"task_name": task}))
+
+
+class FetchesTheNewestClaim(MemoryClient):
+    """Keeps the rows of one claim at hand for ``get_data``: of the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.newest: KVBatchMeta | None = None
+
+    def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **more)
+        self.newest = meta if meta.sample_ids else self.newest
+        return meta
+
+    def get_data(self, meta: Any, select_fields: Any = None) -> TensorDict:
+        return super().get_data(self.newest or meta, select_fields)
+
+
+class CountsAllPartitions(MemoryClient):
+    """A status is that of all partitions with rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions: set[str] = set()
+
+    def put_samples(self, sample_ids: Any, partition_id: str, *args: Any, **more: Any) -> Any:
+        self.partitions.add(partition_id)
+        return super().put_samples(sample_ids, partition_id, *args, **more)
+
+    def check_consumption_status(self, partition_id: str, task_names: Any) -> bool:
+        each = {*self.partitions, partition_id}
+        return all(MemoryClient.check_consumption_status(self, p, task_names) for p in each)
+
+
+class BeginsAllAnew(MemoryClient):
+    """A partition that is registered again takes the cursors of all others back to the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[str] = set()
+
+    def register_partition(self, partition_id: str, *args: Any, **more: Any) -> None:
+        super().register_partition(partition_id, *args, **more)
+        if partition_id in self.known:
+            for other in self.known - {partition_id}:
+                partition = partitions_of(self)[other]
+                for task in partition._tasks:
+                    rows = [row for row in partition._rows.values() if task in row.claimed_by]
+                    give_back(partition, rows, task)
+        self.known.add(partition_id)
+
+
+BROKEN: list[tuple[type[MemoryClient], str]] = [
+    (DropsUnknownRows, "GET-04"),
+    (ForgetsToDropRows, "GET-06"),
+    (SharesCursors, "CLAIM-02"),
+    (KeepsTags, "CLEAR-04"),
+    (SwapsTags, "TAG-01"),
+    (IgnoresOverwrites, "PUT-13"),
+    (RefusesOverwrites, "PUT-13"),
+    (HandsOutOverwrittenRows, "CLAIM-08"),
+    (MixesPartitions, "REG-04"),
+    (BeginsAllAnew, "REG-04"),
+    (FetchesTheNewestClaim, "CLAIM-09"),
+    (CountsAllPartitions, "STAT-01"),
+    (KeepsAField, "CLEAR-04"),
+    (SticksToItsStatus, "STAT-01"),
+    (ClaimsOneMore, "CLAIM-02"),
+    (LosesTimedOutRows, "CLAIM-06"),
+    (ClearsANeighbour, "CLEAR-01"),
+    (ReadsInOrderOfPut, "GET-01"),
+    (KeepsCursors, "REG-03"),
+    (ProducesForAll, "PUT-12"),
+    (HandsOutGhosts, "CLAIM-10"),
+    (TracksByFields, "CLAIM-02"),
+]
+
+Open = Callable[..., PropertyRunner]
+
+
+@pytest.fixture
+def explore() -> Iterator[Open]:
+    """``explore(plane, seed)``: an explorer of a fresh plane."""
+    opened: list[MemoryClient] = []
+
+    def open_plane(kind: type[MemoryClient], seed: int = 0, stream: str = "") -> PropertyRunner:
+        opened.append(kind())
+        client = RecordingClient(opened[-1], Recording())
+        return PropertyRunner(client, Timeouts(check=600), seed, stream)
+
+    yield open_plane
+    for client in opened:
+        client.close()
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.parametrize(
+    ("plane", "requirement_id"), BROKEN, ids=[f"{kind.__name__}-{i}" for kind, i in BROKEN]
+)
+def test_a_broken_plane_is_found(
+    explore: Open, monkeypatch: pytest.MonkeyPatch, plane: type[MemoryClient], requirement_id: str
+) -> None:
+    monkeypatch.setattr(runner, "SHRINK_S", 0.5)  # what is looked at is whether it is found
+    with pytest.raises(FailedExample, match="--seed 0"):
+        run_sequences(explore(plane), PLAYS[requirement_id])
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_history_shrinks_to_the_calls_that_matter(explore: Open) -> None:
+    explorer = explore(RefusesOverwrites)
+    with pytest.raises(FailedExample, match="put_samples raised RuntimeError: key exists"):
+        run_sequences(explorer, PLAYS["PUT-13"])
+    assert explorer.failure is not None
+    made = [line.partition("(")[0] for line in explorer.failure.calls.lines()]
+    assert len(made) <= 4  # Hypothesis leaves a read in between, for some seeds
+    writes = [call for call in made if call != "client.get_samples"]
+    assert writes == ["client.register_partition", "client.put_samples", "client.put_samples"]
+
+
+def test_what_another_play_judges_is_followed(explore: Open) -> None:
+    run_sequences(explore(RefusesOverwrites), PLAYS["CLAIM-08"])
+    run_sequences(explore(ReadsInOrderOfPut), PLAYS["STAT-01"])
+
+
+class RefusesClaims(MemoryClient):
+    """No claim ever comes back."""
+
+    def claim_meta(self, *_args: Any, **_more: Any) -> KVBatchMeta:
+        raise RuntimeError("no quorum")
+
+
+def test_what_can_not_be_judged_at_all_is_no_pass(explore: Open) -> None:
+    with pytest.raises(FailedExample, match=r"no quorum.* so early that nothing could be judged"):
+        run_sequences(explore(RefusesClaims), PLAYS["TAG-01"])
+
+
+@pytest.mark.parametrize("requirement_id", PLAYS)
+def test_a_right_plane_never_fails(explore: Open, requirement_id: str) -> None:
+    run_sequences(explore(MemoryClient, 1), PLAYS[requirement_id])
+
+
+def test_every_play_is_of_a_requirement_of_planes() -> None:
+    rows = load_requirements()
+    assert {rows[name].scope for name in PLAYS} == {"plane"}

@@ -1,0 +1,100 @@
+"""Where a run's time went: three parts that add up, overlapping calls counted once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlconform.certify.options import RunRecord
+from rlconform.certify.recording.busy_time import BusyTime, merged_seconds
+from rlconform.certify.report.time_split import time_split
+from rlconform.certify.results import CheckResult, Outcome
+
+PATIENCE_S = 10.0
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], 0.0),
+        ([(1.0, 3.0)], 2.0),
+        ([(1.0, 3.0), (4.0, 5.0)], 3.0),
+        ([(1.0, 3.0), (2.0, 5.0)], 4.0),
+        ([(1.0, 9.0), (2.0, 3.0), (4.0, 5.0)], 8.0),
+        ([(4.0, 5.0), (1.0, 2.0)], 2.0),
+        ([(1.0, 1.0)], 0.0),
+    ],
+)
+def test_overlapping_spans_count_once(spans: list[tuple[float, float]], expected: float) -> None:
+    assert merged_seconds(spans) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple)))
+def test_merged_spans_are_the_seconds_that_any_covers(spans: list[tuple[int, int]]) -> None:
+    covered = {second for start, end in spans for second in range(start, end)}
+    assert merged_seconds(spans) == len(covered)
+
+
+def test_a_stopwatch_counts_threads_at_the_same_time_once() -> None:
+    stopwatch = BusyTime()
+    gate = threading.Barrier(3)
+
+    def work() -> None:
+        gate.wait(PATIENCE_S)
+        with stopwatch.running():
+            gate.wait(PATIENCE_S)  # all three run now
+
+    started = time.monotonic()
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert 0 < stopwatch.seconds <= time.monotonic() - started
+
+
+def test_an_open_block_counts_as_far_as_it_has_gone() -> None:
+    stopwatch = BusyTime()
+    with stopwatch.running():
+        first = stopwatch.seconds  # as of a call that hangs: its time is the plane's
+        with stopwatch.running():
+            assert stopwatch.seconds > first
+    whole = stopwatch.seconds
+    assert whole == stopwatch.seconds > first > 0
+
+
+def test_an_error_closes_the_block() -> None:
+    stopwatch = BusyTime()
+    with pytest.raises(ZeroDivisionError), stopwatch.running():
+        _ = 1 / 0
+    counted = stopwatch.seconds
+    with stopwatch.running():
+        pass
+    assert stopwatch.seconds >= counted > 0
+
+
+def test_spans_measured_elsewhere_are_added() -> None:
+    stopwatch = BusyTime()
+    stopwatch.add([(0.0, 2.0), (1.0, 3.0)])
+    assert stopwatch.seconds == 3.0
+
+
+def result(name: str, plane: float, start: float) -> CheckResult:
+    return CheckResult(
+        name, "GET-01", Outcome.PASS, seconds=9.0, plane_seconds=plane, start_seconds=start
+    )
+
+
+def test_the_parts_add_up_to_the_whole() -> None:
+    results = {name: result(name, 2.0, 0.5) for name in ("a", "b")}
+    split = time_split(RunRecord(results=results, process_seconds=3.0, seconds=10.0))
+    assert (split.total, split.processes, split.plane_calls, split.kit) == (10.0, 4.0, 4.0, 2.0)
+    assert split.kit_share == 0.2
+
+
+def test_a_run_without_time_has_no_share() -> None:
+    assert time_split(RunRecord()).kit_share == 0.0

@@ -1,0 +1,166 @@
+"""Consumers beside a producer: they end on any plane, and tell what they got."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rlconform.certify import threads
+from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.scenarios.consumers import claims_beside, expect_once, expect_timeout
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import Timeouts
+
+IDS = [f"r{n}" for n in range(20)]
+
+
+class Queue:
+    """Rows that are handed out once, two at most."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self._lock = threading.Lock()
+
+    def put_all(self) -> None:
+        """Put the rows one by one."""
+        for sample_id in IDS:
+            with self._lock:
+                self.rows.append(sample_id)
+
+    def claim(self) -> list[str]:
+        """Take two rows, or what there is."""
+        with self._lock:
+            came, self.rows = self.rows[:2], self.rows[2:]
+            return came
+
+
+def over() -> BackgroundCall:
+    producer = BackgroundCall(lambda: None, "a producer of nothing")
+    producer.result(5.0)
+    return producer
+
+
+def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
+    queue = Queue()
+    producer = BackgroundCall(queue.put_all, "the producer")
+    claims = claims_beside(producer, [queue.claim] * 3, len(IDS), 10.0)
+    expect_once(claims, IDS)
+    assert all(1 <= len(claim) <= 2 for claim in claims)
+
+
+def test_rows_without_end_end_and_came_twice() -> None:
+    claims = claims_beside(over(), [lambda: ["r0"]] * 2, 5, 10.0)
+    assert len(claims) == 12  # six of one row by each: one more than there can be
+    with pytest.raises(ContractViolation, match=r"no row claimed twice; came \['r0'\]"):
+        expect_once(claims, ["r0"])
+
+
+def test_when_one_consumer_breaks_the_others_stop() -> None:
+    ended = threading.Event()
+    going = BackgroundCall(lambda: ended.wait(10.0), "a producer that goes on")
+    asked = [0]
+
+    def breaks() -> list[str]:
+        raise LookupError("no such task")
+
+    def waits() -> list[str]:
+        asked[0] += 1
+        return []
+
+    with pytest.raises(ContractViolation, match="to come back"):
+        claims_beside(going, [waits], 5, 0.2)
+    stopped_at = asked[0]
+    ended.wait(0.1)  # time for some hundred looks, if it went on
+    assert asked[0] <= stopped_at + 1
+    ended.set()
+    with pytest.raises(LookupError):
+        claims_beside(going, [breaks, waits], 5, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        ([["r0"]], "no row lost; came ['r1']"),
+        ([["r0"], ["r1", "r0"]], "no row claimed twice; came ['r0']"),
+        ([["r0"], ["r1"], ["ghost"]], "rows claimed"),
+    ],
+    ids=["lost", "twice", "ghost"],
+)
+def test_each_fault_is_told_apart(claims: list[list[str]], told: str) -> None:
+    with pytest.raises(ContractViolation) as caught:
+        expect_once(claims, ["r0", "r1"])
+    assert told in str(caught.value)
+
+
+def test_a_slow_plane_gets_fewer_rounds() -> None:
+    timeouts = Timeouts(start=1, operation=1, settle=1, quiet=0.1, check=0.3)
+    slow = PartitionUnderTest(None, "p", timeouts)  # type: ignore[arg-type] - no call is made
+    waits = threading.Event()
+    assert len([waits.wait(0.03) for _ in slow.rounds(100)]) in {1, 2, 3}
+    quick = PartitionUnderTest(None, "p", Timeouts())  # type: ignore[arg-type] - nor here
+    assert list(quick.rounds(3)) == [0, 1, 2]
+
+
+class Waiting:
+    """A client whose claims end in TimeoutError, each after so many seconds of its own clock."""
+
+    def __init__(self, *after_s: float) -> None:
+        self.after_s = list(after_s)
+        self.now = 0.0
+        self.never = threading.Event()
+
+    def monotonic(self) -> float:
+        """Seconds on the clock, which only a claim puts forward."""
+        return self.now
+
+    def claim_meta(self, **_asked: object) -> None:
+        """Wait, and give nothing."""
+        after_s = self.after_s.pop(0)
+        if math.isinf(after_s):
+            self.never.wait()
+        self.now += after_s
+        raise TimeoutError("no rows")
+
+
+#: A claim comes back at once or never, whatever its clock says: nobody waits for long.
+QUICK = Timeouts(start=1, operation=2, settle=0.4, quiet=0.1, check=6)
+
+
+@pytest.fixture
+def waits_in_vain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Waiting]]:
+    """``waits_in_vain(0.9, 0.25)``: expect a timeout of 0.2 s of claims that take these seconds."""
+    clients: list[Waiting] = []
+
+    def expect_of(*after_s: float) -> Waiting:
+        clients.append(client := Waiting(*after_s))
+        monkeypatch.setattr(threads, "time", client)  # where the seconds of a call are measured
+        expect_timeout(PartitionUnderTest(client, "p", QUICK), 3, 0.2)  # type: ignore[arg-type]
+        return client
+
+    yield expect_of
+    for client in clients:
+        client.never.set()
+
+
+def test_a_claim_that_was_late_once_is_made_again(waits_in_vain: Callable[..., Waiting]) -> None:
+    assert waits_in_vain(0.9, 0.9, 0.25, 9.0).after_s == [9.0]
+
+
+@pytest.mark.parametrize(
+    ("after_s", "told"),
+    [
+        ((0.9, 1.0, 0.8), r"within 0\.4 s of 0\.2 s; came 0\.7, and again 0\.8, and again 0\.6 s"),
+        ((0.0,), "TimeoutError not before"),
+        ((math.inf,), "to come back within"),
+    ],
+    ids=["always late", "early", "never"],
+)
+def test_a_claim_that_keeps_no_timeout_is_a_violation(
+    waits_in_vain: Callable[..., Waiting], after_s: tuple[float, ...], told: str
+) -> None:
+    with pytest.raises(ContractViolation, match=told):
+        waits_in_vain(*after_s)

@@ -1,0 +1,181 @@
+"""Rollouts: the rows of real turns, and turns that a script writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlconform.contract.fields import (
+    GENERATION_LOGPROBS,
+    INPUT_IDS,
+    INPUT_LENGTHS,
+    SAMPLE_MASK,
+    TOKEN_MASK,
+)
+from rlconform.grpo.config import MasterConfig, load_config
+from rlconform.grpo.generation import GenerationEngine, Prompts, Responses, Sampling
+from rlconform.grpo.models import character_tokenizer, load_model, token_logprobs
+from rlconform.grpo.rollout.worker import MESSAGE_LOGS, Rollout, RolloutWorker
+from rlconform.grpo.tasks import build_task
+from rlconform.wire import rebuild_message_logs
+
+
+def config(*overrides: str) -> MasterConfig:
+    return load_config(
+        "tiny_llama_copy",
+        ["data.max_length=3", "grpo.num_generations_per_prompt=3", *overrides],
+    )
+
+
+def collected(conf: MasterConfig, n_problems: int = 2, split: str = "train") -> Rollout:
+    worker = RolloutWorker("cpu")
+    worker.build(conf)
+    task = build_task(conf.data, conf.grpo.seed, split)  # type: ignore[arg-type]
+    rollout = worker.collect([task.problem(i) for i in range(n_problems)], split)  # type: ignore[arg-type]
+    worker.close()
+    return rollout
+
+
+def test_rows_are_groups_of_their_prompts_with_the_engines_logprobs() -> None:
+    conf = config()
+    rollout = collected(conf)
+    columns = rollout.columns
+    uids = [build_task(conf.data, 0, "train").problem(i).uid for i in range(2)]
+    assert rollout.sample_ids == [f"{uid}_g{i}" for uid in uids for i in range(3)]
+    ids, lengths = columns[INPUT_IDS], columns[INPUT_LENGTHS]
+    assert ids.shape[1] == int(lengths.max())
+    assert columns[SAMPLE_MASK].tolist() == [1.0] * 6
+    model = load_model("tiny-llama", seed=0)
+    with torch.no_grad():
+        by_trainer = token_logprobs(model, ids, lengths)
+    trained = columns[TOKEN_MASK].bool()
+    torch.testing.assert_close(
+        columns[GENERATION_LOGPROBS], torch.where(trained, by_trainer, 0), rtol=1e-4, atol=1e-5
+    )
+    for row, carry in enumerate(rollout.carry):
+        ((start, stop),) = carry.spans
+        assert stop == lengths[row]
+        assert trained[row].nonzero().flatten().tolist() == list(range(start, stop))
+        end = character_tokenizer().eos_token_id
+        assert carry.truncated == (ids[row, stop - 1] != end)
+
+
+def test_the_same_problems_give_the_same_rows_and_a_groups_rows_differ() -> None:
+    first, again, other = collected(config()), collected(config()), collected(config("grpo.seed=1"))
+    assert torch.equal(first.columns[INPUT_IDS], again.columns[INPUT_IDS])
+    assert torch.equal(first.columns[GENERATION_LOGPROBS], again.columns[GENERATION_LOGPROBS])
+    assert not torch.equal(first.columns[GENERATION_LOGPROBS], other.columns[GENERATION_LOGPROBS])
+    assert len(set(map(tuple, first.columns[INPUT_IDS].tolist()))) > 2
+
+
+def test_a_validation_has_one_row_of_each_problem() -> None:
+    rollout = collected(config(), n_problems=3, split="val")
+    assert len(rollout.sample_ids) == len(set(rollout.sample_ids)) == 3
+
+
+def test_message_logs_come_back_from_their_spans() -> None:
+    rollout = collected(config())
+    logs = rebuild_message_logs(rollout.columns[MESSAGE_LOGS], rollout.columns[INPUT_IDS])
+    for row, log in enumerate(logs):
+        assert [message["role"] for message in log] == ["user", "assistant"]
+        tokens = torch.cat([message["token_ids"] for message in log])
+        length = int(rollout.columns[INPUT_LENGTHS][row])
+        assert torch.equal(tokens, rollout.columns[INPUT_IDS][row, :length])
+
+
+def test_a_prompt_that_leaves_no_room_is_named() -> None:
+    conf = config("data.min_length=3", "policy.max_total_sequence_length=8")
+    with pytest.raises(ValueError, match=r"problem '.*' has 6 tokens"):
+        collected(conf)
+
+
+# -- turns by a script -------------------------------------------------------------------------
+
+
+class Script(GenerationEngine):
+    """Writes what it is told to, turn by turn, and remembers how many rows it was asked for."""
+
+    def __init__(self, *turns: Sequence[str]) -> None:
+        self._turns = list(turns)
+        self.asked: list[int] = []
+
+    @property
+    def weight_version(self) -> int:
+        return 7
+
+    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+        self.asked.append(len(prompts))
+        tokenizer = character_tokenizer()
+        texts = self._turns.pop(0)
+        ids = [torch.tensor(tokenizer.encode(t, add_special_tokens=False)) for t in texts]
+        truncated = [int(row[-1]) not in sampling.stop_token_ids for row in ids]
+        logprobs = [-torch.arange(1.0, len(row) + 1) for row in ids]
+        assert len(ids) == len(prompts) == len(set(seeds))
+        return Responses(ids, logprobs, torch.tensor(truncated), 7)
+
+    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def guesses(script: Script, *overrides: str) -> Rollout:
+    """One group of three rows that guess at one hidden digit."""
+    conf = config(
+        "data.task=guess",
+        "grpo.max_rollout_turns=3",
+        "policy.max_total_sequence_length=40",
+        *overrides,
+    )
+    worker = RolloutWorker("cpu")
+    worker.build(conf)
+    worker._engine = script
+    return worker.collect([build_task(conf.data, conf.grpo.seed, "train").problem(0)], "train")
+
+
+def hidden() -> str:
+    return build_task(config("data.task=guess").data, 0, "train").problem(0).answer
+
+
+def wrong() -> str:
+    return "1" if hidden() == "0" else "0"
+
+
+def test_rows_go_on_until_they_are_right_cut_off_or_out_of_turns() -> None:
+    right, miss = f"{hidden()}<end>", f"{wrong()}<end>"
+    script = Script([right, "777", miss], [miss], [miss])
+    rollout = guesses(script)
+    assert script.asked == [3, 1, 1]
+    assert [carry.reward for carry in rollout.carry] == [1.0, 0.0, 0.0]
+    assert [carry.truncated for carry in rollout.carry] == [False, True, False]
+    assert [len(carry.spans) for carry in rollout.carry] == [1, 1, 3]
+    assert [carry.response_length for carry in rollout.carry] == [2, 3, 6]
+    logs = rebuild_message_logs(rollout.columns[MESSAGE_LOGS], rollout.columns[INPUT_IDS])
+    roles = ["user", "assistant", "environment", "assistant", "environment", "assistant"]
+    assert [message["role"] for message in logs[2]] == roles
+    assert rollout.weight_version == 7
+
+
+def test_only_the_policys_tokens_are_trained_and_carry_logprobs() -> None:
+    miss = f"{wrong()}<end>"
+    rollout = guesses(Script([miss] * 3, [miss] * 3, [miss] * 3))
+    mask, logprobs = rollout.columns[TOKEN_MASK], rollout.columns[GENERATION_LOGPROBS]
+    assert torch.equal(mask.bool(), logprobs != 0)
+    for row, carry in enumerate(rollout.carry):
+        for start, stop in carry.spans:
+            assert logprobs[row, start:stop].tolist() == [-1.0, -2.0]
+            text = character_tokenizer().decode(rollout.columns[INPUT_IDS][row, start:stop])
+            assert text == miss
+        assert int(mask[row].sum()) == 6
+
+
+def test_a_row_ends_where_no_further_turn_fits() -> None:
+    miss = f"{wrong()}<end>"
+    # 4 tokens of prompt, 2 of a turn, 4 of an answer: 10, and no 4 more fit 12
+    rollout = guesses(Script([miss] * 3), "policy.max_total_sequence_length=12")
+    assert rollout.columns[INPUT_LENGTHS].tolist() == [6, 6, 6]
+    assert [carry.truncated for carry in rollout.carry] == [False] * 3

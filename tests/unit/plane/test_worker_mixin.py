@@ -1,0 +1,498 @@
+"""What a policy worker does, in one process: its shard, the driver's plan, its one write-back.
+
+Several ranks stand in ``tests/functional/test_worker_ranks.py``; here a group has one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from tensordict import TensorDict
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import ClientClosed, KVBatchMeta
+from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, PACKING_KEYS
+from rlconform.plane import kv_first_write
+from rlconform.plane.fetch_policy import ModelRanks
+from rlconform.plane.group_broadcast import GroupLost, ReplicaGroup
+from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
+from rlconform.plane.tensor_message import TensorMessage, put_together
+from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, WorkerBatch
+from rlconform.selftest.conforming_planes import nested_where_it_may
+from rlconform.wire import object_column, same_rows, to_nested_by_length
+
+IDS = ["u_g0", "u_g1", "v_g0", "v_g1"]
+LENGTHS = [2, 0, 3, 3]
+WIDTH = 8
+PAD = 9
+LEADER = ModelRanks(tp=0, cp=0, pp=0)
+LATE_S = 0.05
+
+
+class PolicyWorker(DataPlaneWorkerMixin):
+    """A worker that is nothing else."""
+
+
+@pytest.fixture
+def client() -> Iterator[MemoryClient]:
+    client = MemoryClient()
+    client.register_partition("train", ["input_ids"], len(IDS), ["t"])
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def worker(client: MemoryClient) -> PolicyWorker:
+    worker = PolicyWorker()
+    worker.attach_plane(client, ranks=LEADER, pad_values={"input_ids": PAD})
+    return worker
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[dist.ProcessGroup]:
+    """A gloo group of this process alone."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    assert dist.group.WORLD is not None
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+def tokens(width: int = 3, fill: int = PAD) -> torch.Tensor:
+    """Rows of LENGTHS tokens that tell row and place, padded to ``width``."""
+    rows = torch.arange(len(IDS))[:, None] * 100 + torch.arange(width)
+    return rows.where(torch.arange(width) < torch.tensor(LENGTHS)[:, None], fill)
+
+
+@pytest.fixture
+def meta(client: MemoryClient) -> KVBatchMeta:
+    batch = {
+        "input_ids": tokens(),
+        "input_lengths": torch.tensor(LENGTHS),
+        "sample_mask": torch.ones(len(IDS)),
+        "message_log": [{"role": "user"}, None, "text", ("a", 1)],
+    }
+    info = {GLOBAL_FORWARD_PAD_SEQLEN: WIDTH}
+    return kv_first_write(client, batch, IDS, "train", extra_info=info)
+
+
+def read_back(worker: PolicyWorker, meta: KVBatchMeta, field: str) -> Any:
+    """A column as it is stored, read by the worker itself."""
+    return worker.fetch_shard(meta, [field], layout="jagged").batch.get(field)
+
+
+# The shard
+
+
+def test_a_worker_gets_its_rows_the_plan_and_the_shard(
+    worker: PolicyWorker, meta: KVBatchMeta
+) -> None:
+    work = worker.fetch_shard(meta)
+    assert isinstance(work, WorkerBatch)
+    assert set(work.batch.keys()) == {"input_ids", "input_lengths", "sample_mask", "message_log"}
+    assert torch.equal(work.batch["input_ids"], tokens(WIDTH))
+    assert work.batch["input_lengths"].tolist() == LENGTHS
+    assert work.batch.get("message_log").tolist() == [{"role": "user"}, None, "text", ("a", 1)]
+    assert work.packing == {}
+    assert work.meta is meta
+
+
+def test_every_shard_is_padded_to_the_steps_width(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    shards, _inverse = shard_meta_for_dp(meta, 2)
+    widths = {worker.fetch_shard(shard).batch["input_ids"].shape for shard in shards}
+    assert widths == {(2, WIDTH)}
+    assert worker.fetch_shard(meta.subset([1])).batch["input_ids"].tolist() == [[PAD] * WIDTH]
+    assert worker.fetch_shard(meta.subset([]), ["input_ids"]).batch.batch_size == (0,)
+
+
+@pytest.mark.parametrize("layout", ["dense", "jagged"])
+def test_a_column_is_padded_alike_whether_the_plane_returns_it_dense_or_jagged(
+    client: MemoryClient,
+    worker: PolicyWorker,
+    meta: KVBatchMeta,
+    layout: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = torch.arange(12.0).reshape(4, 3)
+    for name in ("advantages", "routes"):
+        client.put_samples(IDS, "train", TensorDict({name: rows}, [4]))
+    if layout == "jagged":
+        read = client.get_samples
+        monkeypatch.setattr(client, "get_samples", lambda **row: nested_where_it_may(read(**row)))
+    stored = client.get_samples(sample_ids=IDS, partition_id="train", select_fields=["routes"])
+    assert stored["routes"].is_nested == (layout == "jagged")
+    work = worker.fetch_shard(meta, ["advantages"])
+    assert torch.equal(work.batch["advantages"], torch.nn.functional.pad(rows, (0, WIDTH - 3)))
+    work = worker.fetch_shard(meta, ["routes"], token_fields=["routes"])
+    assert work.batch["routes"].shape == (4, WIDTH)
+
+
+@pytest.mark.parametrize("width", [None, True, -1, 8.0, "8", torch.ones(2)], ids=str)
+def test_a_shard_without_the_steps_width_is_refused(
+    worker: PolicyWorker, meta: KVBatchMeta, width: Any
+) -> None:
+    with pytest.raises(ValueError, match=GLOBAL_FORWARD_PAD_SEQLEN):
+        worker.fetch_shard(replace(meta, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: width}))
+    with pytest.raises(ValueError, match=GLOBAL_FORWARD_PAD_SEQLEN):
+        worker.fetch_shard(replace(meta, extra_info={}))
+
+
+def test_a_width_below_a_row_is_refused(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    with pytest.raises(ValueError, match="input_ids"):
+        worker.fetch_shard(replace(meta, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: 2}))
+
+
+def test_a_numpy_integer_is_a_width(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    counted = replace(meta, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: np.int64(5)})
+    assert worker.fetch_shard(counted).batch["input_ids"].shape == (4, 5)
+
+
+def test_jagged_rows_need_no_width(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    batch = worker.fetch_shard(replace(meta, extra_info={}), layout="jagged").batch
+    assert [len(row) for row in batch["input_ids"].unbind()] == LENGTHS
+
+
+def test_the_drivers_plan_comes_along_as_it_is(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    shards, _inverse = shard_meta_for_dp(meta, 2, sequence_packing=SequencePacking(4))
+    for shard in shards:
+        packing = worker.fetch_shard(shard).packing
+        assert set(packing) == set(PACKING_KEYS)
+        assert packing == {key: shard.extra_info[key] for key in PACKING_KEYS}
+        packing[PACKING_KEYS[0]].clear()
+        assert shard.extra_info[PACKING_KEYS[0]]
+
+
+def test_columns_are_those_asked_for_or_the_shards(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    assert set(worker.fetch_shard(meta, ["sample_mask"]).batch.keys()) == {"sample_mask"}
+    for nothing in (replace(meta, fields=None), replace(meta, fields=[])):
+        with pytest.raises(ValueError, match="columns"):
+            worker.fetch_shard(nothing)
+    with pytest.raises(ValueError, match="columns"):
+        worker.fetch_shard(meta, [])
+
+
+def test_what_is_not_there_is_a_lookup_error(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    with pytest.raises(LookupError):
+        worker.fetch_shard(meta, ["advantages"])
+    with pytest.raises(LookupError):
+        worker.fetch_shard(replace(meta, sample_ids=[*IDS[:3], "w"]))
+
+
+# Who reads
+
+
+def test_a_worker_without_siblings_reads_by_itself(client: MemoryClient) -> None:
+    choice = PolicyWorker().attach_plane(client, ranks=LEADER)
+    assert choice.policy == "independent"
+    assert choice.reason
+
+
+def test_auto_and_a_group_of_one_read_by_themselves(
+    client: MemoryClient, alone: dist.ProcessGroup
+) -> None:
+    siblings = ReplicaGroup(alone)
+    worker = PolicyWorker()
+    assert worker.attach_plane(client, ranks=LEADER, siblings=siblings).policy == "independent"
+    asked = worker.attach_plane(client, ranks=LEADER, siblings=siblings, policy="leader_broadcast")
+    assert asked.policy == "leader_broadcast"
+
+
+@pytest.mark.parametrize("policy", ["leader_broadcast", "leader", ""])
+def test_a_policy_that_cannot_be_followed_is_refused(client: MemoryClient, policy: Any) -> None:
+    with pytest.raises(ValueError, match=r"policy|siblings"):
+        PolicyWorker().attach_plane(client, ranks=LEADER, policy=policy)
+
+
+def test_the_first_sibling_is_the_one_that_writes(
+    client: MemoryClient, alone: dist.ProcessGroup
+) -> None:
+    with pytest.raises(ValueError, match="tp=1"):
+        PolicyWorker().attach_plane(
+            client, ranks=ModelRanks(tp=1, cp=0, pp=0), siblings=ReplicaGroup(alone)
+        )
+
+
+@pytest.mark.parametrize("ranks", [{}, {"tp": 0}, {"tp": 0, "cp": 0}])
+def test_no_coordinate_has_a_default(ranks: dict[str, int]) -> None:
+    with pytest.raises(TypeError):
+        ModelRanks(**ranks)
+
+
+@pytest.mark.parametrize("rank", [-1, True, 0.0, None, "0"])
+def test_a_coordinate_is_a_rank(rank: Any) -> None:
+    for name in ("tp", "cp", "pp"):
+        with pytest.raises(ValueError, match=name):
+            ModelRanks(**{"tp": 0, "cp": 0, "pp": 0, name: rank})
+
+
+def test_a_worker_must_be_attached(
+    client: MemoryClient, worker: PolicyWorker, meta: KVBatchMeta
+) -> None:
+    worker.detach_plane()
+    worker.detach_plane()
+    for detached in (worker, PolicyWorker()):
+        with pytest.raises(RuntimeError, match="attach_plane"):
+            detached.fetch_shard(meta)
+        with pytest.raises(RuntimeError, match="attach_plane"):
+            detached.write_back(meta, "score", torch.ones(4))
+    assert client.get_samples(IDS, "train", ["sample_mask"]).batch_size == (4,)
+
+
+# The write-back
+
+
+MAPPINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "dict": dict,
+    "UserDict": UserDict,
+    "MappingProxyType": MappingProxyType,
+    "TensorDict": lambda columns: TensorDict(columns, [4]),
+}
+
+
+def test_a_wider_column_is_written_row_by_row(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    written = worker.write_back(meta, "prev_logprobs", tokens(11, fill=-1).bfloat16())
+    assert written.written
+    assert written.receipt is not None
+    assert written.receipt.sample_ids == IDS
+    assert same_rows(
+        read_back(worker, meta, "prev_logprobs"),
+        to_nested_by_length(tokens().bfloat16(), LENGTHS),
+    )
+
+
+def test_a_column_of_another_name_can_be_per_token(worker: PolicyWorker, meta: KVBatchMeta) -> None:
+    worker.write_back(meta, "entropy", tokens(11).float(), token_fields=["entropy"])
+    assert [len(row) for row in read_back(worker, meta, "entropy").unbind()] == LENGTHS
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
+def test_any_mapping_that_holds_the_column_is_taken(
+    worker: PolicyWorker, meta: KVBatchMeta, mapping: Callable[[dict[str, Any]], Any]
+) -> None:
+    result = mapping({"score": torch.arange(4), "other": torch.zeros(4)})
+    assert worker.write_back(meta, "score", result).receipt.fields == ["score"]  # type: ignore[union-attr]
+    assert read_back(worker, meta, "score").tolist() == [0, 1, 2, 3]
+    with pytest.raises(LookupError):
+        read_back(worker, meta, "other")
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
+def test_a_mapping_without_the_column_is_never_passed_over(
+    worker: PolicyWorker, meta: KVBatchMeta, mapping: Callable[[dict[str, Any]], Any]
+) -> None:
+    with pytest.raises(KeyError, match="logprobs"):
+        worker.write_back(meta, "prev_logprobs", mapping({"logprobs": tokens().float()}))
+
+
+@pytest.mark.parametrize("wrap", [list, object_column], ids=["list", "NonTensorStack"])
+def test_an_object_column_is_a_column_and_no_mapping(
+    worker: PolicyWorker, meta: KVBatchMeta, wrap: Callable[[list[Any]], Any]
+) -> None:
+    values = [{"verdict": "ok"}, None, "x", [1]]
+    for result in (wrap(values), {"judged": wrap(values)}, TensorDict({"judged": wrap(values)})):
+        worker.write_back(meta, "judged", result)
+        assert read_back(worker, meta, "judged").tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (tokens(2), ValueError),
+        (tokens()[:3], ValueError),
+        (None, TypeError),
+        ("text", TypeError),
+        ({"advantages": None}, TypeError),
+    ],
+    ids=["narrow", "rows", "None", "str", "None in a mapping"],
+)
+def test_a_column_that_does_not_fit_is_refused_and_nothing_stored(
+    worker: PolicyWorker, meta: KVBatchMeta, values: Any, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        worker.write_back(meta, "advantages", values)
+    with pytest.raises(LookupError):
+        read_back(worker, meta, "advantages")
+
+
+@pytest.mark.parametrize("place", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 3)])
+def test_a_sibling_of_the_leader_writes_nothing_and_says_so(
+    client: MemoryClient, meta: KVBatchMeta, place: tuple[int, int, int]
+) -> None:
+    sibling = PolicyWorker()
+    sibling.attach_plane(client, ranks=ModelRanks(tp=place[0], cp=place[1], pp=place[2]))
+    left = sibling.write_back(meta, "score", torch.ones(4))
+    assert not left.written
+    assert left.receipt is None
+    assert f"tp={place[0]}" in left.reason
+    with pytest.raises(LookupError):
+        client.get_samples(IDS, "train", ["score"])
+    client.close()
+    assert not sibling.write_back(meta, "score", torch.ones(4)).written
+    with pytest.raises(ClientClosed):
+        sibling.fetch_shard(meta)
+
+
+# A leader that reads for a group, here of itself alone
+
+
+COLUMNS: dict[str, Any] = {
+    "bf16": torch.tensor([[float("nan"), -0.0, 1.0]] * 4, dtype=torch.bfloat16),
+    "e4m3": torch.arange(4.0).to(torch.float8_e4m3fn),
+    "bool": torch.tensor([[True], [False], [True], [True]]),
+    "complex": torch.complex(torch.arange(4.0), torch.ones(4)),
+    "empty": torch.empty(4, 0, 3, dtype=torch.int16),
+    "jagged": to_nested_by_length(tokens().double(), LENGTHS),
+    "jagged_flags": to_nested_by_length(tokens()[..., None] > PAD, LENGTHS),
+    "all_empty": to_nested_by_length(tokens(), [0] * 4),
+    "objects": object_column([None, {"a": [torch.ones(2, dtype=torch.bfloat16)]}, (1,), "x"]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("layout", ["padded", "jagged"])
+def test_policies_agree_bit_for_bit(
+    client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup, name: str, layout: Any
+) -> None:
+    client.put_samples(IDS, "train", TensorDict({name: COLUMNS[name]}, [4]))
+    came = []
+    for policy in ("independent", "leader_broadcast"):
+        worker = PolicyWorker()
+        siblings = ReplicaGroup(alone, timeout_s=10)
+        worker.attach_plane(client, ranks=LEADER, siblings=siblings, policy=policy)  # type: ignore[arg-type]
+        came.append(worker.fetch_shard(meta, [name], layout=layout).batch.get(name))
+    if name == "objects":
+        assert str(came[0].tolist()) == str(came[1].tolist())
+    else:
+        assert same_rows(came[0], came[1])
+
+
+def test_a_leader_raises_the_planes_own_error_and_goes_on(
+    client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup
+) -> None:
+    worker = PolicyWorker()
+    siblings = ReplicaGroup(alone, timeout_s=10)
+    worker.attach_plane(client, ranks=LEADER, siblings=siblings, policy="leader_broadcast")
+    with pytest.raises(LookupError):
+        worker.fetch_shard(meta, ["advantages"])
+    with pytest.raises(ValueError, match="input_ids"):
+        worker.fetch_shard(replace(meta, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: 2}))
+    with pytest.raises(ValueError, match=GLOBAL_FORWARD_PAD_SEQLEN):
+        worker.fetch_shard(replace(meta, extra_info={}))
+    assert worker.fetch_shard(meta).batch.batch_size == (4,)
+
+
+def test_a_value_that_cannot_be_sent_is_the_leaders_error(alone: dist.ProcessGroup) -> None:
+    siblings = ReplicaGroup(alone, timeout_s=10)
+    with pytest.raises(TypeError):
+        siblings.share(lambda: {"lock": threading.Lock()}, lambda value: value)
+    assert siblings.share(lambda: 1, lambda value: value + 1) == 2
+
+
+def test_a_leader_that_read_for_too_long_does_not_go_on_alone(alone: dist.ProcessGroup) -> None:
+    siblings = ReplicaGroup(alone, timeout_s=LATE_S)
+
+    def read_for_too_long() -> int:
+        end = time.monotonic() + 2 * LATE_S
+        while time.monotonic() < end:
+            pass
+        return 1
+
+    with pytest.raises(GroupLost):
+        siblings.share(read_for_too_long, lambda value: value)
+    assert_unusable(siblings)
+
+
+def test_an_interrupt_is_passed_on_and_the_group_stays_in_step(alone: dist.ProcessGroup) -> None:
+    siblings = ReplicaGroup(alone, timeout_s=10)
+
+    def interrupted(_value: int = 0) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        siblings.share(interrupted, lambda value: value)
+    with pytest.raises(KeyboardInterrupt):
+        siblings.share(lambda: 1, interrupted)
+    assert siblings.share(lambda: 1, lambda value: value) == 1
+
+
+def assert_unusable(siblings: ReplicaGroup) -> None:
+    """A later call raises before it reads."""
+    reads: list[int] = []
+    with pytest.raises(GroupLost):
+        siblings.share(lambda: reads.append(1), lambda value: value)
+    assert reads == []
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf")])
+def test_a_group_needs_a_timeout(alone: dist.ProcessGroup, timeout_s: float) -> None:
+    with pytest.raises(ValueError, match="timeout_s"):
+        ReplicaGroup(alone, timeout_s=timeout_s)
+
+
+def test_a_stranger_is_no_sibling(alone: dist.ProcessGroup) -> None:
+    assert alone.size() == 1
+    with pytest.raises(ValueError, match="rank"):
+        ReplicaGroup(dist.GroupMember.NON_GROUP_MEMBER)  # type: ignore[arg-type]
+
+
+# What travels
+
+
+def sent_and_back(value: Any) -> Any:
+    parcel = TensorMessage.of(value)
+    assert [(t.dtype, tuple(t.shape)) for t in parcel.tensors] == list(parcel.record.tensors)
+    return put_together(parcel.record.structure, [tensor.clone() for tensor in parcel.tensors])
+
+
+def test_tensors_are_never_pickled() -> None:
+    whole = torch.arange(100_000)
+    parcel = TensorMessage.of([{"role": "user", "token_ids": whole[i : i + 3]} for i in range(50)])
+    assert len(parcel.tensors) == 50
+    assert sum(tensor.numel() for tensor in parcel.tensors) == 150
+    assert len(parcel.record.structure) < 50 * 40
+
+
+def test_a_tensor_that_is_there_twice_stays_one() -> None:
+    tensor = torch.ones(3)
+    first, second = sent_and_back([tensor, tensor])
+    assert first is second
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12).reshape(3, 4).T,
+        torch.ones(1).expand(5),
+        torch.complex(torch.ones(2), torch.ones(2)).conj(),
+        torch.tensor(7),
+        torch.empty(0, 3),
+    ],
+    ids=["transposed", "expanded", "conjugated", "scalar", "empty"],
+)
+def test_a_tensor_of_any_strides_comes_back(tensor: torch.Tensor) -> None:
+    assert torch.equal(sent_and_back({"x": tensor})["x"], tensor)
+
+
+def test_tensors_that_bytes_do_not_tell_are_pickled() -> None:
+    jagged = to_nested_by_length(tokens(), LENGTHS)
+    trained = torch.nn.Parameter(torch.ones(2))
+    came = sent_and_back([torch.eye(3).to_sparse(), jagged, trained])
+    assert torch.equal(came[0].to_dense(), torch.eye(3))
+    assert same_rows(came[1], jagged)
+    assert isinstance(came[2], torch.nn.Parameter)
+
+
+def test_a_class_of_a_script_travels_by_value() -> None:
+    local = type("Local", (), {"__module__": "__main__", "word": "here"})
+    assert sent_and_back([local()])[0].word == "here"

@@ -1,0 +1,295 @@
+"""The self-test's own judgement: what counts as a kill, and how the matrix shows it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from rlconform.backends.memory import TARGET, MemoryClient
+from rlconform.certify.isolation.runner import RunRecord
+from rlconform.certify.results import CheckResult, Outcome, RequirementResult
+from rlconform.cli import app
+from rlconform.contract import Requirement, load_requirements
+from rlconform.contract.incidents import load_incidents
+from rlconform.mutants import Mutant, broken
+from rlconform.mutants.catalogue import catalogue
+from rlconform.selftest.classify import (
+    TrialOutcome,
+    TrialResult,
+    enough_kills,
+    judge_mutant,
+    judge_reference,
+)
+from rlconform.selftest.kill_matrix import (
+    is_alone,
+    lines_of,
+    matrix_of,
+    render_html,
+    render_markdown,
+)
+from rlconform.selftest.runner import cases
+from rlconform.selftest.trial import counted
+
+SAYS = "expected a row"
+
+
+@broken(TARGET, "GET-04", "GET-06", says=SAYS, may_fail=("GET-05",))
+class LeavesRowsOut(MemoryClient):
+    """Leaves rows out."""
+
+
+def failed(name: str, evidence: str = f"{SAYS}; came none") -> RequirementResult:
+    return RequirementResult(name, Outcome.FAIL, evidence, [], [evidence])
+
+
+PASSED = RequirementResult("PUT-01", Outcome.PASS)
+DECLARED = [PASSED, failed("GET-04"), failed("GET-06")]
+
+
+def kind_of(results: list[RequirementResult], complete: bool = True) -> TrialOutcome:
+    return judge_mutant("m", LeavesRowsOut, results, complete).kind
+
+
+# -- kills ---------------------------------------------------------------------------------------
+
+
+def test_a_kill_needs_every_declared_id() -> None:
+    assert kind_of(DECLARED) is TrialOutcome.CAUGHT
+    assert kind_of(DECLARED[:2]) is TrialOutcome.NOT_CAUGHT
+    assert kind_of([PASSED]) is TrialOutcome.NOT_CAUGHT
+    assert "GET-06" in judge_mutant("m", LeavesRowsOut, DECLARED[:2]).told
+
+
+def test_a_kill_needs_the_declared_reason() -> None:
+    other = failed("GET-04", "the plane's get_samples raised KeyError")
+    assert kind_of([other, failed("GET-06")]) is TrialOutcome.OTHER_REASON
+    both = replace(other, failures=[*other.failures, f"{SAYS}, that is"])
+    assert kind_of([both, failed("GET-06")]) is TrialOutcome.CAUGHT
+
+
+def test_an_id_that_was_not_declared_is_told() -> None:
+    judged = judge_mutant("m", LeavesRowsOut, [*DECLARED, failed("PUT-02", "widened")])
+    assert judged.kind is TrialOutcome.OTHERS_TOO
+    assert judged.told == "PUT-02: widened"
+
+
+def test_what_may_fail_may() -> None:
+    assert kind_of([*DECLARED, failed("GET-05")]) is TrialOutcome.CAUGHT
+
+
+def test_a_broken_should_counts() -> None:
+    warned = RequirementResult("TAG-03", Outcome.WARN, "lost", [], ["lost"])
+    blemished = RequirementResult("TAG-03", Outcome.WARN, "raised KeyError")
+    assert kind_of([*DECLARED, warned]) is TrialOutcome.OTHERS_TOO
+    assert kind_of([*DECLARED, blemished]) is TrialOutcome.CAUGHT
+
+
+def test_our_own_error_is_never_a_kill() -> None:
+    ours = RequirementResult("PUT-01", Outcome.SUITE_ERROR, "NameError: x")
+    assert kind_of([*DECLARED, ours]) is TrialOutcome.SUITE_ERROR
+    assert kind_of(DECLARED, complete=False) is TrialOutcome.SUITE_ERROR
+
+
+def test_a_right_plane_breaks_nothing() -> None:
+    assert judge_reference("r", [PASSED]).kind is TrialOutcome.PASSED
+    alarm = judge_reference("r", [PASSED, failed("GET-04")])
+    assert (alarm.kind, alarm.told) == (TrialOutcome.FALSE_ALARM, f"GET-04: {SAYS}; came none")
+    assert judge_reference("r", [PASSED], complete=False).kind is TrialOutcome.SUITE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("kills", "seeds", "enough"), [(18, 20, True), (17, 20, False), (0, 0, False), (1, 1, True)]
+)
+def test_nine_seeds_in_ten_show_a_race(kills: int, seeds: int, enough: bool) -> None:
+    assert enough_kills(kills, seeds) is enough
+
+
+def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
+    run = RunRecord(target={}, complete=True)
+    outcomes = [
+        ("a[turn0]", Outcome.FAIL, "lost: r1"),
+        ("a[turn1]", Outcome.FAIL, "hung: a put"),
+        ("b[turn1]", Outcome.NOT_TESTED, ""),
+        ("a[turn2]", Outcome.PASS, ""),
+        ("b[turn2]", Outcome.FAIL, "lost: r2"),
+        ("a[turn3]", Outcome.PASS, ""),
+    ]
+    for name, outcome, evidence in outcomes:
+        run.results[name] = CheckResult(name, "CLEAR-07", outcome=outcome, evidence=evidence)
+    races = counted(run, "lost")
+    assert (races.seeds, races.kills, races.errors) == (4, 2, ())
+    assert races.told == "2 of 4 seeds; 1 failed for another reason: hung: a put"
+    assert replace(races, others=()).told == "2 of 4 seeds"
+
+
+# -- the catalogue -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_a_mutant_says_what_it_is(name: str) -> None:
+    spec, mutant = catalogue()[name]
+    rows = load_requirements()
+    assert mutant.fails
+    assert mutant.evidence or mutant.chance
+    assert not set(mutant.fails) & set(mutant.may_fail)
+    assert all(rows[i].scope == "plane" and rows[i].published for i in mutant.fails)
+    assert mutant.story or mutant.chance
+    assert spec.startswith("rlconform.mutants.")
+    assert mutant.wraps in {"memory", "ray_store"}
+
+
+def test_a_decorated_class_is_a_target_of_its_own() -> None:
+    assert isinstance(LeavesRowsOut, Mutant)
+    assert LeavesRowsOut.name == "mutant/leaves_rows_out"
+    assert LeavesRowsOut.story == "Leaves rows out."
+    client = LeavesRowsOut.open({}, True)
+    client.close()
+
+
+def test_races_are_tried_first_and_references_at_the_front() -> None:
+    due = cases(catalogue(), references=True)
+    chances = [case.mutant.chance for case in due if case.mutant is not None]
+    assert chances == sorted(chances, reverse=True)
+    assert {case.name for case in due if case.mutant is None} >= {"memory", "late"}
+
+
+def test_the_gate_tries_the_slow_plane_in_parts_that_miss_and_repeat_nothing() -> None:
+    due = cases({}, references=True, gate=True)
+    parts = [case.requirements for case in due if case.name.startswith("late")]
+    assert len(parts) > 1
+    assert sorted(i for part in parts for i in part) == sorted(load_requirements())
+
+
+# -- the matrix ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows() -> dict[str, Requirement]:
+    names = ("GET-04", "GET-05", "GET-06", "PUT-02")
+    return {name: load_requirements()[name] for name in names}
+
+
+@broken(TARGET, "PUT-02", says="fp8")
+class Widens(MemoryClient):
+    """Widens <fp8> rows."""
+
+
+MUTANTS = {"widens": Widens, "leaves_rows_out": LeavesRowsOut}
+
+
+def test_the_matrix_knows_who_catches_alone(rows: dict[str, Requirement]) -> None:
+    matrix = matrix_of(rows, MUTANTS)
+    told = {row.requirement.id: (row.mutants, row.alone) for row in matrix.rows}
+    assert told["PUT-02"] == (["widens"], ["widens"])
+    assert told["GET-04"] == (["leaves_rows_out"], [])
+    assert told["GET-05"] == ([], [])
+
+
+def test_cells_show_what_came_against_what_was_declared(rows: dict[str, Requirement]) -> None:
+    came = {"GET-04": "a", "PUT-02": "b"}
+    judged = [
+        TrialResult("leaves_rows_out", TrialOutcome.OTHERS_TOO, came, 1.0, "PUT-02: b"),
+        TrialResult("widens", TrialOutcome.CAUGHT, {"PUT-02": "b"}, 1.0),
+    ]
+    first, second = lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)
+    assert first.name == "leaves_rows_out"
+    assert [cell.kind for cell in first.cells] == ["caught", "may", "wrong", "wrong"]
+    assert first.wrong
+    assert [cell.kind for cell in second.cells] == ["", "", "", "sole"]
+    assert not second.wrong
+
+
+def test_what_was_not_tried_has_no_line(rows: dict[str, Requirement]) -> None:
+    judged = [TrialResult("widens", TrialOutcome.CAUGHT, {"PUT-02": "b"}, 1.0)]
+    assert [line.name for line in lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)] == ["widens"]
+
+
+def test_the_page_escapes_what_planes_say(rows: dict[str, Requirement]) -> None:
+    judged = [
+        TrialResult("widens", TrialOutcome.CAUGHT, {"PUT-02": "<script>"}, 1.0),
+        TrialResult("memory", TrialOutcome.PASSED, {}, 1.0),
+    ]
+    header = {"created": "now", "kit": "1", "host": "here", "summary": "two"}
+    page = render_html(matrix_of(rows, MUTANTS, judged), MUTANTS, header)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "Widens &lt;fp8&gt; rows." in page
+    assert "Right planes" in page
+
+
+def test_the_table_for_the_docs_has_a_line_for_each_requirement(
+    rows: dict[str, Requirement],
+) -> None:
+    lines = render_markdown(matrix_of(rows, MUTANTS)).splitlines()
+    assert lines[2] == "| GET-04 |  | leaves_rows_out |"
+    assert lines[5] == "| PUT-02 | widens |  |"
+
+
+# -- what the catalogue covers --------------------------------------------------------------------
+
+#: Ids of field failures, as a mutant's story names them.
+FAILURE = re.compile(r"\b[A-Z]{2}-\d{2}\b")
+#: Field failures that no plane can show, or that show in nothing but a warning.
+NOBODY_PLAYS = {
+    "NR-10": "an answer that the contract allows; what reads it has to cope, and the kit's does",
+    "NR-20": "an error of another type is a warning",
+    "NR-21": "the kit plans the micro-batches",
+    "NR-22": "the kit mints the width and plans for all ranks",
+    "NR-23": "the kit trims before it writes",
+    "NR-24": "the kit makes the column jagged",
+    "VL-19": "the kit plans for all ranks",
+    "AR-08": "the kit splits the rows",
+    "MC-03": "it takes two hosts' addresses to be one's",
+    "MC-15": "it takes a CUDA device",
+}
+
+
+def planes(mutants: dict[str, tuple[str, Mutant]]) -> dict[str, Mutant]:
+    return {name: mutant for name, (_, mutant) in mutants.items()}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in load_requirements().values() if row.scope == "plane" and row.published],
+    ids=lambda row: row.id,
+)
+def test_each_requirement_alone_catches_a_mutant_or_says_why_not(row: Requirement) -> None:
+    alone = [n for n, m in planes(catalogue()).items() if is_alone(m) and row.id in m.fails]
+    assert bool(alone) is not bool(row.excluded), (alone, row.excluded)
+
+
+def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
+    played = {failure for m in planes(catalogue()).values() for failure in FAILURE.findall(m.story)}
+    shown = [row for row in load_incidents().values() if row.checks and not row.excluded]
+    checked = {failure.id for failure in shown}
+    assert checked - played == set(NOBODY_PLAYS)
+    assert played <= set(load_incidents())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--mutant", "no_such"], "no mutant 'no_such'"),
+        (["--mutant", "xyzzy"], "rlconform self-test --list shows them"),
+        (["--gate", "--races"], "nothing to try"),
+        (["--list", "--gate", "--races"], "nothing to try"),
+        (["--races", "--mutant", "drops_unknown_ids"], "nothing to try"),
+    ],
+)
+def test_a_self_test_of_nothing_is_refused(options: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["self-test", *options])
+    assert done.exit_code == 2
+    assert says in done.stderr
+
+
+def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
+    done = CliRunner().invoke(app, ["self-test", "--list", "--races"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    named = {line.split()[0] for line in done.output.splitlines()[1:] if line.strip()}
+    assert named >= {name for name, mutant in planes(catalogue()).items() if mutant.chance}
+    assert "reads_the_slot" in done.output
+    assert "CLEAR-07" in done.output
+    assert "drops_unknown_ids" not in done.output

@@ -1,0 +1,69 @@
+"""The command line as such."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+from rlconform.cli.console import LiveBar, new_console, refuse
+
+
+def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
+    """Torch takes a second and more, and a plain installation has no Ray."""
+    code = "import sys, rlconform.cli; print(sorted({'ray', 'torch'} & set(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["memory", "--level", "functional"], "declares level unit"),
+        (["warp_drive"], "unknown target"),
+        (["acme_plane"], "such as acme_plane:TARGET"),
+    ],
+)
+def test_a_name_that_can_not_be_certified_is_refused_before_torch_is_imported(
+    tmp_path: Path, typed: list[str], said: str
+) -> None:
+    (tmp_path / "acme_plane.py").write_text("")
+    code = (
+        "import atexit, sys, rlconform.cli\n"
+        "rlconform.cli.Runner = None  # no test process is started\n"
+        "atexit.register(lambda: print('torch' in sys.modules))\n"
+        "rlconform.cli.main()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "certify", *typed],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert said in ran.stderr
+    assert (ran.returncode, ran.stdout) == (2, "False\n")
+
+
+def test_text_of_a_plane_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither emoji codes nor markup: ``sig:factory: TypeError`` showed a factory."""
+    text = "sig:factory: TypeError [red]"
+    with pytest.raises(typer.Exit):
+        refuse(text, 2)
+    new_console().print(text, markup=False)
+    shown = capsys.readouterr()
+    assert text in shown.err
+    assert text in shown.out
+
+
+def test_the_bar_shows_a_name_as_it_is() -> None:
+    shown = StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
+    with LiveBar(console, "starting") as bar:
+        bar.show("a[red]:factory:", total=2)
+        bar.bar.refresh()
+    assert "a[red]:factory:" in shown.getvalue()
