@@ -1,8 +1,8 @@
 """What the processes of a history do: short loops of client calls, each written down.
 
-A role runs in one thread of some process and calls its client through a ``LoggingClient``.
-A *leading* role ends by itself, after its seconds or rounds; any other goes on until the leading ones
-are over, and then until nothing is left for it to do.
+A role runs in one thread of some process and calls its client through a ``LoggingClient``. A
+*leading* role ends by itself, after its seconds or rounds; any other goes on until the leading
+ones are over, and then until nothing is left for it to do.
 """
 
 from __future__ import annotations
