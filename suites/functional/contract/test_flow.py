@@ -18,8 +18,10 @@ from rlconform.certify.assertions.values import (
     same_object,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import Recording, shorten
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.text import shorten
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.rollout_pipeline import MESSAGE_LOGS, PipelineRecord, run_pipeline
 from rlconform.certify.scenarios.sharding_parity import expect_batch, reorder_rows
 from rlconform.contract import DataPlaneClient, Target

@@ -7,7 +7,8 @@ from functools import partial
 
 from rlconform.certify.assertions.values import expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 

@@ -7,7 +7,8 @@ from collections import Counter
 from rlconform.certify.assertions.values import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import expect_waiting
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]

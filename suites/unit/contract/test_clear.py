@@ -21,12 +21,8 @@ from rlconform.certify.assertions.values import (
 from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    expect_ids,
-    expect_unreadable,
-    tags_by_id,
-)
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target
 from rlconform.wire import stack_or_nest

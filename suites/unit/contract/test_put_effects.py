@@ -20,14 +20,14 @@ from rlconform.certify.assertions.values import (
     overwrite_first,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.meta_values import tags_by_id
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
     batch_of,
     expect_ids,
     expect_unreadable,
-    tags_by_id,
 )
 from rlconform.contract import BatchMeta
 

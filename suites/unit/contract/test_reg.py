@@ -10,7 +10,8 @@ import torch
 from rlconform.certify.assertions.values import expect, expect_equal, expect_rejection
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
 from rlconform.contract.fields import ADVANTAGES, INPUT_IDS, SAMPLE_MASK

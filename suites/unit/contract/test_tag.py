@@ -10,9 +10,10 @@ import pytest
 
 from rlconform.certify.assertions.values import expect, expect_equal, leaning_on, same_object
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.labeled_rows import labeled_column
-from rlconform.certify.scenarios.partition import PartitionUnderTest, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import BatchMeta
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from rlconform.certify.assertions.values import expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import run_concurrently
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

@@ -14,12 +14,8 @@ from rlconform.certify.properties.strategies import (
     selections,
     tags,
 )
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    expect_ids,
-    expect_unreadable,
-    tags_by_id,
-)
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
 from rlconform.contract import Tags
 
 IDS = ["r0", "r1", "r2"]
