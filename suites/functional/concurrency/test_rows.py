@@ -8,7 +8,7 @@ from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten,
 from rlconform.certify.concurrency.checkers.tags import lost_updates
 from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import check_history
-from rlconform.certify.concurrency.workload_runner import WorkloadRunner, in_parts
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
     Claimer,
     Clearer,
@@ -33,71 +33,71 @@ FIELDS = ("x", "y", "z", "extra")
 
 
 @requirement("CLEAR-07")
-def test_readers_get_their_own_rows_under_churn(stage: WorkloadRunner) -> None:
+def test_readers_get_their_own_rows_under_churn(processes: WorkloadRunner) -> None:
     for seconds, clears in CHURNS:
         churner = PutClearLoop(seconds, SHARED, clears=clears)
         other = Reader(SHARED) if clears else Clearer(SHARED, apart_s=APART_S)
-        history = stage.play(churner, churner, other, Reader(SHARED))
+        history = processes.run(churner, churner, other, Reader(SHARED))
         check_history(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
 
 
 @requirement("CLEAR-07")
-def test_clears_take_no_other_rows_with_them(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
+def test_clears_take_no_other_rows_with_them(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
         churner = PutClearLoop(seconds, SHARED, clears=8)
-        history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
+        history = processes.run(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
         rows = wrong_rows, unwritten, stale_reads
         check_history(history, "churn", lost, duplicated, phantoms, *rows, refused_alone, hung)
 
 
 @requirement("GET-10")
-def test_processes_see_a_put_as_soon_as_it_returns(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
+def test_processes_see_a_put_as_soon_as_it_returns(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
         producer = Producer(seconds, rows=1, reads_back=1)
-        history = stage.play(*[producer] * 4)
-        check_history(history, "first sight", stale_reads, wrong_rows, refused, hung)
+        history = processes.run(*[producer] * 4)
+        check_history(history, "read_after_claim", stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("PUT-13")
-def test_rows_can_be_read_while_they_are_overwritten(stage: WorkloadRunner) -> None:
+def test_rows_can_be_read_while_they_are_overwritten(processes: WorkloadRunner) -> None:
     ids = SHARED[:3]
-    for seconds in in_parts(SECONDS):
+    for seconds in run_lengths(SECONDS):
         writer = Overwriter(seconds, ids, ("x", "y"), ragged=True)
-        history = stage.play(writer, *[Reader(ids, ("x", "y"), at_once=2)] * 2)
+        history = processes.run(writer, *[Reader(ids, ("x", "y"), at_once=2)] * 2)
         check_history(history, "overwrite", wrong_rows, unwritten, stale_reads, refused, hung)
 
 
 @requirement("PUT-22")
-def test_processes_see_new_rows_as_a_whole(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
+def test_processes_see_new_rows_as_a_whole(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
         producer = Producer(seconds, rows=1, fields=FIELDS)  # slower than claims: no row lies long
-        history = stage.play(producer, *[Claimer(batch=1, reads=FIELDS)] * 3)
-        check_history(history, "first sight", torn, stale_reads, wrong_rows, refused, hung)
+        history = processes.run(producer, *[Claimer(batch=1, reads=FIELDS)] * 3)
+        check_history(history, "read_after_claim", torn, stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("PUT-22")
-def test_processes_see_an_overwrite_as_a_whole(stage: WorkloadRunner) -> None:
+def test_processes_see_an_overwrite_as_a_whole(processes: WorkloadRunner) -> None:
     ids = SHARED[:2]
     reader = Reader(ids, FIELDS)
-    for seconds in in_parts(SECONDS):
-        history = stage.play(Overwriter(seconds, ids, FIELDS), reader, reader)
+    for seconds in run_lengths(SECONDS):
+        history = processes.run(Overwriter(seconds, ids, FIELDS), reader, reader)
         check_history(history, "overwrite", torn, stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("REG-06")
-def test_processes_bring_new_fields_while_others_claim(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
+def test_processes_bring_new_fields_while_others_claim(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
         producer = Producer(seconds, rows=1, fresh_fields=True, reads_back=1)
-        history = stage.play(producer, producer, producer, Claimer())
-        check_history(history, "new fields", refused, hung, stale_reads, wrong_rows)
+        history = processes.run(producer, producer, producer, Claimer())
+        check_history(history, "new_fields", refused, hung, stale_reads, wrong_rows)
 
 
 @requirement("TAG-07")
-def test_stamps_of_two_processes_all_stay(stage: WorkloadRunner) -> None:
-    for part, seconds in enumerate(in_parts(SECONDS)):
+def test_stamps_of_two_processes_all_stay(processes: WorkloadRunner) -> None:
+    for part, seconds in enumerate(run_lengths(SECONDS)):
         ids = SHARED[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
-        stage.play(SinglePut(ids))
-        history = stage.play(
+        processes.run(SinglePut(ids))
+        history = processes.run(
             TagWriter(seconds, ids, "std"), TagWriter(seconds, ids, "reward"), Claimer(late=True)
         )
-        check_history(history, "stamp", lost_updates, refused, hung)
+        check_history(history, "tag_writes", lost_updates, refused, hung)

@@ -7,7 +7,7 @@ from rlconform.certify.concurrency.checkers.errors import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, wrong_rows
 from rlconform.certify.concurrency.checkers.tags import lost_updates
 from rlconform.certify.concurrency.explain import check_history
-from rlconform.certify.concurrency.workload_runner import WorkloadRunner, in_parts
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
     Appender,
     Claimer,
@@ -24,28 +24,30 @@ IDS = ("r0", "r1", "r2", "r3", "r4", "r5")
 
 
 @requirement("PUT-11")
-def test_columns_that_two_processes_append_at_once_all_stay(stage: WorkloadRunner) -> None:
-    stage.play(SinglePut(IDS[:3]))
-    for seconds in in_parts(SECONDS):
+def test_columns_that_two_processes_append_at_once_all_stay(processes: WorkloadRunner) -> None:
+    processes.run(SinglePut(IDS[:3]))
+    for seconds in run_lengths(SECONDS):
         appender = Appender(seconds, IDS[:3])
-        history = stage.play(appender, appender)
-        check_history(history, "write back", stale_reads, wrong_rows, refused, hung)
+        history = processes.run(appender, appender)
+        check_history(history, "write_back", stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("CLAIM-08")
-def test_rows_that_are_written_to_while_they_are_claimed_come_once(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(CLAIM_SECONDS):
+def test_rows_that_are_written_to_while_they_are_claimed_come_once(
+    processes: WorkloadRunner,
+) -> None:
+    for seconds in run_lengths(CLAIM_SECONDS):
         producer = Producer(seconds, rows=6, appends=("y",))
-        history = stage.play(producer, Claimer(batch=1), Claimer(batch=1))
-        check_history(history, "write back", duplicated, lost, refused, hung)
+        history = processes.run(producer, Claimer(batch=1), Claimer(batch=1))
+        check_history(history, "write_back", duplicated, lost, refused, hung)
 
 
 @requirement("TAG-02")
-def test_stamps_stay_while_another_process_writes_to_the_rows(stage: WorkloadRunner) -> None:
+def test_stamps_stay_while_another_process_writes_to_the_rows(processes: WorkloadRunner) -> None:
     # Each stamp has a key of its own, and all must stay: of several processes TAG-07 asks that too.
-    for part, seconds in enumerate(in_parts(SECONDS)):
+    for part, seconds in enumerate(run_lengths(SECONDS)):
         ids = IDS[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
-        stage.play(SinglePut(ids))
+        processes.run(SinglePut(ids))
         writers = TagWriter(seconds, ids, "std"), Appender(seconds, ids)
-        history = stage.play(*writers, Claimer(late=True))
-        check_history(history, "write back", lost_updates, refused, hung)
+        history = processes.run(*writers, Claimer(late=True))
+        check_history(history, "write_back", lost_updates, refused, hung)

@@ -32,10 +32,10 @@ IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 @requirement("CLEAR-01")
 def test_exactly_the_ids_given_are_dropped(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[1:3])
     part.expect_absent(IDS[1:3])
-    part.expect_payload([IDS[0], IDS[3]])
+    part.expect_labeled([IDS[0], IDS[3]])
     expect_equal(sorted(part.claim_all()), [IDS[0], IDS[3]], "rows left")
 
 
@@ -45,24 +45,24 @@ NEIGHBOURS = ["u_g0", "u_g1", "u_g10", "u_g2", "u_g3"]
 @requirement("CLEAR-01")
 @pytest.mark.parametrize("given", [["u_g1"], ["u_g0", "u_g3"]], ids=["prefix", "ends"])
 def test_ids_beside_those_given_stay(part: PartitionUnderTest, given: list[str]) -> None:
-    part.put_payload(NEIGHBOURS)
+    part.put_labeled(NEIGHBOURS)
     part.clear(given)
     part.expect_absent(given)
-    part.expect_payload([i for i in NEIGHBOURS if i not in given])
+    part.expect_labeled([i for i in NEIGHBOURS if i not in given])
 
 
 @requirement("CLEAR-01")
 def test_an_id_given_twice_takes_no_other_along(part: PartitionUnderTest) -> None:
-    part.put_payload(NEIGHBOURS)
+    part.put_labeled(NEIGHBOURS)
     try:
         part.clear(["u_g1", "u_g1"])
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - whether to refuse it is the plane's to say
-        part.expect_payload(NEIGHBOURS)
+        part.expect_labeled(NEIGHBOURS)
     else:
         part.expect_absent(["u_g1"])
-        part.expect_payload([i for i in NEIGHBOURS if i != "u_g1"])
+        part.expect_labeled([i for i in NEIGHBOURS if i != "u_g1"])
 
 
 @requirement("CLEAR-02")
@@ -72,33 +72,33 @@ def test_an_id_given_twice_takes_no_other_along(part: PartitionUnderTest) -> Non
     ids=["empty", "unknown", "cleared", "living_last", "living_first"],
 )
 def test_clearing_what_is_not_there_is_no_error(part: PartitionUnderTest, again: list[str]) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[:2])
     part.clear(again)
     gone = sorted({*IDS[:2], *again})
     part.expect_absent(gone)  # the living among the missing are dropped all the same
-    part.expect_payload([i for i in IDS if i not in gone])
+    part.expect_labeled([i for i in IDS if i not in gone])
 
 
 @requirement("CLEAR-03")
 def test_none_drops_all_that_this_process_put(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[2:], "x", "y")
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[2:], "x", "y")
     part.put(["tags_only"], [{"std": 0.0}])
     part.claim("train", batch_size=2)
     part.clear(None)
     part.expect_absent(IDS)
     part.register()  # a clear of everything may end the registration, or keep it
     again = [IDS[0], "tags_only"]
-    part.put_payload(again, version=1)
-    part.expect_payload(again, version=1)
+    part.put_labeled(again, version=1)
+    part.expect_labeled(again, version=1)
     left = [tags for tags in part.claim("train").tags or [] if tags]
     expect(not left, "no tag of what was cleared", left)
 
 
 @requirement("CLEAR-03")
 def test_none_drops_what_another_thread_of_this_process_put(part: PartitionUnderTest) -> None:
-    put = BackgroundCall(lambda: part.put_payload(IDS), "a put by another thread")
+    put = BackgroundCall(lambda: part.put_labeled(IDS), "a put by another thread")
     put.result(part.timeouts.operation)
     part.clear(None)
     part.expect_absent(IDS)
@@ -112,17 +112,17 @@ def test_none_on_an_empty_partition_is_no_error(
     part = new_partition(register=known)
     part.clear(None)
     part.register()
-    part.put_payload(IDS)
-    part.expect_payload(IDS)
+    part.put_labeled(IDS)
+    part.expect_labeled(IDS)
 
 
 @requirement("CLEAR-04")
 def test_a_cleared_id_starts_anew(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x", "y", tags=[{"old": i} for i in IDS])
+    part.put_labeled(IDS, "x", "y", tags=[{"old": i} for i in IDS])
     part.claim("train")
     part.clear(IDS)
-    part.put_payload(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
-    part.expect_payload(IDS, "x", version=1)
+    part.put_labeled(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
+    part.expect_labeled(IDS, "x", version=1)
     expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
     meta = part.claim("train")
     expect_ids(meta, IDS, "ids claimable in their new life")
@@ -153,16 +153,16 @@ def test_a_field_is_of_any_dtype_in_its_next_life(part: PartitionUnderTest, by: 
 
 @requirement("CLEAR-05")
 def test_rows_with_unlike_fields_are_cleared_in_one_call(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[1:3], "y", "z")
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[1:3], "y", "z")
     part.put(IDS[3:], [{"std": 0.0}])
     part.claim("train", ["x"])  # and tasks have got to different stages
     part.claim("prev_lp", ["y", "z"])
     part.clear(IDS)
     for field in ("x", "y", "z"):
         part.expect_absent(IDS, field)
-    part.put_payload(IDS, "z", version=1)
-    part.expect_payload(IDS, "z", version=1)
+    part.put_labeled(IDS, "z", version=1)
+    part.expect_labeled(IDS, "z", version=1)
     for task in ("train", "prev_lp"):
         meta = part.claim(task, ["z"])
         expect_ids(meta, IDS, f"rows of the new life claimable by {task}")
@@ -173,7 +173,7 @@ def test_rows_with_unlike_fields_are_cleared_in_one_call(part: PartitionUnderTes
 def test_rows_with_tags_only_are_cleared(part: PartitionUnderTest) -> None:
     part.put(IDS[:2], [{"std": 0.0}, {"std": 1.0}])
     part.clear(IDS[:1])
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     came = tags_by_id(part.claim("train"))
     expect_equal(came, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
 
@@ -230,7 +230,7 @@ def test_reads_that_race_clears_give_the_own_row_or_an_error(part: PartitionUnde
 
     def churn() -> None:
         for n in part.rounds(300):
-            part.put_payload(living(n))
+            part.put_labeled(living(n))
             if n:
                 part.clear(living(n - 1))
         part.clear(living(n))
@@ -256,12 +256,12 @@ def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: PartitionUnd
     kept: list[str] = []
     for n in part.rounds(40):
         doomed, keeper = f"doomed{n}", f"kept{n}"
-        part.put_payload([doomed], "x")
+        part.put_labeled([doomed], "x")
         writer = BackgroundCall(
-            lambda i=doomed: part.put_payload([i], "x", "y", version=1), "a put on a cleared row"
+            lambda i=doomed: part.put_labeled([i], "x", "y", version=1), "a put on a cleared row"
         )
         part.clear([doomed])
-        part.put_payload([keeper], "x", "y")  # may take over the cleared row's slot
+        part.put_labeled([keeper], "x", "y")  # may take over the cleared row's slot
         kept.append(keeper)
         _finish(writer, part.timeouts.operation)
         part.clear([doomed])

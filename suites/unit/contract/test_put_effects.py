@@ -43,7 +43,7 @@ def test_changing_the_callers_tensor_changes_nothing_stored(part: PartitionUnder
     )
     dense.fill_(0)
     values.fill_(9)
-    part.expect_payload(IDS, "x")
+    part.expect_labeled(IDS, "x")
     part.expect_rows(IDS, y=rows)
 
 
@@ -85,10 +85,10 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, wa
     tags = [{"row": n} for n, _ in enumerate(IDS)]
     stored = {i: {"row": n} for n, i in enumerate(IDS)}
     if way == "alone":
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
         part.put(IDS, tags)
     else:
-        part.put_payload(IDS, tags=tags)
+        part.put_labeled(IDS, tags=tags)
     for row in tags:
         row["row"] = 9
     came = tags_by_id(part.claim("train"))
@@ -100,28 +100,28 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, wa
 
 @requirement("PUT-11")
 def test_a_later_column_leaves_the_earlier_ones(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x")
-    part.put_payload(IDS[::-1], "y")
-    part.expect_payload(IDS, "x", "y")
+    part.put_labeled(IDS, "x")
+    part.put_labeled(IDS[::-1], "y")
+    part.expect_labeled(IDS, "x", "y")
 
 
 @requirement("PUT-12")
 def test_rows_without_a_field_stay_unproduced_for_it(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x")
-    part.put_payload(IDS[:1], "y")
+    part.put_labeled(IDS, "x")
+    part.put_labeled(IDS[:1], "y")
     expect_ids(part.claim("train", ["x", "y"]), IDS[:1], "rows that have both fields")
     expect_unreadable(lambda: part.get(IDS[1:2], "y"), IDS[1], "y")
-    part.put_payload(IDS[1:], "y")
+    part.put_labeled(IDS[1:], "y")
     expect_ids(part.claim("train", ["x", "y"]), IDS[1:], "rows that got the field later")
-    part.expect_payload(IDS, "x", "y")
+    part.expect_labeled(IDS, "x", "y")
 
 
 @requirement("PUT-12")
 def test_rows_may_lack_any_of_many_fields(new_partition: Callable[..., PartitionUnderTest]) -> None:
     fields = [f"f{n}" for n in range(70)]  # a machine word has bits for 64
     part = new_partition(fields=fields)
-    part.put_payload(["full"], *fields)
-    part.put_payload(["half"], *fields[:5])
+    part.put_labeled(["full"], *fields)
+    part.put_labeled(["half"], *fields[:5])
     for field in fields[64:]:
         expect_unreadable(lambda field=field: part.get(["half"], field), "half", field)
     expect_ids(part.claim("train", fields[64:66]), ["full"], "rows that have both fields")
@@ -134,10 +134,10 @@ def test_the_receipt_names_what_was_written(part: PartitionUnderTest) -> None:
         expect_equal(meta.partition_id, part.id, "partition_id on the receipt")
         expect_equal(sorted(meta.fields or []), sorted(fields), "fields written by this put")
 
-    expect_receipt(part.put_payload(IDS, "x", "y"), IDS, ["x", "y"])
-    expect_receipt(part.put_payload(IDS[::-1], "z"), IDS[::-1], ["z"])
+    expect_receipt(part.put_labeled(IDS, "x", "y"), IDS, ["x", "y"])
+    expect_receipt(part.put_labeled(IDS[::-1], "z"), IDS[::-1], ["z"])
     others = [f"other_{i}" for i in IDS]
-    expect_receipt(part.put_payload(others, "y", "z"), others, ["y", "z"])
+    expect_receipt(part.put_labeled(others, "y", "z"), others, ["y", "z"])
 
 
 def rows_for(part: PartitionUnderTest, ids: list[str]) -> TensorDict:
@@ -172,10 +172,10 @@ def test_misaligned_put_leaves_the_rows_as_they_were(
     part: PartitionUnderTest, wrong_put: Callable[[PartitionUnderTest, list[str]], object]
 ) -> None:
     stored = {i: {"v": 0, "row": n} for n, i in enumerate(IDS)}
-    part.put_payload(IDS, tags=list(stored.values()))
+    part.put_labeled(IDS, tags=list(stored.values()))
     expect_rejection(lambda: wrong_put(part, IDS), "a put whose parts differ in length")
     with leaning_on("PUT-16"):
-        part.expect_payload(IDS)
+        part.expect_labeled(IDS)
         expect_equal(tags_by_id(part.claim("train")), stored, "tags as before the put")
 
 
@@ -193,24 +193,24 @@ FAILING_PUTS = WRONG_PUTS | {"nested_leaf": put_with_a_nested_leaf}
 def test_a_failed_put_leaves_nothing(
     part: PartitionUnderTest, failing_put: Callable[[PartitionUnderTest, list[str]], object]
 ) -> None:
-    part.put_payload(["done"])
+    part.put_labeled(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     if not is_rejected(lambda: failing_put(part, IDS)):
         return  # it did not fail: PUT-15 and PUT-25 judge whether it must
     part.expect_absent(IDS)
     expect(part.consumed("train"), "every row still consumed", "a row of the failed put counted")
-    part.put_payload(IDS, "z")
+    part.put_labeled(IDS, "z")
     left = {i: tags for i, tags in _tags_of(part.claim("train", ["z"])).items() if "v" in tags}
     expect(not left, "no tag of the failed put", left)
 
 
 @requirement("PUT-16")
 def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: PartitionUnderTest) -> None:
-    part.put_payload(["done"])
+    part.put_labeled(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     twice = [*IDS, IDS[0]]
     try:
-        part.put_payload(twice, tags=[{"v": 1}] * len(twice))
+        part.put_labeled(twice, tags=[{"v": 1}] * len(twice))
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - whether it is to be refused, and how, is for PUT-19
@@ -218,7 +218,7 @@ def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: PartitionUnderTes
         expect(
             part.consumed("train"), "every row still consumed", "a row of the failed put counted"
         )
-        part.put_payload(IDS, "z")
+        part.put_labeled(IDS, "z")
         came = _tags_of(part.claim("train", ["z"]))
         left = {i: tags for i, tags in came.items() if "v" in tags}
         expect(not left, "no tag of the failed put", left)
@@ -226,12 +226,12 @@ def test_a_put_that_fails_for_an_id_twice_leaves_nothing(part: PartitionUnderTes
 
 @requirement("PUT-16")
 def test_a_failed_put_leaves_what_was_there(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, tags=[{"m": n} for n, _ in enumerate(IDS)])
+    part.put_labeled(IDS, tags=[{"m": n} for n, _ in enumerate(IDS)])
     batch = batch_of({"x": labeled_column(part.id, IDS, "x", 1)}, 3)
     batch["y"] = TensorDict({"deep": torch.zeros(3)}, batch_size=[3])
     if not is_rejected(lambda: part.put_batch(IDS, batch, [{"m": 9}] * 3)):
         return  # it did not fail: PUT-25 judges whether it must
-    part.expect_payload(IDS)
+    part.expect_labeled(IDS)
     came = tags_by_id(part.claim("train"))
     expect_equal(came, {i: {"m": n} for n, i in enumerate(IDS)}, "tags as before the failed put")
 
@@ -243,7 +243,7 @@ def _tags_of(meta: BatchMeta) -> dict[str, dict]:
 @requirement("PUT-17")
 def test_tags_alone_are_accepted(part: PartitionUnderTest) -> None:
     part.put(IDS, [{"std": float(i)} for i in range(3)])
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     came = {i: tags.get("std") for i, tags in tags_by_id(part.claim("train")).items()}
     expect_equal(came, dict(zip(IDS, [0.0, 1.0, 2.0], strict=True)), "tags put before the fields")
 
@@ -251,7 +251,7 @@ def test_tags_alone_are_accepted(part: PartitionUnderTest) -> None:
 @requirement("PUT-18")
 @pytest.mark.parametrize("kind", ["fields", "tags"])
 def test_an_empty_put_does_nothing(part: PartitionUnderTest, kind: str) -> None:
-    part.put_payload(["done"])
+    part.put_labeled(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     before = part.consumed("train")
     columns = {"x": labeled_column(part.id, ["done"], "x")[:0]} if kind == "fields" else {}
@@ -265,8 +265,8 @@ def test_an_empty_put_does_nothing(part: PartitionUnderTest, kind: str) -> None:
 @requirement("PUT-18")
 def test_an_empty_put_sets_no_dtype(part: PartitionUnderTest) -> None:
     part.put([], x=torch.zeros(0, 4))  # what an empty shard has, whatever the rows are like
-    part.put_payload(IDS)
-    part.expect_payload(IDS)
+    part.put_labeled(IDS)
+    part.expect_labeled(IDS)
 
 
 @requirement("PUT-19")

@@ -149,7 +149,7 @@ def test_an_id_that_lives_again_has_no_objects_of_its_past(
 ) -> None:
     if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
         part.clear(IDS)
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
         expect_unreadable(lambda: part.get(IDS[:1], "log"), IDS[0], "log")
         part.put(IDS, log=object_array(["c", "d", {}]))
         expect_objects(part.get(IDS, "log"), "log", ["c", "d", {}])

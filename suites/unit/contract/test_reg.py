@@ -38,24 +38,24 @@ def test_each_declared_field_takes_rows(new_partition: Callable[..., PartitionUn
 def test_fields_may_have_common_names(new_partition: Callable[..., PartitionUnderTest]) -> None:
     fields = ["values", "keys", "items", "shape", "names", "data", "id", "index"]
     part = new_partition(fields=fields)
-    part.put_payload(IDS, *fields)
-    part.expect_payload(IDS, *fields)
+    part.put_labeled(IDS, *fields)
+    part.expect_labeled(IDS, *fields)
     expect_ids(part.claim("train", fields), IDS, "rows with a critic's values and other names")
 
 
 @requirement("REG-02")
 def test_undeclared_field_is_kept(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(fields=["x"])
-    part.put_payload(IDS, "x", "pixel_values")
-    part.expect_payload(IDS, "x", "pixel_values")
+    part.put_labeled(IDS, "x", "pixel_values")
+    part.expect_labeled(IDS, "x", "pixel_values")
 
 
 @requirement("REG-03")
 def test_ids_live_again_after_clear_and_register(part: PartitionUnderTest) -> None:
     for step in range(10):
-        part.put_payload(IDS, version=step)
+        part.put_labeled(IDS, version=step)
         expect_ids(part.claim("train"), IDS, f"rows claimed in step {step}")
-        part.expect_payload(IDS, version=step)
+        part.expect_labeled(IDS, version=step)
         part.clear(IDS)
         part.register()
 
@@ -64,16 +64,16 @@ def test_ids_live_again_after_clear_and_register(part: PartitionUnderTest) -> No
 def test_partitions_share_no_rows(new_partition: Callable[..., PartitionUnderTest]) -> None:
     train, val = new_partition(), new_partition()
     for part, mode in ((train, "train"), (val, "val")):
-        part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
-    train.expect_payload(IDS)
-    val.expect_payload(IDS)
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
+    train.expect_labeled(IDS)
+    val.expect_labeled(IDS)
     claimed = train.claim("train")
     expect_ids(claimed, IDS, "rows claimed in one partition")
     expect_equal(tags_by_id(claimed), {i: {"mode": "train"} for i in IDS}, "tags in that partition")
     expect(not val.consumed("train"), "the other partition unconsumed", "consumed")
     expect(train.consumed("train"), "this one consumed, whatever waits in the other", "unconsumed")
     train.clear(IDS)
-    val.expect_payload(IDS)
+    val.expect_labeled(IDS)
     expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
 
 
@@ -83,7 +83,7 @@ def test_partitions_share_no_cursors_and_no_tags(
 ) -> None:
     train, val = new_partition(), new_partition()
     for part, mode in ((train, "train"), (val, "val")):
-        part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
     for part in (train, val):
         expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
     train.clear(IDS)
@@ -99,13 +99,13 @@ def test_a_partition_that_is_registered_again_changes_no_other(
 ) -> None:
     train, val = new_partition(), new_partition()
     for part in (train, val):
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
         expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
     val.clear(IDS)
     val.register()
     expect_equal(train.claim_all(), [], "rows claimed again, as the other partition began anew")
     expect(train.consumed("train"), "this partition consumed as before", "unconsumed")
-    train.expect_payload(IDS)
+    train.expect_labeled(IDS)
 
 
 @requirement("REG-04")
@@ -115,9 +115,9 @@ def test_a_partition_is_not_all_that_begin_with_its_name(
     short = new_partition()
     long = new_partition(exact=f"{short.id}_async")
     for part in (short, long):
-        part.put_payload(IDS, tags=[{"weight_version": 1}] * 3)
+        part.put_labeled(IDS, tags=[{"weight_version": 1}] * 3)
     short.clear(None)
-    long.expect_payload(IDS)
+    long.expect_labeled(IDS)
     expect_ids(long.claim("train"), IDS, "rows of a partition whose name begins with the other's")
 
 
@@ -164,7 +164,7 @@ def test_many_producers_bring_new_fields_at_once(part: PartitionUnderTest) -> No
 
     def produce(producer: int) -> None:
         for k in range(fields_each):
-            part.put_payload([f"p{producer}"], f"extra_{producer}_{k}")
+            part.put_labeled([f"p{producer}"], f"extra_{producer}_{k}")
 
     calls = [lambda p=p: produce(p) for p in range(producers)]
     half = part.timeouts.check / 2
@@ -175,4 +175,4 @@ def test_many_producers_bring_new_fields_at_once(part: PartitionUnderTest) -> No
     producing.result(part.timeouts.operation)
     for producer in range(producers):
         fields = [f"extra_{producer}_{k}" for k in range(fields_each)]
-        part.expect_payload([f"p{producer}"], *fields)
+        part.expect_labeled([f"p{producer}"], *fields)

@@ -24,27 +24,27 @@ def rounds() -> Iterator[list[str]]:
 @requirement("PUT-11", race=True)
 def test_columns_of_two_writers_both_stay(part: PartitionUnderTest) -> None:
     for ids in rounds():
-        part.put_payload(ids, "x")
+        part.put_labeled(ids, "x")
         run_concurrently(
-            [lambda i=ids, f=field: part.put_payload(i, f) for field in ("y", "z")],
+            [lambda i=ids, f=field: part.put_labeled(i, f) for field in ("y", "z")],
             part.timeouts.operation,
             "writer",
         )
-        part.expect_payload(ids, "x", "y", "z")
+        part.expect_labeled(ids, "x", "y", "z")
         expect_ids(part.claim("train", ["x", "y", "z"]), ids, "rows with what both writers wrote")
 
 
 @requirement("CLAIM-08", race=True)
 def test_a_write_beside_a_claim_does_not_undo_it(part: PartitionUnderTest) -> None:
     for turn, ids in enumerate(rounds()):
-        part.put_payload(ids, "x")
+        part.put_labeled(ids, "x")
 
         def claim(later_s: float = turn % 4 * 0.0005) -> list[str]:
             time.sleep(later_s)  # now before the write, now in the middle of it, now after it
             return part.claim("train").sample_ids
 
         _, claimed = run_concurrently(
-            [lambda i=ids: part.put_payload(i, "y"), claim],
+            [lambda i=ids: part.put_labeled(i, "y"), claim],
             part.timeouts.operation,
             "writer or claimer",
         )
@@ -56,10 +56,10 @@ def test_a_write_beside_a_claim_does_not_undo_it(part: PartitionUnderTest) -> No
 def test_a_write_beside_a_stamp_does_not_undo_it(part: PartitionUnderTest) -> None:
     stamp = {"weight_version": 2, "std": 0.5}  # whole: whether tags are merged is not asked here
     for ids in rounds():
-        part.put_payload(ids, "x", tags=[{"weight_version": 1}] * len(ids))
+        part.put_labeled(ids, "x", tags=[{"weight_version": 1}] * len(ids))
         run_concurrently(
             [
-                lambda i=ids: part.put_payload(i, "y"),
+                lambda i=ids: part.put_labeled(i, "y"),
                 lambda i=ids: part.put(i, [stamp] * len(i)),
             ],
             part.timeouts.operation,

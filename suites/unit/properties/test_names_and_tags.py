@@ -31,8 +31,8 @@ def test_columns_are_appended_in_any_order(
     part: PartitionUnderTest, fields: list[str], orders: list[list[str]]
 ) -> None:
     for field, order in zip(fields, orders, strict=False):
-        part.put_payload(order, field)
-    part.expect_payload(IDS, *fields)
+        part.put_labeled(order, field)
+    part.expect_labeled(IDS, *fields)
 
 
 @requirement("PUT-12")
@@ -44,12 +44,12 @@ def test_only_what_was_put_is_produced(
     for write in writes:
         new = [i for i in write.ids if not any(i in produced[field] for field in write.fields)]
         if new:
-            part.put_payload(new, *write.fields)
+            part.put_labeled(new, *write.fields)
         for field in write.fields:
             produced[field].update(new)
     for field, ids in produced.items():
         if ids:
-            part.expect_payload(sorted(ids), field)
+            part.expect_labeled(sorted(ids), field)
         for sample_id in sorted(set(IDS) - ids)[:1]:
             expect_unreadable(lambda f=field, i=sample_id: part.get([i], f), sample_id, field)
     expect_ids(part.claim("train", ["x"]), sorted(produced["x"]), "rows with x")
@@ -60,12 +60,12 @@ def test_only_what_was_put_is_produced(
 @requirement("PUT-20")
 @for_all(ids=sample_ids(min_size=2))
 def test_any_ids_are_told_apart(part: PartitionUnderTest, ids: list[str]) -> None:
-    part.put_payload(ids)
-    part.expect_payload(ids[::-1])
+    part.put_labeled(ids)
+    part.expect_labeled(ids[::-1])
     for sample_id in ids:
-        part.expect_payload([sample_id])
+        part.expect_labeled([sample_id])
     part.clear(ids[-1:])
-    part.expect_payload(ids[:-1])
+    part.expect_labeled(ids[:-1])
     expect_ids(part.claim("train"), ids[:-1], "ids handed to a task")
 
 
@@ -77,15 +77,15 @@ def test_any_ids_are_told_apart(part: PartitionUnderTest, ids: list[str]) -> Non
 def test_rows_come_in_any_order_asked(
     part: PartitionUnderTest, halves: list[str], asked: list[str]
 ) -> None:
-    part.put_payload(halves[:3])
-    part.put_payload(halves[3:])
-    part.expect_payload(asked)
+    part.put_labeled(halves[:3])
+    part.put_labeled(halves[3:])
+    part.expect_labeled(asked)
 
 
 def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
     """Rows with these tags; their ids."""
     ids = IDS[: len(rows)]
-    part.put_payload(ids, tags=rows)
+    part.put_labeled(ids, tags=rows)
     return ids
 
 
@@ -114,7 +114,7 @@ def test_any_tags_are_merged_key_by_key(
     ids = put_tags(part, [old for old, _ in rows])
     new = [new for _, new in rows]
     if with_fields:
-        part.put_payload(ids, "y", tags=new)
+        part.put_labeled(ids, "y", tags=new)
     else:
         part.put(ids, new)
     expect_tags(part, {i: old | new for i, (old, new) in zip(ids, rows, strict=True)})
