@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlconform.bench.timed_client import Answer, AttachedTimedClient, TimedClient
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.contract import DataPlaneClient
 
 #: A consumer's waiting claim, and the question whether it waits.

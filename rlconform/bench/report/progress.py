@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from rlconform.cli.console import LiveBar
+from rlconform._live_bar import LiveBar
 
 
 class BenchProgress(LiveBar):

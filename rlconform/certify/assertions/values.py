@@ -18,7 +18,7 @@ from typing import Any, ParamSpec
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")

@@ -9,7 +9,7 @@ from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.anomaly import Anomaly, Checker
 from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import History
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 
 #: What each verdict means for a training run.
 MEANS = {

@@ -16,7 +16,8 @@ from rlconform.certify.concurrency.workload_thread import WorkloadThread
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
 from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.training_parity import ParityRuns, trainings_on
 from rlconform.certify.threads import BackgroundCall

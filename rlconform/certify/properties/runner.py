@@ -30,7 +30,8 @@ from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, Fewe
 from rlconform.certify.properties.hypothesis_isolation import fresh_entropy, in_fresh_process
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
-from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.reproduce.expectations import Judged
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts

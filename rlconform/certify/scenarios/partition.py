@@ -311,20 +311,6 @@ def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)
 
 
-def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
-    """A meta's tags by sample id; rows without tags have none, not a missing entry."""
-    tags = meta.tags
-    expect(tags is not None, "tags on the meta", "None", leans_on=("TAG-01",))
-    assert tags is not None
-    expect(
-        len(tags) == len(meta.sample_ids),
-        f"{len(meta.sample_ids)} tags, 1:1 with the ids",
-        f"{len(tags)} tags",
-        leans_on=("TAG-01",),
-    )
-    return dict(zip(meta.sample_ids, tags, strict=True))
-
-
 def _batch(came: Any, method: str) -> TensorDictBase:
     expect(isinstance(came, TensorDictBase), f"{method} to return a TensorDict", repr(came))
     return came  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ from rlconform.certify.assertions.values import (
     expect_equal,
     rows_in,
 )
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import SyntheticRollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta

@@ -11,7 +11,7 @@ from rlconform.certify.concurrency.checkers.claims import (
 )
 from rlconform.certify.concurrency.checkers.errors import hung, refused, refused_alone
 from rlconform.certify.concurrency.explain import check_history
-from rlconform.certify.concurrency.workload_runner import WorkloadRunner, in_parts
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
     Claimer,
     Producer,
@@ -33,25 +33,27 @@ SHARED = tuple(f"r{n}" for n in range(24))
 
 
 @requirement("CLAIM-02")
-def test_processes_claim_every_row_once_for_each_task(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
-        history = stage.play(Producer(seconds), *[Claimer(TASKS)] * 3)
+def test_processes_claim_every_row_once_for_each_task(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
+        history = processes.run(Producer(seconds), *[Claimer(TASKS)] * 3)
         check_history(
             history, "claims", duplicated, lost, cross_task, phantoms, null_ids, refused, hung
         )
 
 
 @requirement("CLAIM-08")
-def test_rows_written_to_during_their_claim_are_claimed_once(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(CLAIM_SECONDS):
+def test_rows_written_to_during_their_claim_are_claimed_once(
+    processes: WorkloadRunner,
+) -> None:
+    for seconds in run_lengths(CLAIM_SECONDS):
         producer = Producer(seconds, rows=6, appends=("y",))
-        history = stage.play(producer, Claimer(batch=1), Claimer(batch=1))
-        check_history(history, "write back", duplicated, lost, refused, hung)
+        history = processes.run(producer, Claimer(batch=1), Claimer(batch=1))
+        check_history(history, "write_back", duplicated, lost, refused, hung)
 
 
 @requirement("CLAIM-10")
-def test_claims_that_race_clears_return_existing_rows(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(CHURN_SECONDS):
+def test_claims_that_race_clears_return_existing_rows(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(CHURN_SECONDS):
         churner = PutClearLoop(seconds, SHARED, clears=8)
-        history = stage.play(churner, churner, Claimer(), Claimer())
+        history = processes.run(churner, churner, Claimer(), Claimer())
         check_history(history, "churn", null_ids, phantoms, refused_alone, hung)

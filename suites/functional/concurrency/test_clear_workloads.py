@@ -6,7 +6,7 @@ from rlconform.certify.concurrency.checkers.claims import duplicated, lost, phan
 from rlconform.certify.concurrency.checkers.errors import hung, refused_alone
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
-from rlconform.certify.concurrency.workload_runner import WorkloadRunner, in_parts
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
     Claimer,
     Clearer,
@@ -29,18 +29,18 @@ SHARED = tuple(f"r{n}" for n in range(24))
 
 
 @requirement("CLEAR-07")
-def test_reads_return_the_rows_asked_for_while_ids_are_reused(stage: WorkloadRunner) -> None:
+def test_reads_return_the_rows_asked_for_while_ids_are_reused(processes: WorkloadRunner) -> None:
     for seconds, clears in CHURNS:
         churner = PutClearLoop(seconds, SHARED, clears=clears)
         other = Reader(SHARED) if clears else Clearer(SHARED, apart_s=APART_S)
-        history = stage.play(churner, churner, other, Reader(SHARED))
+        history = processes.run(churner, churner, other, Reader(SHARED))
         check_history(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
 
 
 @requirement("CLEAR-07")
-def test_clears_remove_no_other_rows(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
+def test_clears_remove_no_other_rows(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
         churner = PutClearLoop(seconds, SHARED, clears=8)
-        history = stage.play(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
+        history = processes.run(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
         rows = wrong_rows, unwritten, stale_reads
         check_history(history, "churn", lost, duplicated, phantoms, *rows, refused_alone, hung)

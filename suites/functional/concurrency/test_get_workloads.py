@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlconform.certify.concurrency.checkers.errors import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
-from rlconform.certify.concurrency.workload_runner import WorkloadRunner, in_parts
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
     Producer,
 )
@@ -15,8 +15,8 @@ SECONDS = 2.0
 
 
 @requirement("GET-10")
-def test_processes_see_a_put_as_soon_as_it_returns(stage: WorkloadRunner) -> None:
-    for seconds in in_parts(SECONDS):
+def test_processes_see_a_put_as_soon_as_it_returns(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
         producer = Producer(seconds, rows=1, reads_back=1)
-        history = stage.play(*[producer] * 4)
-        check_history(history, "first sight", stale_reads, wrong_rows, refused, hung)
+        history = processes.run(*[producer] * 4)
+        check_history(history, "read_after_claim", stale_reads, wrong_rows, refused, hung)

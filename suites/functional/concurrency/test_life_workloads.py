@@ -11,7 +11,7 @@ from rlconform.certify.concurrency.checkers.claims import (
 from rlconform.certify.concurrency.checkers.errors import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
-from rlconform.certify.concurrency.workload_runner import WorkloadRunner, in_parts
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
     Claimer,
     Overwriter,
@@ -34,23 +34,23 @@ def test_threads_of_an_attached_process_share_its_client(
     attached_threads: WorkloadRunner, part: PartitionUnderTest
 ) -> None:
     part.register(fields=[str(dtype).removeprefix("torch.") for dtype in DTYPES])
-    for seconds in in_parts(THREAD_SECONDS):
-        roles = []
+    for seconds in run_lengths(THREAD_SECONDS):
+        workloads = []
         for dtype in DTYPES:
             field = str(dtype).removeprefix("torch.")
             ids = tuple(f"{field}_{k}" for k in range(3))
-            roles.append(Overwriter(seconds, ids, (field,), ragged=True, dtypes={field: dtype}))
-        history = attached_threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
+            workloads.append(Overwriter(seconds, ids, (field,), ragged=True, dtypes={field: dtype}))
+        history = attached_threads.run(*workloads, Claimer(fields=("int64",), idle_s=0.001))
         check_history(
             history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung
         )
 
 
 @requirement("LIFE-08")
-def test_registering_makes_no_row_visible_to_other_processes(stage: WorkloadRunner) -> None:
+def test_registering_makes_no_row_visible_to_other_processes(processes: WorkloadRunner) -> None:
     fields = ("x", "y")
-    for seconds in in_parts(SECONDS):
-        history = stage.play(
+    for seconds in run_lengths(SECONDS):
+        history = processes.run(
             Registrar(seconds, fields, TASKS),
             Producer(seconds, rows=1, fields=fields),
             Claimer(("train",), ("x",)),

@@ -56,7 +56,7 @@ def test_an_attached_clients_receipt_names_what_was_written(
 ) -> None:
     (writer,) = (part.via(actor) for actor in actors(1))
     for fields in (["x", "y"], ["z"]):
-        meta = writer.put_payload(IDS[::-1], *fields)
+        meta = writer.put_labeled(IDS[::-1], *fields)
         expect_equal(meta.sample_ids, IDS[::-1], "sample_ids on the receipt")
         expect_equal(meta.partition_id, part.id, "partition_id on the receipt")
         expect_equal(sorted(meta.fields or []), fields, "fields written by this put")
@@ -94,7 +94,7 @@ def test_a_put_becomes_visible_with_all_its_fields(
 
     def produce() -> None:
         for n in range(rounds):
-            writing.put_payload([f"r{n}_{k}" for k in range(3)], *fields)
+            writing.put_labeled([f"r{n}_{k}" for k in range(3)], *fields)
 
     producer = BackgroundCall(produce, "the producer")
     seen = 0
@@ -103,7 +103,7 @@ def test_a_put_becomes_visible_with_all_its_fields(
         ids = part.claim("train", ["x"], 3).sample_ids
         if ids:
             seen += len(ids)
-            part.expect_payload(ids, *fields)  # raises if a field isn't there yet
+            part.expect_labeled(ids, *fields)  # raises if a field isn't there yet
         elif over:
             break
         else:
@@ -133,7 +133,7 @@ def test_rows_put_by_two_processes_at_once_are_those_of_one_put(
 def _try_to_put(part: PartitionUnderTest, fields: list[str], version: int) -> Exception | None:
     """Put all rows in ``version``; the refusal, if the plane refused as another wrote them."""
     try:
-        part.put_payload(IDS, *fields, version=version)
+        part.put_labeled(IDS, *fields, version=version)
     except ContractViolation:
         raise
     except Exception as refusal:  # noqa: BLE001 - a plane may refuse with any error

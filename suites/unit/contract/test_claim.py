@@ -26,29 +26,29 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 @requirement("CLAIM-01")
 def test_only_ready_rows_are_claimed(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x")
-    part.put_payload(IDS[:3], "y")
+    part.put_labeled(IDS, "x")
+    part.put_labeled(IDS[:3], "y")
     expect_ids(part.claim("train", ["x", "y"]), IDS[:3], "rows with both fields")
     expect_equal(part.claim_all("prev_lp", ["z"]), [], "rows with a field nobody wrote")
 
 
 @requirement("CLAIM-01", leans_on=("REG-02",))
 def test_an_undeclared_field_is_required_too(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x")
-    part.put_payload(IDS[:2], UNDECLARED)
+    part.put_labeled(IDS, "x")
+    part.put_labeled(IDS[:2], UNDECLARED)
     expect_ids(part.claim("train", ["x", UNDECLARED]), IDS[:2], "rows with both fields")
 
 
 @requirement("CLAIM-01")
 def test_a_claim_takes_no_more_than_asked(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     first, second = part.claim(batch_size=4), part.claim(batch_size=1)
     expect_equal((len(first.sample_ids), len(second.sample_ids)), (4, 1), "rows claimed")
 
 
 @requirement("CLAIM-01")
 def test_a_claim_of_no_rows_takes_none(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     try:
         came = part.client.claim_meta(
             partition_id=part.id,
@@ -68,7 +68,7 @@ def test_a_claim_of_no_rows_takes_none(part: PartitionUnderTest) -> None:
 
 @requirement("CLAIM-03")
 def test_tasks_have_their_own_cursors(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_ids(part.claim("train"), IDS, "rows of one task")
     expect_ids(part.claim("prev_lp"), IDS, "rows of the other task")
 
@@ -84,7 +84,7 @@ def test_partition_and_task_names_that_join_alike_share_no_cursor(
     except (ValueError, TypeError):
         return  # a plane that refuses such a partition has nothing to confuse
     for part in (short, long):
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
     expect_ids(short.claim(f"q{separator}train"), IDS, "rows of the task with the long name")
     expect_ids(long.claim("train"), IDS, "rows of the task whose partition has the long name")
 
@@ -93,9 +93,9 @@ def test_partition_and_task_names_that_join_alike_share_no_cursor(
 @pytest.mark.parametrize("order", ["xy", "yx"], ids=["as_asked_for", "against_it"])
 def test_the_last_field_makes_a_row_claimable_once(part: PartitionUnderTest, order: str) -> None:
     first, last = order
-    part.put_payload(IDS[:2], first)
+    part.put_labeled(IDS[:2], first)
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows before their last field")
-    part.put_payload(IDS[:1], last)
+    part.put_labeled(IDS[:1], last)
     expect_ids(part.claim("train", ["x", "y"], 1), IDS[:1], "rows after it")
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
 
@@ -118,7 +118,7 @@ def test_a_field_with_empty_or_zero_values_counts_as_produced(
     part: PartitionUnderTest, column: torch.Tensor
 ) -> None:
     ids = IDS[:3]
-    part.put_payload(ids, "x")
+    part.put_labeled(ids, "x")
     part.put(ids, y=column)
     expect_ids(part.claim("train", ["x", "y"]), ids, "rows with both fields (an aborted rollout's)")
     expect(part.consumed("train"), "every row consumed", "a row that no claim names counted")
@@ -126,23 +126,23 @@ def test_a_field_with_empty_or_zero_values_counts_as_produced(
 
 @requirement("CLAIM-09")
 def test_claimed_rows_stay_readable(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     meta = part.claim("train")
     expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
-    part.expect_payload(meta.sample_ids)
+    part.expect_labeled(meta.sample_ids)
 
 
 @requirement("CLAIM-09")
 def test_rows_that_every_task_claimed_stay_readable(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     for task in TASKS:
         expect_ids(part.claim(task), IDS, f"rows claimed by {task}")
-    part.expect_payload(IDS)
+    part.expect_labeled(IDS)
 
 
 @requirement("CLAIM-10")
 def test_rows_cleared_after_a_claim_are_not_in_the_next(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     (first,) = part.claim(batch_size=1).sample_ids
     rest = [i for i in IDS if i != first]
     part.clear(rest[:3])
@@ -151,7 +151,7 @@ def test_rows_cleared_after_a_claim_are_not_in_the_next(part: PartitionUnderTest
 
 @requirement("CLAIM-10")
 def test_cleared_rows_are_never_claimed(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[:3])
     expect_equal(sorted(part.claim_all()), sorted(IDS[3:]), "rows that were not cleared")
 
@@ -164,7 +164,7 @@ def test_claims_that_race_clears_return_no_cleared_row(part: PartitionUnderTest)
     def churn() -> None:
         for n in range(rounds):
             ids = [f"r{n}_{k}" for k in range(3)]
-            part.put_payload(ids)
+            part.put_labeled(ids)
             part.clear(ids)
             cleared.update(ids)
 
@@ -183,7 +183,7 @@ def test_claims_that_race_clears_return_no_cleared_row(part: PartitionUnderTest)
 @requirement("CLAIM-11")
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
 def test_an_unknown_task_is_rejected(part: PartitionUnderTest, blocking: bool) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_refused(part, "trian", blocking, "a task that was not registered")
 
 

@@ -22,10 +22,7 @@ from rlconform.certify.scenarios.consumers import (
 )
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    expect_ids,
-)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
@@ -47,18 +44,18 @@ def test_a_claim_that_does_not_block_returns_the_ready_rows(
     part: PartitionUnderTest, ready: int
 ) -> None:
     if ready:
-        part.put_payload(IDS[:ready])
+        part.put_labeled(IDS[:ready])
     claim = BackgroundCall(lambda: part.claim(batch_size=8), "a claim that must not block")
     expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, of 8 asked for:")
 
 
 @requirement("CLAIM-04")
 def test_a_claim_takes_rows_that_a_blocked_claim_has_not_claimed(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
     expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
     expect_ids(part.claim(batch_size=3), IDS[:2], "rows ready beside a claim that waits")
-    part.put_payload(IDS[2:5])
+    part.put_labeled(IDS[2:5])
     expect_ids(waiting.result(part.timeouts.settle), IDS[2:5], "rows of the claim that waited")
 
 
@@ -76,12 +73,12 @@ def test_a_large_step_is_claimed_in_one_call(
 
 @requirement("CLAIM-05")
 def test_a_blocking_claim_waits_for_the_last_field(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:3], "x")
+    part.put_labeled(IDS[:3], "x")
     waiting = BackgroundCall(
         lambda: part.claim("train", ["x", "y"], 3, blocking=True), "the blocked claim"
     )
     expect_waiting(waiting, part, "y", "an answer before anybody wrote it")
-    part.put_payload(IDS[:3], "y")
+    part.put_labeled(IDS[:3], "y")
     expect_ids(waiting.result(part.timeouts.settle), IDS[:3], "rows of the woken claim")
 
 
@@ -93,10 +90,10 @@ def test_rows_for_one_of_two_blocked_claims_wake_only_one(part: PartitionUnderTe
     ]
     early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
     expect(not early, "both claims to wait", "an answer before there was any row")
-    part.put_payload(IDS[:3])
+    part.put_labeled(IDS[:3])
     still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
     expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
-    part.put_payload(IDS[3:])
+    part.put_labeled(IDS[3:])
     claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
     expect_equal(list(map(len, claimed)), [3, 3], "rows of the two claims")
     expect_equal(Counter(claimed[0] + claimed[1]), Counter(IDS), "claims by id")
@@ -110,9 +107,9 @@ def test_a_blocking_claim_waits_for_the_last_row(
     waiting = BackgroundCall(
         lambda: part.claim(batch_size=3, blocking=True, dp_rank=rank), "the blocked claim"
     )
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
-    part.put_payload(IDS[2:3])
+    part.put_labeled(IDS[2:3])
     woken = waiting.result(part.timeouts.settle)
     expect_ids(woken, IDS[:3], "rows of the woken claim")
     expect_column(part.get_data(woken), "x", labeled_rows(part.id, woken.sample_ids, "x"))
@@ -139,10 +136,10 @@ def test_a_put_wakes_only_the_claim_that_requires_its_field(part: PartitionUnder
     waits(second, part, "y")
     first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
     waits(first, part, "x")
-    part.put_payload(IDS[:2], "x")
+    part.put_labeled(IDS[:2], "x")
     expect_ids(first.result(part.timeouts.settle), IDS[:2], "rows with x, for whom waited for x")
     waits(second, part, "y")
-    part.put_payload(IDS[:2], "y")
+    part.put_labeled(IDS[:2], "y")
     expect_ids(second.result(part.timeouts.settle), IDS[:2], "rows with y, for whom waited for y")
 
 
@@ -154,7 +151,7 @@ def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) 
     ]
     waits(claims[0], part, "a row")
     ids = [f"r{n}" for n in range(CROWD)]
-    put = BackgroundCall(lambda: part.put_payload(ids), f"a put beside {CROWD} claims that wait")
+    put = BackgroundCall(lambda: part.put_labeled(ids), f"a put beside {CROWD} claims that wait")
     put.result(part.timeouts.operation)
     came = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
     expect_equal(Counter(came), Counter(ids), "claims by id")
@@ -164,19 +161,19 @@ def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) 
 def test_rows_cleared_meanwhile_do_not_count_for_a_blocked_claim(
     part: PartitionUnderTest,
 ) -> None:
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
     waits(waiting, part, "a third row")
     part.clear(IDS[:1])
-    part.put_payload(IDS[2:3])
+    part.put_labeled(IDS[2:3])
     waits(waiting, part, "a third row in place of the one that was cleared")
-    part.put_payload(IDS[3:4])
+    part.put_labeled(IDS[3:4])
     expect_ids(waiting.result(part.timeouts.settle), IDS[1:4], "the three rows there are")
 
 
 @requirement("CLAIM-05")
 def test_a_claim_blocks_by_default(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:1])
+    part.put_labeled(IDS[:1])
     waiting = BackgroundCall(
         lambda: part.client.claim_meta(
             partition_id=part.id, task_name="train", required_fields=["x"], batch_size=2
@@ -184,7 +181,7 @@ def test_a_claim_blocks_by_default(part: PartitionUnderTest) -> None:
         "a claim with neither blocking nor timeout_s",
     )
     waits(waiting, part, "a second row")
-    part.put_payload(IDS[1:2])
+    part.put_labeled(IDS[1:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the woken claim")
 
 
@@ -194,7 +191,7 @@ def test_a_claim_that_times_out_claims_nothing(
     part: PartitionUnderTest, ready: int, timeout_s: float
 ) -> None:
     if ready:
-        part.put_payload(IDS[:ready])
+        part.put_labeled(IDS[:ready])
     expect_timeout(part, 3, timeout_s)
     expect_equal(
         sorted(part.claim_all()), sorted(IDS[:ready]), "rows still claimable after the timeout"
@@ -204,7 +201,7 @@ def test_a_claim_that_times_out_claims_nothing(
 @requirement("CLAIM-06")
 def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest) -> None:
     timeout_s = 0.3
-    part.put_payload(IDS[:3], "x")
+    part.put_labeled(IDS[:3], "x")
     waiting = BackgroundCall(
         lambda: part.claim("train", ["y"], 3, blocking=True, timeout_s=timeout_s),
         "the blocked claim",
@@ -213,7 +210,7 @@ def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest
     version = 0
     while not waiting.finished.is_set() and time.monotonic() < deadline:
         version += 1
-        part.put_payload(IDS[:3], "x", version=version)
+        part.put_labeled(IDS[:3], "x", version=version)
     try:
         came = waiting.result(part.timeouts.quiet)
     except TimeoutError:
@@ -226,7 +223,7 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
     waiting = BackgroundCall(
         lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
     )
-    part.put_payload(IDS[:1])
+    part.put_labeled(IDS[:1])
     try:
         early = waiting.returned_within(LONG_S)
     except TimeoutError:
@@ -237,5 +234,5 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
         f"an end after {waiting.seconds:.1f} s" if early else "",
         leans_on=("CLAIM-05",),
     )
-    part.put_payload(IDS[1:2])
+    part.put_labeled(IDS[1:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")

@@ -17,7 +17,7 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 @requirement("CLAIM-12")
 def test_ranks_of_one_task_share_its_rows(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     claimed = [
         i
         for rank in (0, 1, 0, 1)
@@ -28,7 +28,7 @@ def test_ranks_of_one_task_share_its_rows(part: PartitionUnderTest) -> None:
 
 @requirement("CLAIM-12")
 def test_one_rank_may_claim_all(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_ids(part.claim("train", dp_rank=1), IDS, "rows of the one rank that asks")
 
 
@@ -36,9 +36,9 @@ def test_one_rank_may_claim_all(part: PartitionUnderTest) -> None:
 @pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["by_name", "against_names"])
 def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) -> None:
     for sample_id in ids[:4]:
-        part.put_payload([sample_id])
+        part.put_labeled([sample_id])
     part.clear(ids[:1])
-    part.put_payload(ids[4:5])  # may take the cleared row's slot, but not its place
+    part.put_labeled(ids[4:5])  # may take the cleared row's slot, but not its place
     order = [part.claim(batch_size=1).sample_ids for _ in range(4)]
     expect_equal(order, [[i] for i in ids[1:5]], "rows in the order they were put")
 
@@ -47,7 +47,7 @@ def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) ->
 @pytest.mark.parametrize("way", ["at_once", "blocking", "empty"])
 def test_the_meta_names_its_partition_task_and_fields(part: PartitionUnderTest, way: str) -> None:
     if way != "empty":
-        part.put_payload(IDS, "x", "y", "z")
+        part.put_labeled(IDS, "x", "y", "z")
     meta = part.claim("train", ["y", "x"], blocking=way == "blocking")
     expect_equal(meta.partition_id, part.id, "partition_id")
     expect_equal(meta.task_name, "train", "task_name")

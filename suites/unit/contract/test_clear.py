@@ -19,13 +19,9 @@ from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
+from rlconform.certify.scenarios.meta_values import tags_by_id
 from rlconform.certify.scenarios.object_columns import put_unless_refused
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    expect_ids,
-    expect_unreadable,
-    tags_by_id,
-)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target
 from rlconform.wire import object_array, stack_or_nest
@@ -35,10 +31,10 @@ IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 @requirement("CLEAR-01")
 def test_exactly_the_ids_given_are_dropped(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[1:3])
     part.expect_absent(IDS[1:3])
-    part.expect_payload([IDS[0], IDS[3]])
+    part.expect_labeled([IDS[0], IDS[3]])
     expect_equal(sorted(part.claim_all()), [IDS[0], IDS[3]], "rows left")
 
 
@@ -48,24 +44,24 @@ NEIGHBOURS = ["u_g0", "u_g1", "u_g10", "u_g2", "u_g3"]
 @requirement("CLEAR-01")
 @pytest.mark.parametrize("given", [["u_g1"], ["u_g0", "u_g3"]], ids=["prefix", "ends"])
 def test_ids_similar_to_those_given_are_kept(part: PartitionUnderTest, given: list[str]) -> None:
-    part.put_payload(NEIGHBOURS)
+    part.put_labeled(NEIGHBOURS)
     part.clear(given)
     part.expect_absent(given)
-    part.expect_payload([i for i in NEIGHBOURS if i not in given])
+    part.expect_labeled([i for i in NEIGHBOURS if i not in given])
 
 
 @requirement("CLEAR-01")
 def test_an_id_given_twice_clears_no_other_row(part: PartitionUnderTest) -> None:
-    part.put_payload(NEIGHBOURS)
+    part.put_labeled(NEIGHBOURS)
     try:
         part.clear(["u_g1", "u_g1"])
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - whether to refuse it is the plane's to say
-        part.expect_payload(NEIGHBOURS)
+        part.expect_labeled(NEIGHBOURS)
     else:
         part.expect_absent(["u_g1"])
-        part.expect_payload([i for i in NEIGHBOURS if i != "u_g1"])
+        part.expect_labeled([i for i in NEIGHBOURS if i != "u_g1"])
 
 
 @requirement("CLEAR-01")
@@ -87,33 +83,33 @@ def test_all_ids_of_a_large_step_are_dropped(
     ids=["empty", "unknown", "cleared", "living_last", "living_first"],
 )
 def test_clearing_missing_rows_is_no_error(part: PartitionUnderTest, again: list[str]) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[:2])
     part.clear(again)
     gone = sorted({*IDS[:2], *again})
     part.expect_absent(gone)  # the living among the missing are dropped all the same
-    part.expect_payload([i for i in IDS if i not in gone])
+    part.expect_labeled([i for i in IDS if i not in gone])
 
 
 @requirement("CLEAR-03")
 def test_none_drops_all_that_this_process_put(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[2:], "x", "y")
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[2:], "x", "y")
     part.put(["tags_only"], [{"std": 0.0}])
     part.claim("train", batch_size=2)
     part.clear(None)
     part.expect_absent(IDS)
     part.register()  # a clear of everything may end the registration, or keep it
     again = [IDS[0], "tags_only"]
-    part.put_payload(again, version=1)
-    part.expect_payload(again, version=1)
+    part.put_labeled(again, version=1)
+    part.expect_labeled(again, version=1)
     left = [tags for tags in part.claim("train").tags or [] if tags]
     expect(not left, "no tag of what was cleared", left)
 
 
 @requirement("CLEAR-03")
 def test_none_drops_what_another_thread_of_this_process_put(part: PartitionUnderTest) -> None:
-    put = BackgroundCall(lambda: part.put_payload(IDS), "a put by another thread")
+    put = BackgroundCall(lambda: part.put_labeled(IDS), "a put by another thread")
     put.result(part.timeouts.operation)
     part.clear(None)
     part.expect_absent(IDS)
@@ -137,17 +133,17 @@ def test_none_on_an_empty_partition_is_no_error(
     part = new_partition(register=known)
     part.clear(None)
     part.register()
-    part.put_payload(IDS)
-    part.expect_payload(IDS)
+    part.put_labeled(IDS)
+    part.expect_labeled(IDS)
 
 
 @requirement("CLEAR-04")
 def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x", "y", tags=[{"old": i} for i in IDS])
+    part.put_labeled(IDS, "x", "y", tags=[{"old": i} for i in IDS])
     part.claim("train")
     part.clear(IDS)
-    part.put_payload(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
-    part.expect_payload(IDS, "x", version=1)
+    part.put_labeled(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
+    part.expect_labeled(IDS, "x", version=1)
     expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
     meta = part.claim("train")
     expect_ids(meta, IDS, "ids claimable in their new life")
@@ -180,27 +176,27 @@ def test_a_field_can_have_another_dtype_after_a_clear(part: PartitionUnderTest, 
 def test_an_id_that_is_put_again_has_none_of_its_old_objects(
     new_partition: Callable[..., PartitionUnderTest], target: Target
 ) -> None:
-    part = new_partition(fields=["x", "log"])
-    if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
-        part.clear(IDS)
-        part.put_payload(IDS)
-        expect_unreadable(lambda: part.get(IDS[:1], "log"), IDS[0], "log")
-        part.put(IDS, log=object_array(["c", "d", {}]))
-        expect_objects(part.get(IDS, "log"), "log", ["c", "d", {}])
+    part, ids = new_partition(fields=["x", "log"]), IDS[:3]
+    if put_unless_refused(part, target, ids, log=object_array(["a", {"n": 1}, None])):
+        part.clear(ids)
+        part.put_labeled(ids)
+        expect_unreadable(lambda: part.get(ids[:1], "log"), ids[0], "log")
+        part.put(ids, log=object_array(["c", "d", {}]))
+        expect_objects(part.get(ids, "log"), "log", ["c", "d", {}])
 
 
 @requirement("CLEAR-05")
 def test_rows_with_different_fields_are_cleared_in_one_call(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[1:3], "y", "z")
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[1:3], "y", "z")
     part.put(IDS[3:], [{"std": 0.0}])
     part.claim("train", ["x"])  # and tasks have got to different stages
     part.claim("prev_lp", ["y", "z"])
     part.clear(IDS)
     for field in ("x", "y", "z"):
         part.expect_absent(IDS, field)
-    part.put_payload(IDS, "z", version=1)
-    part.expect_payload(IDS, "z", version=1)
+    part.put_labeled(IDS, "z", version=1)
+    part.expect_labeled(IDS, "z", version=1)
     for task in ("train", "prev_lp"):
         meta = part.claim(task, ["z"])
         expect_ids(meta, IDS, f"rows of the new life claimable by {task}")
@@ -211,7 +207,7 @@ def test_rows_with_different_fields_are_cleared_in_one_call(part: PartitionUnder
 def test_rows_with_tags_only_are_cleared(part: PartitionUnderTest) -> None:
     part.put(IDS[:2], [{"std": 0.0}, {"std": 1.0}])
     part.clear(IDS[:1])
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     came = tags_by_id(part.claim("train"))
     expect_equal(came, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
 

@@ -13,9 +13,7 @@ from rlconform.certify.assertions.values import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_row
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-)
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 
 
@@ -27,7 +25,7 @@ def test_reads_that_race_clears_return_the_row_asked_for_or_raise(part: Partitio
 
     def churn() -> None:
         for n in part.rounds(300):
-            part.put_payload(living(n))
+            part.put_labeled(living(n))
             if n:
                 part.clear(living(n - 1))
         part.clear(living(n))
@@ -53,12 +51,12 @@ def test_puts_that_race_clears_change_no_other_row(part: PartitionUnderTest) -> 
     kept: list[str] = []
     for n in part.rounds(40):
         doomed, keeper = f"doomed{n}", f"kept{n}"
-        part.put_payload([doomed], "x")
+        part.put_labeled([doomed], "x")
         writer = BackgroundCall(
-            lambda i=doomed: part.put_payload([i], "x", "y", version=1), "a put on a cleared row"
+            lambda i=doomed: part.put_labeled([i], "x", "y", version=1), "a put on a cleared row"
         )
         part.clear([doomed])
-        part.put_payload([keeper], "x", "y")  # may take over the cleared row's slot
+        part.put_labeled([keeper], "x", "y")  # may take over the cleared row's slot
         kept.append(keeper)
         _finish(writer, part.timeouts.operation)
         part.clear([doomed])

@@ -13,8 +13,8 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 def round_trip(part: PartitionUnderTest, version: int) -> None:
-    part.put_payload(IDS, "x", "y", version=version)
-    part.expect_payload(IDS, "x", "y", version=version)
+    part.put_labeled(IDS, "x", "y", version=version)
+    part.expect_labeled(IDS, "x", "y", version=version)
 
 
 @requirement("LIFE-05")

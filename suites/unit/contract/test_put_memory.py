@@ -21,9 +21,9 @@ from rlconform.certify.assertions.values import (
 from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.meta_values import tags_by_id
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
-    tags_by_id,
 )
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import rows_of, stack_or_nest
@@ -90,7 +90,7 @@ def test_changing_the_callers_tensor_changes_nothing_stored(part: PartitionUnder
     )
     dense.fill_(0)
     values.fill_(9)
-    part.expect_payload(IDS, "x")
+    part.expect_labeled(IDS, "x")
     part.expect_rows(IDS, y=rows)
 
 
@@ -132,10 +132,10 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, wa
     tags = [{"row": n} for n, _ in enumerate(IDS)]
     stored = {i: {"row": n} for n, i in enumerate(IDS)}
     if way == "alone":
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
         part.put(IDS, tags)
     else:
-        part.put_payload(IDS, tags=tags)
+        part.put_labeled(IDS, tags=tags)
     for row in tags:
         row["row"] = 9
     came = tags_by_id(part.claim("train"))

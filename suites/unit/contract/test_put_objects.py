@@ -19,7 +19,7 @@ from rlconform.certify.assertions.values import (
     leaning_on,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.labeled_rows import labeled_column
 from rlconform.certify.scenarios.object_columns import put_unless_refused
 from rlconform.certify.scenarios.partition import (

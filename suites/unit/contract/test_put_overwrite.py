@@ -64,31 +64,31 @@ def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second
 def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
     part: PartitionUnderTest,
 ) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     meta = part.claim("train")
     expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
-    part.put_payload(IDS, version=1)
+    part.put_labeled(IDS, version=1)
     newer = labeled_rows(part.id, meta.sample_ids, "x", 1)
     expect_column(part.get_data(meta), "x", newer)
 
 
 @requirement("PUT-13")
 def test_one_row_is_replaced_and_the_others_are_kept(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
-    part.put_payload(IDS[1:2], version=1)
-    part.expect_payload(IDS[1:2], version=1)
-    part.expect_payload([IDS[0], IDS[2]])
+    part.put_labeled(IDS)
+    part.put_labeled(IDS[1:2], version=1)
+    part.expect_labeled(IDS[1:2], version=1)
+    part.expect_labeled([IDS[0], IDS[2]])
 
 
 @requirement("PUT-13")
 def test_reads_during_overwrites_return_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
     rounds = 60
     done = [0]
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
 
     def overwrite() -> None:
         for version in range(1, rounds):
-            part.put_payload(IDS, version=version)
+            part.put_labeled(IDS, version=version)
             done[0] = version
 
     writer = BackgroundCall(overwrite, "the writer")
@@ -101,7 +101,7 @@ def test_reads_during_overwrites_return_the_old_value_or_the_new(part: Partition
         for sample_id, row in zip(IDS, rows, strict=True):
             _expect_version(part, sample_id, row, range(oldest, rounds))
     writer.result(part.timeouts.operation)
-    part.expect_payload(IDS, version=rounds - 1)
+    part.expect_labeled(IDS, version=rounds - 1)
 
 
 def _expect_version(

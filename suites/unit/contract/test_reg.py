@@ -37,24 +37,24 @@ def test_each_declared_field_accepts_rows(new_partition: Callable[..., Partition
 def test_fields_may_have_common_names(new_partition: Callable[..., PartitionUnderTest]) -> None:
     fields = ["values", "keys", "items", "shape", "names", "data", "id", "index"]
     part = new_partition(fields=fields)
-    part.put_payload(IDS, *fields)
-    part.expect_payload(IDS, *fields)
+    part.put_labeled(IDS, *fields)
+    part.expect_labeled(IDS, *fields)
     expect_ids(part.claim("train", fields), IDS, "rows with a critic's values and other names")
 
 
 @requirement("REG-02")
 def test_undeclared_field_is_kept(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(fields=["x"])
-    part.put_payload(IDS, "x", "pixel_values")
-    part.expect_payload(IDS, "x", "pixel_values")
+    part.put_labeled(IDS, "x", "pixel_values")
+    part.expect_labeled(IDS, "x", "pixel_values")
 
 
 @requirement("REG-03")
 def test_ids_can_be_reused_after_clear_and_register(part: PartitionUnderTest) -> None:
     for step in range(10):
-        part.put_payload(IDS, version=step)
+        part.put_labeled(IDS, version=step)
         expect_ids(part.claim("train"), IDS, f"rows claimed in step {step}")
-        part.expect_payload(IDS, version=step)
+        part.expect_labeled(IDS, version=step)
         part.clear(IDS)
         part.register()
 
@@ -92,7 +92,7 @@ def test_many_producers_add_new_fields_at_once(part: PartitionUnderTest) -> None
 
     def produce(producer: int) -> None:
         for k in range(fields_each):
-            part.put_payload([f"p{producer}"], f"extra_{producer}_{k}")
+            part.put_labeled([f"p{producer}"], f"extra_{producer}_{k}")
 
     calls = [lambda p=p: produce(p) for p in range(producers)]
     half = part.timeouts.check / 2
@@ -103,4 +103,4 @@ def test_many_producers_add_new_fields_at_once(part: PartitionUnderTest) -> None
     producing.result(part.timeouts.operation)
     for producer in range(producers):
         fields = [f"extra_{producer}_{k}" for k in range(fields_each)]
-        part.expect_payload([f"p{producer}"], *fields)
+        part.expect_labeled([f"p{producer}"], *fields)

@@ -8,7 +8,8 @@ import torch
 
 from rlconform.certify.assertions.values import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -17,16 +18,16 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 def test_partitions_share_no_rows(new_partition: Callable[..., PartitionUnderTest]) -> None:
     train, val = new_partition(), new_partition()
     for part, mode in ((train, "train"), (val, "val")):
-        part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
-    train.expect_payload(IDS)
-    val.expect_payload(IDS)
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
+    train.expect_labeled(IDS)
+    val.expect_labeled(IDS)
     claimed = train.claim("train")
     expect_ids(claimed, IDS, "rows claimed in one partition")
     expect_equal(tags_by_id(claimed), {i: {"mode": "train"} for i in IDS}, "tags in that partition")
     expect(not val.consumed("train"), "the other partition unconsumed", "consumed")
     expect(train.consumed("train"), "this one consumed, whatever waits in the other", "unconsumed")
     train.clear(IDS)
-    val.expect_payload(IDS)
+    val.expect_labeled(IDS)
     expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
 
 
@@ -36,7 +37,7 @@ def test_partitions_share_no_cursors_and_no_tags(
 ) -> None:
     train, val = new_partition(), new_partition()
     for part, mode in ((train, "train"), (val, "val")):
-        part.put_payload(IDS, tags=[{"mode": mode} for _ in IDS])
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
     for part in (train, val):
         expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
     train.clear(IDS)
@@ -52,13 +53,13 @@ def test_registering_a_partition_again_changes_no_other(
 ) -> None:
     train, val = new_partition(), new_partition()
     for part in (train, val):
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
         expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
     val.clear(IDS)
     val.register()
     expect_equal(train.claim_all(), [], "rows claimed again, as the other partition began anew")
     expect(train.consumed("train"), "this partition consumed as before", "unconsumed")
-    train.expect_payload(IDS)
+    train.expect_labeled(IDS)
 
 
 @requirement("REG-04")
@@ -68,9 +69,9 @@ def test_partitions_with_a_common_prefix_are_separate(
     short = new_partition()
     long = new_partition(exact=f"{short.id}_async")
     for part in (short, long):
-        part.put_payload(IDS, tags=[{"weight_version": 1}] * 3)
+        part.put_labeled(IDS, tags=[{"weight_version": 1}] * 3)
     short.clear(None)
-    long.expect_payload(IDS)
+    long.expect_labeled(IDS)
     expect_ids(long.claim("train"), IDS, "rows of a partition whose name begins with the other's")
 
 

@@ -29,7 +29,7 @@ packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 
 def claimed(part: PartitionUnderTest) -> KVBatchMeta:
     """Self-describing rows ``x``, put and claimed; the lengths to split by stand in their tags."""
-    part.put_payload(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
+    part.put_labeled(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
     return claim_rows(part, ["x"], len(IDS))
 
 
@@ -48,7 +48,7 @@ def test_each_claimed_row_goes_to_exactly_one_rank(
     meta = claimed(part)
     shards, _ = split_claim(meta, DP_WORLD, GLOBAL_BATCH, **packing)
     for shard in shards:
-        part.expect_payload(shard.sample_ids)
+        part.expect_labeled(shard.sample_ids)
     read = Counter(sample_id for shard in shards for sample_id in shard.sample_ids)
     for what, ids in (("claimed", meta.sample_ids), ("put", IDS)):
         expected = Counter(ids)

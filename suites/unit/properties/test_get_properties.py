@@ -18,9 +18,7 @@ from rlconform.certify.properties.strategies import (
     batches,
     selections,
 )
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-)
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 
 
 @requirement("GET-01")
@@ -31,9 +29,9 @@ from rlconform.certify.scenarios.partition import (
 def test_rows_are_returned_in_any_order_asked(
     part: PartitionUnderTest, halves: list[str], asked: list[str]
 ) -> None:
-    part.put_payload(halves[:3])
-    part.put_payload(halves[3:])
-    part.expect_payload(asked)
+    part.put_labeled(halves[:3])
+    part.put_labeled(halves[3:])
+    part.expect_labeled(asked)
 
 
 @requirement("GET-03")

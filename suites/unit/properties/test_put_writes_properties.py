@@ -12,11 +12,7 @@ from rlconform.certify.properties.strategies import (
     sample_ids,
     selections,
 )
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    expect_ids,
-    expect_unreadable,
-)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
 
 IDS = ["r0", "r1", "r2"]
 
@@ -32,8 +28,8 @@ def test_columns_are_appended_in_any_order(
     part: PartitionUnderTest, fields: list[str], orders: list[list[str]]
 ) -> None:
     for field, order in zip(fields, orders, strict=False):
-        part.put_payload(order, field)
-    part.expect_payload(IDS, *fields)
+        part.put_labeled(order, field)
+    part.expect_labeled(IDS, *fields)
 
 
 @requirement("PUT-12")
@@ -45,12 +41,12 @@ def test_only_what_was_put_is_produced(
     for write in writes:
         new = [i for i in write.ids if not any(i in produced[field] for field in write.fields)]
         if new:
-            part.put_payload(new, *write.fields)
+            part.put_labeled(new, *write.fields)
         for field in write.fields:
             produced[field].update(new)
     for field, ids in produced.items():
         if ids:
-            part.expect_payload(sorted(ids), field)
+            part.expect_labeled(sorted(ids), field)
         for sample_id in sorted(set(IDS) - ids)[:1]:
             expect_unreadable(lambda f=field, i=sample_id: part.get([i], f), sample_id, field)
     expect_ids(part.claim("train", ["x"]), sorted(produced["x"]), "rows with x")
@@ -61,10 +57,10 @@ def test_only_what_was_put_is_produced(
 @requirement("PUT-20")
 @for_all(ids=sample_ids(min_size=2))
 def test_any_ids_are_distinct(part: PartitionUnderTest, ids: list[str]) -> None:
-    part.put_payload(ids)
-    part.expect_payload(ids[::-1])
+    part.put_labeled(ids)
+    part.expect_labeled(ids[::-1])
     for sample_id in ids:
-        part.expect_payload([sample_id])
+        part.expect_labeled([sample_id])
     part.clear(ids[-1:])
-    part.expect_payload(ids[:-1])
+    part.expect_labeled(ids[:-1])
     expect_ids(part.claim("train"), ids[:-1], "ids handed to a task")

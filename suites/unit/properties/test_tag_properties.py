@@ -10,10 +10,8 @@ from rlconform.certify.properties.runner import for_all
 from rlconform.certify.properties.strategies import (
     tags,
 )
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    tags_by_id,
-)
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Tags
 
 IDS = ["r0", "r1", "r2"]
@@ -22,7 +20,7 @@ IDS = ["r0", "r1", "r2"]
 def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
     """Rows with these tags; their ids."""
     ids = IDS[: len(rows)]
-    part.put_payload(ids, tags=rows)
+    part.put_labeled(ids, tags=rows)
     return ids
 
 
@@ -51,7 +49,7 @@ def test_any_tags_are_merged_key_by_key(
     ids = put_tags(part, [old for old, _ in rows])
     new = [new for _, new in rows]
     if with_fields:
-        part.put_payload(ids, "y", tags=new)
+        part.put_labeled(ids, "y", tags=new)
     else:
         part.put(ids, new)
     expect_tags(part, {i: old | new for i, (old, new) in zip(ids, rows, strict=True)})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlconform.cli.output import check_writable
+from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError
 
 
