@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from rlconform.cli.console import new_console, refuse
-from rlconform.cli.output import check_writable
+from rlconform._exit_codes import ExitCode
+from rlconform.cli.console import fail, new_console
+from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError
 
 if TYPE_CHECKING:  # measuring imports torch, which takes seconds
     from rlconform.bench.document import BenchDocument
-
-
-class BenchExitCode:
-    """Exit codes of ``rlconform bench``."""
-
-    MEASURED = 0
-    PARTIAL = 1  # interrupted, or a target was lost during the run
-    KIT_FAILED = 2  # no such target, shape or document
-    NOTHING_MEASURED = 3
 
 
 EPILOG = (
@@ -65,7 +57,7 @@ def bench(
         check_writable(folder)
         document = _read(show) if show else _measure(console, targets or [], shape or [], quick)
     except ConfigError as error:
-        refuse(f"bench: {error}", BenchExitCode.KIT_FAILED)
+        fail(f"bench: {error}")
     _present(console, document, folder, write=show is None)
     raise typer.Exit(_exit_code(document))
 
@@ -110,8 +102,8 @@ def _present(console: Console, document: BenchDocument, folder: Path, write: boo
     console.print(f"written to {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _exit_code(document: BenchDocument) -> int:
+def _exit_code(document: BenchDocument) -> ExitCode:
     if not any((document.operations, document.claim_rate, document.growth, document.wake)):
-        return BenchExitCode.NOTHING_MEASURED
+        return ExitCode.NOTHING_RAN
     lost = any(target.status == "failed" for target in document.targets)
-    return BenchExitCode.PARTIAL if lost or not document.complete else BenchExitCode.MEASURED
+    return ExitCode.FAILURE if lost or not document.complete else ExitCode.SUCCESS

@@ -42,11 +42,13 @@ class RayStoreClient(BaseClient):
         if not isinstance(config, RayStoreConfig):
             raise ConfigError(f"data_plane.impl is {config.impl!r}: this is ray_store")
         self._owner = validation.flag("bootstrap", bootstrap)
-        session, engine = _load("session"), _load("engine")
+        connection, engine = _load("connection"), _load("engine")
         if bootstrap:
-            opened = session.start(config.name, config.storage_capacity, config.global_segment_size)
+            opened = connection.start(
+                config.name, config.storage_capacity, config.global_segment_size
+            )
         else:
-            opened = session.attach(config.name)
+            opened = connection.attach(config.name)
         self._session = opened
         self._engine = engine.RayStoreEngine(opened)
 
@@ -64,7 +66,7 @@ class RayStoreClient(BaseClient):
 
 
 def _load(module: str) -> Any:
-    """A module of this room that imports Ray. ``ConfigError`` if that is not installed."""
+    """A module of this package that imports Ray. ``ConfigError`` if that is not installed."""
     try:
         return importlib.import_module(f"rlconform.backends.ray_store.{module}")
     except ModuleNotFoundError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from rlconform.cli.console import LiveBar
+from rlconform._live_bar import LiveBar
 
 _STYLES = {"ready": "green", "failed": "bold red", "refused": "yellow", "measure": "blue"}
 

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.events import Operation
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.row_versions import Dtypes, batch, values_of
 from rlconform.contract import DataPlaneClient, Tags
 

@@ -26,10 +26,10 @@ from typing import Any
 
 from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
-from rlconform.certify.isolation.ray_argument import RayArgument
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, call_kind
 from rlconform.contract import CLIENT_METHODS, Timeouts
+from rlconform.wire.serialization import RayArgument
 
 
 class CallHung(ContractViolation):

@@ -268,7 +268,7 @@ class _Made:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        from rlconform.certify.recording.recorder import brief  # noqa: PLC0415 - torch
+        from rlconform.certify.recording.text import brief  # noqa: PLC0415 - torch
 
         self._plane, self._call, self._args, self._kwargs = plane, call, args, kwargs
         self.name = getattr(call, "__name__", str(call))

@@ -14,7 +14,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.certify.assertions.values import rows_in
 from rlconform.certify.concurrency.events import Value
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.labeled_rows import labeled_row
 
 #: Every dtype's size divides it, so that a row's bytes are a whole number of values.

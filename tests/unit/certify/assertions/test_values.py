@@ -198,6 +198,19 @@ def test_a_missing_field_is_a_violation_that_names_what_came() -> None:
 
 
 @pytest.mark.parametrize(
+    ("order", "leans_on"), [([2, 1, 0], ("GET-01",)), ([1, 1, 2], ()), ([2, 0, 3], ())]
+)
+def test_rows_in_another_order_may_follow_from_the_order_of_reads(
+    order: list[int], leans_on: tuple[str, ...]
+) -> None:
+    rows = [torch.full((2,), float(value)) for value in range(4)]
+    batch = TensorDict({"x": torch.stack([rows[at] for at in order])}, [3])
+    with pytest.raises(ContractViolation) as raised:
+        expect_column(batch, "x", rows[:3])
+    assert raised.value.leans_on == leans_on
+
+
+@pytest.mark.parametrize(
     "leaf",
     [
         NonTensorStack(*[NonTensorData("a") for _ in range(3)]),

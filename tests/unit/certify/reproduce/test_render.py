@@ -40,7 +40,8 @@ from rlconform.certify.reproduce.render import (
 )
 from rlconform.certify.reproduce.supervisor import EVENTS
 from rlconform.certify.reproduce.verdict import split_evidence
-from rlconform.certify.scenarios.partition import expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import expect_ids
 from rlconform.certify.target import open_target
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import load_requirements
