@@ -145,7 +145,7 @@ class RemoteWorkload:
         """Wait for the role's end; an actor in which a call hangs is ended."""
         arguments = (self._who, call_s, all_s)
         played = self._client.ask("finish", arguments, all_s, "a role's history")
-        if not played.over:
+        if not played.finished:
             self._client.end()
         return played  # type: ignore[no-any-return]
 
