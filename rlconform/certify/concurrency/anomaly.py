@@ -15,7 +15,7 @@ class Anomaly:
     """What a plane did that no order of the calls can explain.
 
     Attributes:
-        verdict: Its name, a key of ``explain.MEANS``.
+        verdict: Its name, a key of ``explain.IMPACT``.
         row: The sample concerned; None where it is none in particular.
         said: What happened, in one sentence without its full stop.
         events: The shortest history that proves it, in the order of their starts.

@@ -12,7 +12,7 @@ from rlconform.certify.concurrency.history import History
 from rlconform.certify.recording.text import shorten
 
 #: What each verdict means for a training run.
-MEANS = {
+IMPACT = {
     "null-id": "a consumer that fetches or clears by these ids fails, or silently skips the rows",
     "phantom": "the step trains on a row that the driver never made or has already dropped",
     "duplicated": "the row is trained on twice, which skews the gradient, and nothing raises",
@@ -48,7 +48,7 @@ class HistoryViolation(ContractViolation):
         super().__init__(
             "an order of the calls that explains what came of each",
             f"none that does. {first.verdict}: {first.said}{others}. In training: "
-            f"{MEANS[first.verdict]}",
+            f"{IMPACT[first.verdict]}",
         )
         self.lines = shown(first, history)
         self.race = race

@@ -37,7 +37,7 @@ class WorkloadHandle(Protocol):
         """Wait for the end of the part."""
 
 
-def in_parts(seconds: float) -> Iterator[float]:
+def run_lengths(seconds: float) -> Iterator[float]:
     """Split the time of a race, s: most defects show in the first play, and end the check there."""
     yield seconds / 4
     yield seconds - seconds / 4
@@ -70,7 +70,7 @@ class WorkloadRunner:
         self._played = 0
         self._events: list[Operation] = []
 
-    def play(self, *roles: Workload) -> History:
+    def run(self, *roles: Workload) -> History:
         """Play the roles; returns, when all are over or hang, what was done in all plays so far.
 
         A call that takes longer than the target's operation timeout stays without an end in the

@@ -263,7 +263,7 @@ class PropertyRunner:
             warnings.warn(f"time for {self._begun} examples only", FewerExamples, stacklevel=3)
 
 
-def explorer_of(request: pytest.FixtureRequest) -> PropertyRunner:
+def property_runner(request: pytest.FixtureRequest) -> PropertyRunner:
     """The explorer of the check that asks, on the plane under test."""
     return PropertyRunner(
         request.getfixturevalue("client"),
@@ -275,7 +275,7 @@ def explorer_of(request: pytest.FixtureRequest) -> PropertyRunner:
 
 
 @contextmanager
-def reported(request: pytest.FixtureRequest, explorer: PropertyRunner) -> Iterator[None]:
+def report_example(request: pytest.FixtureRequest, explorer: PropertyRunner) -> Iterator[None]:
     """Let the calls of the example that failed be the check's evidence and reproducer."""
     try:
         yield
@@ -300,7 +300,7 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
         asked = [name for name in named if name not in {"part", *strategies}]
 
         def run(request: pytest.FixtureRequest, **fixtures: Any) -> None:
-            explorer = explorer_of(request)
+            explorer = property_runner(request)
 
             @given(**strategies)
             def explore(**drawn: Any) -> None:
@@ -311,7 +311,7 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
                         drawn["part"].register(fields=REGISTERED)
                     check(**fixtures, **drawn)
 
-            with reported(request, explorer):
+            with report_example(request, explorer):
                 explorer.run(explorer.seeded(explorer.with_effort(SETTINGS)(explore)))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -68,14 +68,14 @@ class PartitionUnderTest:
         return PartitionUnderTest(client, self.id, self.timeouts, self._rows)
 
     @property
-    def way_s(self) -> float:
+    def transport_s(self) -> float:
         """Seconds that the kit has for the way of a call to another process and back."""
         return TRANSPORT_S if getattr(self.client, "is_elsewhere", False) else 0.0
 
     @property
     def call_s(self) -> float:
         """Seconds that a check waits for one call; the plane alone is held to ``operation``."""
-        return self.timeouts.operation + self.way_s
+        return self.timeouts.operation + self.transport_s
 
     @property
     def last_end(self) -> float:
@@ -92,7 +92,7 @@ class PartitionUnderTest:
             if time.monotonic() > end:
                 return
 
-    def will_hold(self, ids: Iterable[str]) -> None:
+    def note_ids(self, ids: Iterable[str]) -> None:
         """Somebody else puts these rows: the clean-up is to know of them."""
         self._rows.touch(ids)
 
@@ -133,7 +133,7 @@ class PartitionUnderTest:
         self._rows.put(ids, [] if fields is None else map(str, fields.keys()))
         return meta_of(receipt, "put_samples")
 
-    def put_payload(
+    def put_labeled(
         self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
     ) -> BatchMeta:
         """Put self-describing rows into each of ``fields`` (default ``x``)."""
@@ -258,7 +258,7 @@ class PartitionUnderTest:
             by_meta.judgements = violation.judgements
             raise by_meta from None
 
-    def expect_payload(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
+    def expect_labeled(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
         """Reading ``ids`` gives their own self-describing rows."""
         names = fields or ("x",)
         self.expect_rows(

@@ -148,7 +148,7 @@ def _expect_no_difference(expected: TrainingRecord, came: TrainingRecord) -> Non
 
 
 @contextmanager
-def trainings_on(plane: PlaneSession) -> Iterator[ParityRuns]:
+def start_parity_runs(plane: PlaneSession) -> Iterator[ParityRuns]:
     """Start both crews, and end them."""
     plane.owner()  # starts Ray, where none runs
     with plane.starting.running():

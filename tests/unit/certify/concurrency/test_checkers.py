@@ -29,7 +29,7 @@ from rlconform.certify.concurrency.checkers.status import early_status, late_sta
 from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
 from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.events import Operation, to_jsonl
-from rlconform.certify.concurrency.explain import MEANS, HistoryViolation, check_history
+from rlconform.certify.concurrency.explain import IMPACT, HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
 
 
@@ -505,7 +505,7 @@ def test_a_good_history_is_left_alone(case: Case) -> None:
 
 
 def test_every_verdict_has_a_bad_history_and_a_meaning() -> None:
-    assert {case.verdict for case in BAD} == set(MEANS)
+    assert {case.verdict for case in BAD} == set(IMPACT)
 
 
 def test_every_checker_has_good_and_bad_histories() -> None:
@@ -520,7 +520,7 @@ def test_a_violation_shows_the_shortest_proof_first() -> None:
     violation = caught.value
     assert "phantom: 'train' was handed 'ghost', though nobody ever put it" in str(violation)
     assert "1 more of the kind" in str(violation)
-    assert MEANS["phantom"] in str(violation)
+    assert IMPACT["phantom"] in str(violation)
     assert violation.lines == [
         "0.00 ms to 1000.00 ms  k  claim of up to 4 with x for 'train' -> 'ghost'",
         "(4 calls by 3 callers in all)",

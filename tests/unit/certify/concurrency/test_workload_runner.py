@@ -38,7 +38,7 @@ PATIENCE_S = 10.0
 QUICK = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=20)
 
 
-def stage_on(client: Any, heard: Any = lambda _: None) -> WorkloadRunner:
+def runner_on(client: Any, heard: Any = lambda _: None) -> WorkloadRunner:
     client.register_partition("p", ["x"], 8, ["train"])
     return WorkloadRunner(
         lambda n: [WorkloadThread(client) for _ in range(n)], "p", QUICK, "0", heard
@@ -114,13 +114,13 @@ def test_rows_that_are_missing_from_a_read_are_told() -> None:
 
 def test_a_play_is_written_down_whole() -> None:
     heard: list[Operation] = []
-    stage = stage_on(MemoryClient(), heard.extend)
-    stage.play(SinglePut(("a", "b")))
-    history = stage.play(Claimer(reads=("x",)), Reader(("a", "ghost")))
+    runner = runner_on(MemoryClient(), heard.extend)
+    runner.run(SinglePut(("a", "b")))
+    history = runner.run(Claimer(reads=("x",)), Reader(("a", "ghost")))
     assert sorted(heard, key=lambda event: event.start) == history.events
     by_op = {op: history.of(op) for op in ("put", "claim", "get")}
     (made,) = by_op["put"]
-    assert (made.who, made.ids, made.fields, made.version) == ("maker0", ("a", "b"), ("x",), 1)
+    assert (made.who, made.ids, made.fields, made.version) == ("singleput0", ("a", "b"), ("x",), 1)
     assert {i for claim in by_op["claim"] for i in claim.ids} == {"a", "b"}
     values = [read.values for read in by_op["get"] if read.ok]
     assert values == [({"x": 1},)] * len(values)
@@ -171,7 +171,7 @@ class HangingClaim(MemoryClient):
 
 def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
     client = HangingClaim()
-    history = stage_on(client).play(Producer(0.1), Claimer())
+    history = runner_on(client).run(Producer(0.1), Claimer())
     client.release.set()
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()
@@ -191,7 +191,7 @@ class RaisingPut(MemoryClient):
 
 
 def test_what_a_plane_raises_is_data_and_ends_a_role() -> None:
-    history = stage_on(RaisingPut()).play(Producer(60.0))
+    history = runner_on(RaisingPut()).run(Producer(60.0))
     assert {event.error for event in history.events} == {"ConnectionError: gone"}
     assert len(history.events) < 50
 
@@ -204,7 +204,7 @@ class AnswersNone(MemoryClient):
 
 
 def test_an_answer_of_the_wrong_kind_is_data() -> None:
-    history = stage_on(AnswersNone()).play(Claimer())
+    history = runner_on(AnswersNone()).run(Claimer())
     assert "AttributeError" in history.events[0].error
 
 
@@ -222,7 +222,7 @@ class Broken:
 def test_a_broken_role_is_our_fault() -> None:
     role: Workload = Broken()
     with pytest.raises(RuntimeError, match="ZeroDivisionError: broken0"):
-        stage_on(MemoryClient()).play(role)
+        runner_on(MemoryClient()).run(role)
 
 
 class EndlessRows(MemoryClient):
@@ -245,9 +245,9 @@ def test_claims_without_an_end_are_told_and_given_up() -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
     short = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=1)
-    stage = WorkloadRunner(lambda _: [WorkloadThread(client)], "p", short, "0", lambda _: None)
+    runner = WorkloadRunner(lambda _: [WorkloadThread(client)], "p", short, "0", lambda _: None)
     with pytest.raises(ContractViolation, match="claimed to their end"):
-        stage.play(Claimer())
+        runner.run(Claimer())
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()  # or it would go on beside every test that comes after
 
@@ -271,11 +271,11 @@ class Gone:
 def test_when_one_player_is_gone_the_others_are_given_up() -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
-    stage = WorkloadRunner(
+    runner = WorkloadRunner(
         lambda _: [WorkloadThread(client), Gone()], "p", QUICK, "0", lambda _: None
     )
     with pytest.raises(ContractViolation, match="a role's history"):
-        stage.play(Claimer(), Producer(60.0))
+        runner.run(Claimer(), Producer(60.0))
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()  # nobody told it to stop: it would claim for ever
 
@@ -302,9 +302,9 @@ def test_an_actor_that_is_handed_on_leaves_no_role_playing(
 def test_a_role_whose_calls_were_given_up_does_not_play() -> None:
     given_up = {"claim_meta, not blocking": "claims hung in 3 checks"}
     taken: list[int] = []
-    stage = WorkloadRunner(taken.append, "p", QUICK, "0", lambda _: None, given_up)  # type: ignore[arg-type]
+    runner = WorkloadRunner(taken.append, "p", QUICK, "0", lambda _: None, given_up)  # type: ignore[arg-type]
     with pytest.raises(MethodGivenUp, match="claims hung"):
-        stage.play(Producer(0.1), Claimer())
+        runner.run(Producer(0.1), Claimer())
     assert taken == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlconform.certify import threads
 from rlconform.certify.assertions.values import ContractViolation
-from rlconform.certify.scenarios.consumers import claims_beside, expect_once, expect_timeout
+from rlconform.certify.scenarios.consumers import claim_until_done, expect_once, expect_timeout
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Timeouts
@@ -47,13 +47,13 @@ def over() -> BackgroundCall:
 def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
     queue = Queue()
     producer = BackgroundCall(queue.put_all, "the producer")
-    claims = claims_beside(producer, [queue.claim] * 3, len(IDS), 10.0)
+    claims = claim_until_done(producer, [queue.claim] * 3, len(IDS), 10.0)
     expect_once(claims, IDS)
     assert all(1 <= len(claim) <= 2 for claim in claims)
 
 
 def test_rows_without_end_end_and_came_twice() -> None:
-    claims = claims_beside(over(), [lambda: ["r0"]] * 2, 5, 10.0)
+    claims = claim_until_done(over(), [lambda: ["r0"]] * 2, 5, 10.0)
     assert len(claims) == 12  # six of one row by each: one more than there can be
     with pytest.raises(ContractViolation, match=r"no row claimed twice; got \['r0'\]"):
         expect_once(claims, ["r0"])
@@ -72,13 +72,13 @@ def test_when_one_consumer_breaks_the_others_stop() -> None:
         return []
 
     with pytest.raises(ContractViolation, match="to come back"):
-        claims_beside(going, [waits], 5, 0.2)
+        claim_until_done(going, [waits], 5, 0.2)
     stopped_at = asked[0]
     ended.wait(0.1)  # time for some hundred looks, if it went on
     assert asked[0] <= stopped_at + 1
     ended.set()
     with pytest.raises(LookupError):
-        claims_beside(going, [breaks, waits], 5, 10.0)
+        claim_until_done(going, [breaks, waits], 5, 10.0)
 
 
 @pytest.mark.parametrize(

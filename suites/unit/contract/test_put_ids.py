@@ -22,31 +22,31 @@ ODD_IDS = [
 
 @requirement("PUT-20")
 def test_odd_ids_stay_distinct(part: PartitionUnderTest) -> None:
-    part.put_payload(ODD_IDS)
-    part.expect_payload(ODD_IDS[::-1])
+    part.put_labeled(ODD_IDS)
+    part.expect_labeled(ODD_IDS[::-1])
     for sample_id in ODD_IDS:
-        part.expect_payload([sample_id])
+        part.expect_labeled([sample_id])
     expect_ids(part.claim("train"), ODD_IDS, "ids handed to a task")
 
 
 @requirement("PUT-20")
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_id_joined_with_field_collides_with_nothing(
+def test_ids_and_fields_that_join_alike_do_not_collide(
     part: PartitionUnderTest, separator: str
 ) -> None:
     long_id, long_field = f"a{separator}x", f"x{separator}x"
-    part.put_payload([long_id], "x")  # joined: a<sep>x<sep>x
+    part.put_labeled([long_id], "x")  # joined: a<sep>x<sep>x
     try:
-        part.put_payload(["a"], long_field)  # joined: the same
+        part.put_labeled(["a"], long_field)  # joined: the same
     except (ValueError, TypeError):
         return  # only ids are opaque: a plane that refuses such a field has nothing to confuse
-    part.expect_payload([long_id], "x")
-    part.expect_payload(["a"], long_field)
+    part.expect_labeled([long_id], "x")
+    part.expect_labeled(["a"], long_field)
 
 
 @requirement("PUT-20")
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_id_joined_with_partition_collides_with_nothing(
+def test_ids_and_partitions_that_join_alike_do_not_collide(
     new_partition: Callable[..., PartitionUnderTest], separator: str
 ) -> None:
     short = new_partition()
@@ -54,9 +54,9 @@ def test_id_joined_with_partition_collides_with_nothing(
         long = new_partition(exact=f"{short.id}{separator}q")
     except (ValueError, TypeError):
         return  # only ids are opaque: a plane that refuses such a partition has nothing to confuse
-    short.put_payload([f"q{separator}a"])
-    long.put_payload(["a"])
-    short.expect_payload([f"q{separator}a"])
-    long.expect_payload(["a"])
+    short.put_labeled([f"q{separator}a"])
+    long.put_labeled(["a"])
+    short.expect_labeled([f"q{separator}a"])
+    long.expect_labeled(["a"])
     short.clear([f"q{separator}a"])
-    long.expect_payload(["a"])
+    long.expect_labeled(["a"])

@@ -1,4 +1,4 @@
-"""WIRE-01: a padded batch through the kit's codec and the plane, and back."""
+"""WIRE-01: any padded batch goes through the codec and the plane, and comes back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.padded_strategies import PaddedBatch, padded_batches
 from rlconform.certify.properties.runner import for_all
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.step_batch import through
+from rlconform.certify.scenarios.step_batch import partition_client
 from rlconform.plane.columns import kv_first_write, read_columns
 
 
 @requirement("WIRE-01")
 @for_all(batch=padded_batches())
 def test_any_padded_batch_comes_back_padded(part: PartitionUnderTest, batch: PaddedBatch) -> None:
-    client = through(part)
+    client = partition_client(part)
     meta = kv_first_write(
         client, batch.columns, batch.ids, part.id, token_fields=batch.token_fields
     )

@@ -1,4 +1,4 @@
-"""PUT-13, PUT-23: a second put of a field replaces its rows or is refused, and garbles nothing."""
+"""PUT-13, PUT-23: a second put of a field replaces its rows or is refused; no row is corrupted."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 Shape = tuple[torch.dtype, tuple[int, int, int]]
 
 LARGE = 1 << 18
+
 OVERWRITES: dict[str, tuple[Shape, Shape]] = {
     "values": ((torch.float32, (8, 8, 8)), (torch.float32, (8, 8, 8))),
     "longer": ((torch.float32, (8, 8, 8)), (torch.float32, (21, 21, 21))),
@@ -60,32 +61,34 @@ def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second
 
 
 @requirement("PUT-13")
-def test_a_row_is_read_as_it_is_not_as_it_was_claimed(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
+    part: PartitionUnderTest,
+) -> None:
+    part.put_labeled(IDS)
     meta = part.claim("train")
     expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
-    part.put_payload(IDS, version=1)
+    part.put_labeled(IDS, version=1)
     newer = labeled_rows(part.id, meta.sample_ids, "x", 1)
     expect_column(part.get_data(meta), "x", newer)
 
 
 @requirement("PUT-13")
-def test_one_row_is_replaced_and_its_neighbours_stay(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
-    part.put_payload(IDS[1:2], version=1)
-    part.expect_payload(IDS[1:2], version=1)
-    part.expect_payload([IDS[0], IDS[2]])
+def test_one_row_is_replaced_and_the_others_are_kept(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    part.put_labeled(IDS[1:2], version=1)
+    part.expect_labeled(IDS[1:2], version=1)
+    part.expect_labeled([IDS[0], IDS[2]])
 
 
 @requirement("PUT-13")
-def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
+def test_reads_during_overwrites_return_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
     rounds = 60
     done = [0]
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
 
     def overwrite() -> None:
         for version in range(1, rounds):
-            part.put_payload(IDS, version=version)
+            part.put_labeled(IDS, version=version)
             done[0] = version
 
     writer = BackgroundCall(overwrite, "the writer")
@@ -98,7 +101,7 @@ def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: PartitionUnde
         for sample_id, row in zip(IDS, rows, strict=True):
             _expect_version(part, sample_id, row, range(oldest, rounds))
     writer.result(part.timeouts.operation)
-    part.expect_payload(IDS, version=rounds - 1)
+    part.expect_labeled(IDS, version=rounds - 1)
 
 
 def _expect_version(
