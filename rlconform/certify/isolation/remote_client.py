@@ -35,8 +35,8 @@ from rlconform.wire.serialization import RayArgument
 class CallHung(ContractViolation):
     """A call in another process did not come back; ``kind`` is that of ``call_kind``."""
 
-    def __init__(self, expected: str, came: str, kind: str = "") -> None:
-        super().__init__(expected, came)
+    def __init__(self, expected: str, got: str, kind: str = "") -> None:
+        super().__init__(expected, got)
         self.kind = kind
 
 
