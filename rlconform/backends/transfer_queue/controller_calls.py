@@ -1,7 +1,7 @@
 """``ControllerCalls``: requests to TransferQueue's controller, and the errors that they raise.
 
-    call(partition, name, ...) ──fetch request──▶ RowTableSampler in the controller ──▶ RowTable
-    run(coroutine of the package) ──▶ its result, or an error of the contract
+call(partition, name, ...) ──fetch request──▶ RowTableSampler in the controller ──▶ RowTable
+run(coroutine of the package) ──▶ its result, or an error of the contract
 """
 
 from __future__ import annotations
