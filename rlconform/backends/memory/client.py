@@ -1,4 +1,4 @@
-"""``MemoryClient``: the plane of one process, the reference that other planes are held against."""
+"""``MemoryClient``: the plane of one process, the reference for other planes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MemoryClient(BaseClient):
     >>> owner.close()  # ends the plane; the worker gets PlaneUnavailable from now on
 
     Args:
-        cfg: A ``data_plane`` block, or nothing. Its ``storage_capacity`` limits the rows of the
-            whole plane; without it there is no limit.
-        bootstrap: Start a plane, or attach to the one started last in this process.
+        cfg: A ``data_plane`` block, or None. Its ``storage_capacity`` limits the rows of the whole
+            plane; without it there is no limit.
+        bootstrap: True starts a plane; False attaches to the newest one of this process.
 
     Raises:
-        ConfigError: The block can't be used or is another implementation's.
+        ConfigError: The block is invalid or for another implementation.
         PlaneUnavailable: There is no plane to attach to.
     """
 
@@ -46,5 +46,5 @@ def _capacity(cfg: DataPlaneConfig | Mapping[str, Any] | None) -> int | None:
         return None
     config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
     if config.impl != "memory":
-        raise ConfigError(f"data_plane.impl is {config.impl!r}: this is the memory plane")
+        raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'memory'")
     return config.storage_capacity
