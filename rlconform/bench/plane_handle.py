@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from rlconform.bench.client_pool import Refused
-from rlconform.certify.isolation.test_process import Workspace
+from rlconform.certify.isolation.workspace import Workspace
 from rlconform.certify.target import TargetError
 
 #: Seconds for what the plane has no part in: starting Python, importing torch, making batches.
