@@ -27,7 +27,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 @requirement("CLAIM-05")
 @pytest.mark.parametrize("waits", ["owner", "attached"])
-def test_a_blocked_claim_wakes_by_what_others_put(
+def test_a_put_of_another_process_wakes_a_blocked_claim(
     part: PartitionUnderTest, actors: Actors, waits: str
 ) -> None:
     first, second, third = (part.via(actor) for actor in actors(3))
@@ -41,7 +41,7 @@ def test_a_blocked_claim_wakes_by_what_others_put(
 
 
 @requirement("CLAIM-06")
-def test_an_attached_clients_claim_times_out_having_claimed_nothing(
+def test_a_timed_out_claim_of_an_attached_client_claims_nothing(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
@@ -103,7 +103,7 @@ def test_each_group_is_claimed_once_and_whole_by_processes(
 
 
 @requirement("CLAIM-06")
-def test_claims_that_time_out_beside_others_take_no_row_along(
+def test_claims_that_time_out_beside_others_lose_no_row(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     most, at_once = 61, 4  # not all rows make up claims: some consumer's last one finds too few
@@ -132,7 +132,7 @@ def test_claims_that_time_out_beside_others_take_no_row_along(
 
 
 @requirement("CLAIM-07")
-def test_a_row_whose_last_fields_come_at_once_is_claimed_once(
+def test_a_row_whose_last_fields_are_put_at_once_is_claimed_once(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     first, second, consumer = (part.via(actor) for actor in actors(3))

@@ -30,7 +30,7 @@ def test_ids_are_dropped_whoever_put_them(part: PartitionUnderTest, actors: Acto
 
 
 @requirement("CLEAR-03")
-def test_none_drops_what_this_process_put_whoever_wrote_more_of_it(
+def test_none_drops_own_rows_that_another_process_wrote_to(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     (worker,) = (part.via(actor) for actor in actors(1))

@@ -51,7 +51,7 @@ def flow(
 
 
 @requirement("FLOW-01")
-def test_tags_and_lengths_stand_beside_their_own_rows(flow: Flow) -> None:
+def test_tags_and_lengths_are_returned_with_their_own_rows(flow: Flow) -> None:
     record = flow()
     tags = dict(zip(record.written.sample_ids, record.written.tags, strict=True))
     lengths = {i: row[INPUT_LENGTHS] for i, row in tags.items()}
@@ -74,7 +74,7 @@ def expect_own(came: Mapping[str, Any], own: Mapping[str, Any], what: str) -> No
 
 
 @requirement("FLOW-02")
-def test_the_fresh_rows_are_told_by_their_tags_alone(flow: Flow) -> None:
+def test_fresh_rows_are_selected_by_their_tags_alone(flow: Flow) -> None:
     record = flow()
     for claim in record.claims:
         expect(not claim.calls, "no client call between a claim and the decision", claim.calls)
@@ -106,7 +106,7 @@ def test_kept_and_dropped_rows_are_those_claimed(flow: Flow) -> None:
 
 
 @requirement("FLOW-04")
-def test_dropped_rows_are_gone_and_kept_ones_stay_for_every_rank(flow: Flow) -> None:
+def test_dropped_rows_are_gone_and_kept_ones_readable_by_every_rank(flow: Flow) -> None:
     record = flow()
     for rank, (shard, batch) in enumerate(zip(record.shards, record.batches, strict=True)):
         expect_as_written(record, batch, shard.sample_ids, f"rank {rank}, before the clear")
@@ -129,7 +129,7 @@ def expect_as_written(
 
 
 @requirement("FLOW-05")
-def test_message_logs_come_along(flow: Flow) -> None:
+def test_message_logs_reach_every_rank(flow: Flow) -> None:
     record = flow(True)
     logs = dict(zip(record.written.sample_ids, record.written.message_logs, strict=True))
     for rank, (shard, batch) in enumerate(zip(record.shards, record.logs, strict=True)):

@@ -102,7 +102,7 @@ MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
 
 
 @requirement("LIFE-07")
-def test_a_malformed_call_of_one_process_harms_no_other(
+def test_a_malformed_call_of_one_process_affects_no_other(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     careless, other = actors(2)

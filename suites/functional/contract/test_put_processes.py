@@ -40,7 +40,7 @@ CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
 
 @requirement("PUT-13")
 @pytest.mark.parametrize(("first", "second"), CHANGES.values(), ids=CHANGES)
-def test_who_has_read_a_field_reads_its_newest_rows(
+def test_a_process_that_has_read_a_field_reads_its_newest_rows(
     part: PartitionUnderTest, actors: Actors, first: list[torch.Tensor], second: list[torch.Tensor]
 ) -> None:
     writer, reader = (part.via(actor) for actor in actors(2))
@@ -84,7 +84,7 @@ def test_objects_reach_another_process(
 
 
 @requirement("PUT-22")
-def test_a_put_is_seen_as_a_whole(
+def test_a_put_becomes_visible_with_all_its_fields(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     rounds, fields = 60, ["x", "y", "z", "extra"]
@@ -113,7 +113,7 @@ def test_a_put_is_seen_as_a_whole(
 
 
 @requirement("PUT-22")
-def test_the_same_rows_written_by_two_processes_are_one_of_the_two(
+def test_rows_put_by_two_processes_at_once_are_those_of_one_put(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     rounds = 20

@@ -44,7 +44,7 @@ def test_each_process_writes_every_field_that_was_declared(
 
 
 @requirement("REG-03")
-def test_processes_go_on_with_a_partition_that_was_registered_again(
+def test_processes_keep_using_a_partition_that_is_registered_again(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     rollout, policy = (part.via(actor) for actor in actors(2))
@@ -63,7 +63,7 @@ def test_processes_go_on_with_a_partition_that_was_registered_again(
 
 
 @requirement("REG-06", leans_on=("REG-02",))
-def test_many_processes_bring_new_fields_at_once(part: PartitionUnderTest, actors: Actors) -> None:
+def test_many_processes_add_new_fields_at_once(part: PartitionUnderTest, actors: Actors) -> None:
     rounds = 5
 
     def produce(producing: PartitionUnderTest, who: int) -> None:

@@ -15,7 +15,7 @@ Actors = Callable[[int], list[DataPlaneClient]]
 
 
 @requirement("TAG-07")
-def test_two_processes_stamp_the_same_rows(part: PartitionUnderTest, actors: Actors) -> None:
+def test_two_processes_put_tags_on_the_same_rows(part: PartitionUnderTest, actors: Actors) -> None:
     ids = [f"r{i}" for i in range(30)]
     part.put_labeled(ids)
     keys = ["std", "reward"]

@@ -27,7 +27,7 @@ def test_whole_groups_are_claimed(new_partition: Callable[..., PartitionUnderTes
 
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
 @pytest.mark.parametrize(("size", "asked"), [(2, 3), (3, 4), (3, 5)])
-def test_no_group_is_cut_where_the_claim_is_full(
+def test_no_group_is_split_where_the_claim_is_full(
     new_partition: Callable[..., PartitionUnderTest], size: int, asked: int
 ) -> None:
     part = new_partition(grpo_group_size=size)
@@ -103,7 +103,9 @@ def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
 
 
 @requirement("CLAIM-15")
-def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., PartitionUnderTest]) -> None:
+def test_a_group_is_identified_by_its_whole_uid(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_labeled(["step3_p0_g0", "step3_p1_g1"])
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")

@@ -1,4 +1,4 @@
-"""GET: a read gives the rows and fields asked for, in the order asked, or an error."""
+"""GET: a read returns the rows and fields asked for, in the order asked, or raises."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rlconform.certify.assertions.values import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.contract import KVBatchMeta
 
@@ -33,13 +34,17 @@ WAYS: dict[str, Callable[[PartitionUnderTest, list[str]], TensorDictBase]] = {
     "get_samples": lambda part, ids: part.get(ids, "x"),
     "get_data": lambda part, ids: part.get_data(meta_of(part, ids, ["x"])),
 }
+
 Way = Callable[[PartitionUnderTest, list[str]], TensorDictBase]
+
 either_way = pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 
 
 @requirement("GET-01")
 @pytest.mark.parametrize("order", [(3, 2, 1, 0), (1, 3, 0, 2), (2,), (0, 2)], ids=str)
-def test_rows_come_in_the_order_asked(part: PartitionUnderTest, order: tuple[int, ...]) -> None:
+def test_rows_are_returned_in_the_order_asked(
+    part: PartitionUnderTest, order: tuple[int, ...]
+) -> None:
     part.put_labeled([IDS[2], IDS[0]])
     part.put_labeled([IDS[3], IDS[1]])
     asked = [IDS[i] for i in order]
@@ -48,7 +53,7 @@ def test_rows_come_in_the_order_asked(part: PartitionUnderTest, order: tuple[int
 
 
 @requirement("GET-01")
-def test_many_rows_come_in_the_order_asked(
+def test_many_rows_are_returned_in_the_order_asked(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(num_samples=257)
@@ -58,6 +63,17 @@ def test_many_rows_come_in_the_order_asked(
         labeled_rows(part.id, ids, "x"), layout=torch.jagged), y=torch.arange(257))  # fmt: skip
     part.expect_labeled(shuffled)
     part.expect_rows(shuffled, y=[torch.tensor(int(i[1:])) for i in shuffled])
+
+
+@requirement("GET-01")
+def test_rows_of_a_large_step_are_returned_in_the_order_asked(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    step = put_large_step(new_partition)
+    order = torch.randperm(len(STEP_IDS), generator=torch.Generator().manual_seed(0))
+    asked = [STEP_IDS[i] for i in order]
+    step.expect_rows(asked, x=list(order))
+    step.expect_rows_by_meta(asked, x=list(order))
 
 
 @requirement("GET-02")
@@ -76,7 +92,7 @@ def test_a_repeated_id_repeats_or_is_rejected(part: PartitionUnderTest, read: Wa
 
 @requirement("GET-02")
 @either_way
-def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(
+def test_repeated_rows_of_different_lengths_repeat_or_are_rejected(
     part: PartitionUnderTest, read: Way
 ) -> None:
     rows = [torch.arange(n) for n in (2, 1, 3)]
@@ -92,7 +108,7 @@ def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(
 
 @requirement("GET-03")
 @pytest.mark.parametrize("asked", [["x"], ["z", "x"], ["x", "y", "z"]], ids=str)
-def test_only_the_fields_asked_for_come(part: PartitionUnderTest, asked: list[str]) -> None:
+def test_only_the_fields_asked_for_are_returned(part: PartitionUnderTest, asked: list[str]) -> None:
     part.put_labeled(IDS, "x", "y", "z")
     came = sorted(map(str, part.get(IDS, *asked).keys()))
     expect_equal(came, sorted(asked), "fields of the result")
@@ -145,7 +161,7 @@ def test_a_cleared_row_raises(part: PartitionUnderTest, asked: list[str], read: 
 
 
 @requirement("GET-06")
-def test_an_old_meta_reads_no_newer_rows(part: PartitionUnderTest) -> None:
+def test_the_meta_of_cleared_rows_reads_no_newer_rows(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS[:2])
     meta = part.claim("train")
     part.clear(IDS[:2])
@@ -156,7 +172,7 @@ def test_an_old_meta_reads_no_newer_rows(part: PartitionUnderTest) -> None:
 
 
 @requirement("GET-07")
-def test_no_ids_give_an_empty_batch(part: PartitionUnderTest) -> None:
+def test_no_ids_return_an_empty_batch(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     expect_equal(tuple(part.get([], "x").batch_size), (0,), "batch size")
     of_meta = part.get_data(meta_of(part, [], ["x"]))
@@ -186,7 +202,7 @@ def test_batch_size_is_the_number_of_rows(part: PartitionUnderTest, count: int) 
 
 
 @requirement("GET-11")
-def test_select_fields_go_before_the_metas(part: PartitionUnderTest) -> None:
+def test_select_fields_override_the_fields_of_the_meta(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS, "x", "y")
     for named, select, expected in (
         (["x"], ["y"], ["y"]),

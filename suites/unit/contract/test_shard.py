@@ -42,7 +42,7 @@ def rows_read(part: PartitionUnderTest, shard: KVBatchMeta, field: str) -> list[
 
 @requirement("SHARD-01")
 @packed
-def test_the_ranks_have_each_row_as_often_as_it_was_claimed(
+def test_each_claimed_row_goes_to_exactly_one_rank(
     part: PartitionUnderTest, packing: Mapping[str, Any]
 ) -> None:
     meta = claimed(part)
@@ -62,7 +62,7 @@ def test_the_ranks_have_each_row_as_often_as_it_was_claimed(
 
 @requirement("SHARD-02")
 @packed
-def test_what_the_ranks_write_back_is_put_in_the_order_claimed(
+def test_write_backs_are_restored_to_the_order_claimed(
     part: PartitionUnderTest, packing: Mapping[str, Any]
 ) -> None:
     meta = claimed(part)

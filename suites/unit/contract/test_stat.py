@@ -51,7 +51,7 @@ def test_false_for_new_rows_after_a_clear(part: PartitionUnderTest, again: list[
 
 
 @requirement("STAT-01")
-def test_claimed_rows_that_were_cleared_stand_for_no_others(part: PartitionUnderTest) -> None:
+def test_claimed_rows_that_were_cleared_do_not_count_for_others(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     part.clear(part.claim("train", batch_size=2).sample_ids)
     expect_status(part, False, "with a row unclaimed, after claimed ones were cleared")

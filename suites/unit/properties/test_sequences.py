@@ -29,17 +29,17 @@ def check_sequences(request: pytest.FixtureRequest) -> Callable[[], None]:
 
 
 @requirement("REG-03")
-def test_ids_live_again_whatever_their_step_was_like(check_sequences: Callable[[], None]) -> None:
+def test_ids_can_be_reused_after_any_step(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
 @requirement("REG-04")
-def test_two_partitions_never_touch_each_other(check_sequences: Callable[[], None]) -> None:
+def test_two_partitions_never_affect_each_other(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
 @requirement("PUT-12")
-def test_no_history_produces_a_field_that_was_not_put(check_sequences: Callable[[], None]) -> None:
+def test_no_sequence_produces_a_field_that_was_not_put(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
@@ -49,17 +49,17 @@ def test_the_newest_value_is_read_after_any_overwrites(check_sequences: Callable
 
 
 @requirement("GET-01")
-def test_each_read_gives_the_rows_asked_for_in_order(check_sequences: Callable[[], None]) -> None:
+def test_each_read_returns_the_rows_asked_for_in_order(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
 @requirement("GET-04")
-def test_no_history_makes_an_unknown_id_readable(check_sequences: Callable[[], None]) -> None:
+def test_no_sequence_makes_an_unknown_id_readable(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
 @requirement("GET-06")
-def test_no_history_makes_a_cleared_row_readable(check_sequences: Callable[[], None]) -> None:
+def test_no_sequence_makes_a_cleared_row_readable(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
@@ -69,31 +69,33 @@ def test_each_claimed_row_carries_its_own_tags(check_sequences: Callable[[], Non
 
 
 @requirement("CLAIM-02")
-def test_every_history_hands_each_row_to_each_task_once(
+def test_every_sequence_gives_each_row_to_each_task_once(
     check_sequences: Callable[[], None],
 ) -> None:
     check_sequences()
 
 
 @requirement("CLAIM-06")
-def test_a_claim_that_times_out_takes_nothing_in_any_history(
+def test_no_sequence_makes_a_timed_out_claim_take_a_row(
     check_sequences: Callable[[], None],
 ) -> None:
     check_sequences()
 
 
 @requirement("CLAIM-08")
-def test_no_overwrite_makes_a_claimed_row_ready_again(check_sequences: Callable[[], None]) -> None:
+def test_no_sequence_makes_a_claimed_row_claimable_again(
+    check_sequences: Callable[[], None],
+) -> None:
     check_sequences()
 
 
 @requirement("CLAIM-09")
-def test_what_was_claimed_can_be_fetched_by_its_meta(check_sequences: Callable[[], None]) -> None:
+def test_claimed_rows_are_readable_by_their_meta(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
 @requirement("CLAIM-10")
-def test_no_history_hands_out_a_cleared_row(check_sequences: Callable[[], None]) -> None:
+def test_no_sequence_claims_a_cleared_row(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
@@ -108,5 +110,5 @@ def test_clears_drop_their_rows_and_no_others(check_sequences: Callable[[], None
 
 
 @requirement("CLEAR-04")
-def test_a_cleared_id_lives_again_without_its_past(check_sequences: Callable[[], None]) -> None:
+def test_a_cleared_id_is_reused_without_its_old_data(check_sequences: Callable[[], None]) -> None:
     check_sequences()

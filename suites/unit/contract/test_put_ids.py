@@ -31,7 +31,7 @@ def test_odd_ids_stay_distinct(part: PartitionUnderTest) -> None:
 
 @requirement("PUT-20")
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_id_joined_with_field_collides_with_nothing(
+def test_ids_and_fields_that_join_alike_do_not_collide(
     part: PartitionUnderTest, separator: str
 ) -> None:
     long_id, long_field = f"a{separator}x", f"x{separator}x"
@@ -46,7 +46,7 @@ def test_id_joined_with_field_collides_with_nothing(
 
 @requirement("PUT-20")
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_id_joined_with_partition_collides_with_nothing(
+def test_ids_and_partitions_that_join_alike_do_not_collide(
     new_partition: Callable[..., PartitionUnderTest], separator: str
 ) -> None:
     short = new_partition()

@@ -1,4 +1,4 @@
-"""The consumption status while rows are produced and claimed, asked for by several processes."""
+"""STAT: processes ask for the consumption status while others put and claim."""
 
 from __future__ import annotations
 

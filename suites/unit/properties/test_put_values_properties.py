@@ -19,7 +19,6 @@ from rlconform.certify.properties.column_strategies import (
     COMPLEX_DTYPES,
     FP8_DTYPES,
     WIDE_UNSIGNED_DTYPES,
-    columns,
     dense_columns,
     jagged_columns,
     row_shapes,
@@ -52,7 +51,9 @@ def test_any_columns_come_back_from_one_put(part: PartitionUnderTest, batch: Bat
 
 
 FP8_COLUMNS = partial(dense_columns, dtypes=FP8_DTYPES)
+
 COMPLEX_COLUMNS = partial(dense_columns, dtypes=COMPLEX_DTYPES)
+
 WIDE_UNSIGNED_COLUMNS = partial(dense_columns, dtypes=WIDE_UNSIGNED_DTYPES)
 
 
@@ -73,7 +74,7 @@ FLAT_OR_ONE_WIDE = partial(dense_columns, shapes=row_shapes(max_dims=1, min_side
 
 @requirement("PUT-03")
 @for_all(batch=batches(FLAT_OR_ONE_WIDE))
-def test_one_dimension_stays_apart_from_columns_of_ones(
+def test_any_one_dimensional_columns_are_distinct_from_width_one(
     part: PartitionUnderTest, batch: Batch
 ) -> None:
     comes_back(part, batch)
@@ -101,7 +102,7 @@ def test_jagged_columns_of_any_lengths_come_back(part: PartitionUnderTest, batch
 
 @requirement("PUT-06")
 @for_all(batch=batches(partial(jagged_columns, max_length=2)))
-def test_zero_length_rows_come_back_from_any_place(part: PartitionUnderTest, batch: Batch) -> None:
+def test_zero_length_rows_in_any_position_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back_whole(part, batch)
 
 
@@ -115,13 +116,15 @@ def test_jagged_columns_with_trailing_dimensions_come_back(
 
 @requirement("PUT-08")
 @for_all(batch=batches(unusual_columns))
-def test_columns_laid_out_unusually_come_back_plain(part: PartitionUnderTest, batch: Batch) -> None:
+def test_any_columns_of_unusual_layout_come_back_plain(
+    part: PartitionUnderTest, batch: Batch
+) -> None:
     comes_back_plain(part, batch)
 
 
 @requirement("PUT-08")
 @for_all(batch=batches(unusual_jagged_columns))
-def test_jagged_columns_laid_out_unusually_come_back_plain(
+def test_any_jagged_columns_of_unusual_layout_come_back_plain(
     part: PartitionUnderTest, batch: Batch
 ) -> None:
     comes_back_plain(part, batch)
@@ -191,13 +194,3 @@ def expect_read_together(part: PartitionUnderTest, held: dict[str, torch.Tensor]
 @for_all(batch=batches(WIDE_UNSIGNED_COLUMNS))
 def test_any_wide_unsigned_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
     comes_back(part, batch)
-
-
-@requirement("GET-03")
-@for_all(batch=batches(columns, min_columns=2))
-def test_each_field_is_read_alone(part: PartitionUnderTest, batch: Batch) -> None:
-    part.put(batch.ids, **batch.values)
-    for name, rows in batch.rows.items():
-        result = part.get(batch.ids, name)
-        expect_equal(sorted(map(str, result.keys())), [name], "fields of the result")
-        expect_column(result, name, rows)

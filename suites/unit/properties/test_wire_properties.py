@@ -1,4 +1,4 @@
-"""WIRE-01: a padded batch through the kit's codec and the plane, and back."""
+"""WIRE-01: any padded batch goes through the codec and the plane, and comes back."""
 
 from __future__ import annotations
 

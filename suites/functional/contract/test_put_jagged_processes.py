@@ -1,4 +1,4 @@
-"""PUT across processes: a jagged column works in torch also where another process put it."""
+"""PUT across processes: a jagged column that another process put works in torch as any other."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 
 Actors = Callable[[int], list[DataPlaneClient]]
+
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 

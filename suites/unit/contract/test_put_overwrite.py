@@ -1,4 +1,4 @@
-"""PUT-13, PUT-23: a second put of a field replaces its rows or is refused, and garbles nothing."""
+"""PUT-13, PUT-23: a second put of a field replaces its rows or is refused; no row is corrupted."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 Shape = tuple[torch.dtype, tuple[int, int, int]]
 
 LARGE = 1 << 18
+
 OVERWRITES: dict[str, tuple[Shape, Shape]] = {
     "values": ((torch.float32, (8, 8, 8)), (torch.float32, (8, 8, 8))),
     "longer": ((torch.float32, (8, 8, 8)), (torch.float32, (21, 21, 21))),
@@ -60,7 +61,9 @@ def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second
 
 
 @requirement("PUT-13")
-def test_a_row_is_read_as_it_is_not_as_it_was_claimed(part: PartitionUnderTest) -> None:
+def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
+    part: PartitionUnderTest,
+) -> None:
     part.put_labeled(IDS)
     meta = part.claim("train")
     expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
@@ -70,7 +73,7 @@ def test_a_row_is_read_as_it_is_not_as_it_was_claimed(part: PartitionUnderTest) 
 
 
 @requirement("PUT-13")
-def test_one_row_is_replaced_and_its_neighbours_stay(part: PartitionUnderTest) -> None:
+def test_one_row_is_replaced_and_the_others_are_kept(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     part.put_labeled(IDS[1:2], version=1)
     part.expect_labeled(IDS[1:2], version=1)
@@ -78,7 +81,7 @@ def test_one_row_is_replaced_and_its_neighbours_stay(part: PartitionUnderTest) -
 
 
 @requirement("PUT-13")
-def test_reads_amid_overwrites_give_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
+def test_reads_during_overwrites_return_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
     rounds = 60
     done = [0]
     part.put_labeled(IDS)

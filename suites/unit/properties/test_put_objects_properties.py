@@ -1,14 +1,12 @@
-"""PUT: an object column comes back exactly or is refused, alone, beside tensors and overwritten."""
+"""PUT: any object column comes back exactly or is refused, also beside tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
 from rlconform.certify.assertions.values import (
-    ContractViolation,
     expect_column,
     expect_objects,
     leaning_on,
@@ -21,25 +19,11 @@ from rlconform.certify.properties.strategies import (
     object_overwrites,
     objects,
 )
+from rlconform.certify.scenarios.object_columns import put_unless_refused
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 
 IDS = ["r0", "r1", "r2"]
-
-
-def put_unless_refused(
-    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
-) -> bool:
-    """Whether the plane took the columns; without the capability it may refuse by TypeError."""
-    try:
-        part.put(ids, **columns)
-    except TypeError as refusal:
-        if target.declares("objects"):
-            raise ContractViolation(
-                "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
-            ) from refusal
-        return False
-    return True
 
 
 @requirement("PUT-21")

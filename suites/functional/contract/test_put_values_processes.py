@@ -1,7 +1,7 @@
-"""PUT across processes: columns arrive elsewhere as they were put, whichever way they take there.
+"""PUT across processes: columns come back elsewhere as they were put.
 
-A client may keep what it put by itself, or have shorter ways for it: what another process reads
-took the plane's own.
+A client may cache what it put itself, or take a shortcut to it; what another process reads went
+through the plane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
 
 Actors = Callable[[int], list[DataPlaneClient]]
+
 Rows = list[torch.Tensor]
+
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 DTYPES = [
@@ -80,7 +82,7 @@ def test_wide_unsigned_dtypes_reach_other_processes(reaches: Reaches) -> None:
 
 
 @requirement("PUT-03")
-def test_one_dimension_and_a_column_of_ones_reach_other_processes(reaches: Reaches) -> None:
+def test_one_dimensional_columns_and_width_one_reach_other_processes(reaches: Reaches) -> None:
     flat, column = torch.arange(3.0), torch.arange(3.0).reshape(3, 1)
     reaches({"flat": list(flat), "column": list(column)}, {"flat": flat, "column": column})
 

@@ -1,4 +1,4 @@
-"""LIFE-05: a client inside asyncio, where async actors keep theirs."""
+"""LIFE-05: a client works inside asyncio, where async actors keep theirs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def test_a_client_works_inside_a_running_event_loop(part: PartitionUnderTest) ->
 
 
 @requirement("LIFE-05")
-def test_a_thread_needs_nothing_of_its_callers_busy_loop(part: PartitionUnderTest) -> None:
+def test_a_client_works_in_a_thread_while_the_event_loop_is_blocked(
+    part: PartitionUnderTest,
+) -> None:
     async def step() -> None:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(round_trip, part, 0).result()  # blocks the loop, as a computation would
