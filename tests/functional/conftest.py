@@ -51,7 +51,7 @@ def planes() -> Path:
 
 @pytest.fixture
 def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
-    """``certify(*arguments)`` runs it in the folder of the example planes; no process may be left."""
+    """``certify(*arguments)`` runs it beside the example planes and leaves no process."""
 
     def run(
         *arguments: str, timeout_s: float = 900, out: Path = tmp_path / "report"
@@ -80,7 +80,7 @@ def running_with() -> Callable[[str, str], list[str]]:
 
 @pytest.fixture
 def heeding_interrupts() -> Iterator[None]:
-    """Child processes handle SIGINT, even if a shell that runs pytest in the background ignores it."""
+    """Child processes handle SIGINT, even where pytest runs in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
