@@ -68,7 +68,7 @@ class DtypesOutliveTheirRows(MemoryEngine):
         self._known |= new
 
 
-@breaks_engine("PUT-03", "PUT-01", says="of shape (); came (1,)")
+@breaks_engine("PUT-03", "PUT-01", says="of shape (); got (1,)")
 class InflatesAcrossPuts(MemoryEngine):
     """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
 

@@ -44,13 +44,13 @@ KINDS = {
         "rlconform.mutants.reads:DropsUnknownIds",
         "test_one_unknown_id_among_many_raises",
         "GET-04",
-        ("payload_column(", "expect_rejection(lambda: plane.came(r"),
+        ("payload_column(", "expect_rejection(lambda: plane.result_of(r"),
     ),
     "error_where_none_is_due": Kind(
         "rlconform.mutants.values_layout:RefusesGrad",
         "test_columns_of_unusual_layout",
         "PUT-08",
-        (".requires_grad_()", "    plane.came(r"),
+        (".requires_grad_()", "    plane.result_of(r"),
     ),
     "result_of_get_data": Kind(
         "rlconform.mutants.reads_metas:AddsTheMetasFields",

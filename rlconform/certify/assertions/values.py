@@ -50,16 +50,16 @@ class ContractViolation(AssertionError):
     """The plane did not do what the contract asks.
 
     Attributes:
-        expected, came: What was expected, and what came.
+        expected, got: What the contract asks, and what the plane did instead.
         leans_on: Ids of requirements that this assertion takes for granted. Where one of them is
             broken too, the violation may follow from it; the report then says so.
         judgements: The calls of ``expect_...`` functions that led to it, the innermost first.
     """
 
-    def __init__(self, expected: str, came: str, leans_on: Sequence[str] = ()) -> None:
-        super().__init__(f"expected {expected}; came {came}")
+    def __init__(self, expected: str, got: str, leans_on: Sequence[str] = ()) -> None:
+        super().__init__(f"expected {expected}; got {got}")
         self.expected = expected
-        self.came = came
+        self.got = got
         self.leans_on = tuple(leans_on)
         self.judgements: list[Expectation] = []
 

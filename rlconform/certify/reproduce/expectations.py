@@ -57,7 +57,7 @@ class Judged:
 
 def judged_return(number: int, claimed: Mapping[int, list[Any]]) -> Judged:
     """The call is to return; it raised."""
-    return _judged(f"plane.came(r{number})", number, claimed)
+    return _judged(f"plane.result_of(r{number})", number, claimed)
 
 
 def judged_violation(
@@ -79,7 +79,7 @@ def judged_violation(
         if subject is LAST_CALL:
             if last is None or last[2]:
                 continue
-            number, found = last[0], f"lambda: plane.came(r{last[0]})"
+            number, found = last[0], f"lambda: plane.result_of(r{last[0]})"
         else:
             found = _found(subject, results, last)
             if not found:

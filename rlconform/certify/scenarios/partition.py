@@ -254,7 +254,7 @@ class PartitionUnderTest:
             for field, rows in columns.items():
                 expect_column(batch, field, rows)
         except ContractViolation as violation:
-            by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.came)
+            by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.got)
             by_meta.judgements = violation.judgements
             raise by_meta from None
 

@@ -190,4 +190,4 @@ def expect_batch(batch: TensorDictBase, expected: TensorDict, whose: str) -> Non
         try:
             expect_column(batch, name, rows_in(expected, name))
         except ContractViolation as violation:
-            raise ContractViolation(f"{whose}: {violation.expected}", violation.came) from violation
+            raise ContractViolation(f"{whose}: {violation.expected}", violation.got) from violation

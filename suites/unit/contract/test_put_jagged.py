@@ -41,7 +41,7 @@ def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
     try:
         expect_whole_column(part.get_data(KVBatchMeta(part.id, None, ids, fields=["x"])), "x")
     except ContractViolation as violation:
-        raise ContractViolation(f"of get_data: {violation.expected}", violation.came) from None
+        raise ContractViolation(f"of get_data: {violation.expected}", violation.got) from None
 
 
 def carries_whole(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:

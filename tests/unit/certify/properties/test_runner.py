@@ -70,7 +70,7 @@ def test_the_smallest_example_is_reported_alone(make: Make) -> None:
         expect(number < 10, "less than ten", number)
 
     explorer = make(seed=7)
-    with pytest.raises(FailedExample, match=r"less than ten; came 10 \(found with --seed 7, which"):
+    with pytest.raises(FailedExample, match=r"less than ten; got 10 \(found with --seed 7, which"):
         explore(explorer, body)
     assert explorer.failure is not None
     register, *puts = explorer.failure.calls.lines()
@@ -132,7 +132,7 @@ class RaisesOnce(FailsOnce):
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("plane", "came"),
-    [(FailsOnce, "came fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
+    [(FailsOnce, "got fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
 )
 def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], came: str) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:

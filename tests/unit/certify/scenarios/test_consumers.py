@@ -55,7 +55,7 @@ def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
 def test_rows_without_end_end_and_came_twice() -> None:
     claims = claim_until_done(over(), [lambda: ["r0"]] * 2, 5, 10.0)
     assert len(claims) == 12  # six of one row by each: one more than there can be
-    with pytest.raises(ContractViolation, match=r"no row claimed twice; came \['r0'\]"):
+    with pytest.raises(ContractViolation, match=r"no row claimed twice; got \['r0'\]"):
         expect_once(claims, ["r0"])
 
 
@@ -84,8 +84,8 @@ def test_when_one_consumer_breaks_the_others_stop() -> None:
 @pytest.mark.parametrize(
     ("claims", "told"),
     [
-        ([["r0"]], "no row lost; came ['r1']"),
-        ([["r0"], ["r1", "r0"]], "no row claimed twice; came ['r0']"),
+        ([["r0"]], "no row lost; got ['r1']"),
+        ([["r0"], ["r1", "r0"]], "no row claimed twice; got ['r0']"),
         ([["r0"], ["r1"], ["ghost"]], "rows claimed"),
     ],
     ids=["lost", "twice", "ghost"],
@@ -153,7 +153,7 @@ def test_a_claim_that_was_late_once_is_made_again(waits_in_vain: Callable[..., W
 @pytest.mark.parametrize(
     ("after_s", "told"),
     [
-        ((0.9, 1.0, 0.8), r"within 0\.4 s of 0\.2 s; came 0\.7, and again 0\.8, and again 0\.6 s"),
+        ((0.9, 1.0, 0.8), r"within 0\.4 s of 0\.2 s; got 0\.7, and again 0\.8, and again 0\.6 s"),
         ((0.0,), "TimeoutError not before"),
         ((math.inf,), "to come back within"),
     ],
