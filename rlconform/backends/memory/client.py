@@ -15,10 +15,14 @@ from rlconform.contract import ConfigError
 class MemoryClient(BaseClient):
     """A client of the plane in this process's memory.
 
+    >>> import torch
+    >>> from tensordict import TensorDict
     >>> owner = MemoryClient()
     >>> worker = MemoryClient(bootstrap=False)  # the newest plane of this process
     >>> owner.register_partition("train", ["x"], 2, ["train"])
-    >>> worker.put_samples(["a", "b"], "train", TensorDict({"x": torch.arange(2)}, [2]))
+    >>> rows = TensorDict({"x": torch.arange(2)}, [2])
+    >>> worker.put_samples(["a", "b"], "train", rows).sample_ids
+    ['a', 'b']
     >>> meta = owner.claim_meta("train", "train", ["x"], batch_size=2)
     >>> owner.get_data(meta)["x"]
     tensor([0, 1])
