@@ -44,7 +44,7 @@ KINDS = {
         "rlconform.mutants.reads:DropsUnknownIds",
         "test_one_unknown_id_among_many_raises",
         "GET-04",
-        ("payload_column(", "expect_rejection(lambda: plane.result_of(r"),
+        ("labeled_column(", "expect_rejection(lambda: plane.result_of(r"),
     ),
     "error_where_none_is_due": Kind(
         "rlconform.mutants.values_layout:RefusesGrad",
@@ -102,7 +102,7 @@ KINDS = {
         "rlconform.mutants.races_threads:SHARES_A_BUFFER",
         "test_threads_put_and_read_different_dtypes_at_once",
         "LIFE-05",
-        ("races=True", "plane.play(role)"),
+        ("races=True", "plane.start_role(role)"),
         by_calls=False,
     ),
     "memory": Kind(

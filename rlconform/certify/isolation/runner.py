@@ -296,7 +296,7 @@ class Runner:
             elif last["event"] != "start_failed":
                 self.run.notes.append(f"a test process {how} between checks")
             return
-        call = f"; the last call begun was {self._last_call.told()}" if self._last_call else ""
+        call = f"; the last call begun was {self._last_call.describe()}" if self._last_call else ""
         self._lost(Outcome.CRASH, f"the process that used the plane {how}{call}", tail)
 
     def _health_broke(self, last: dict[str, Any]) -> bool:
@@ -323,7 +323,7 @@ class Runner:
             seconds=seconds,
             plane_seconds=seconds,
             reproducer=render_script(origin, evidence, self._calls),
-            at_once=any(call.beside for call in self._calls),
+            at_once=any(call.concurrent for call in self._calls),
         )
         self.run.results[result.id] = result
         self._listener(self.run, {"event": "end", "id": check.id, "outcome": outcome})
