@@ -38,7 +38,8 @@ from rlconform.certify.plugin.check_result import (
 )
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
 from rlconform.certify.plugin.watchdog import Watchdog, allowance
-from rlconform.certify.recording.recorder import Recording, shorten
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
 from rlconform.contract import LEVELS, ConfigError, Level

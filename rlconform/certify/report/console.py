@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rlconform._live_bar import LiveBar
 from rlconform.certify.options import RunRecord
 from rlconform.certify.report.json_report import REPRODUCERS
 from rlconform.certify.report.root_causes import RootCause, describe
 from rlconform.certify.report.time_split import time_split
 from rlconform.certify.report.verdict import Conclusion, Verdict, counted_as
 from rlconform.certify.results import BROKEN, NOT_SELECTED, Outcome, RequirementResult
-from rlconform.cli.console import LiveBar
 from rlconform.contract import Requirement, load_requirements
 
 #: Characters of a cause in the terminal; the report has all of them.

@@ -206,7 +206,7 @@ class FindsNothingInATypo(MemoryEngine):
             return [], []
 
 
-@memory_mutant("CLAIM-11", evidence="to be refused; came TimeoutError")
+@memory_mutant("CLAIM-11", evidence="to be refused; got TimeoutError")
 class WaitsForATaskToCome(MemoryClient):
     """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
 

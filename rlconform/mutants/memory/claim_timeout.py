@@ -37,7 +37,7 @@ class RaisesItsOwnTimeout(MemoryEngine):
             raise DataPlaneError("timed out") from error
 
 
-@engine_mutant("CLAIM-06", evidence="expected TimeoutError; came a claim of")
+@engine_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
 class GivesWhatThereIsInTheEnd(MemoryEngine):
     """Hands out what is ready when the time is up, a short batch or an empty one."""
 

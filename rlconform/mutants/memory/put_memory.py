@@ -71,7 +71,7 @@ def _is_large(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and not leaf.is_nested and leaf.nbytes > LARGE
 
 
-@engine_mutant("PUT-09", evidence="came [-1.0")
+@engine_mutant("PUT-09", evidence="got [-1.0")
 class MapsLargeReads(MemoryEngine):
     """Reads of more than 64 KiB map the store's own memory, and can be written to (Ray maps too).
 
@@ -85,7 +85,7 @@ class MapsLargeReads(MemoryEngine):
             return _read_before(index, partition_id, sample_ids, batch, _is_large)
 
 
-@memory_mutant("PUT-09", evidence="came [-1.0")
+@memory_mutant("PUT-09", evidence="got [-1.0")
 class GetDataGivesItsOwn(MemoryClient):
     """Remembers what it read for a meta, and hands out the same tensors the next time."""
 
@@ -102,7 +102,7 @@ def _is_small(column: StoredColumn) -> bool:
     return column.offsets is not None or column.values.nbytes <= LARGE
 
 
-@engine_mutant("PUT-09", evidence="came [9.0", may_fail=("PUT-10",))
+@engine_mutant("PUT-09", evidence="got [9.0", may_fail=("PUT-10",))
 class SendsLargeTensorsWithoutCopy(MemoryEngine):
     """Sends from 64 KiB on without a copy, as message queues do: later writes are stored too."""
 

@@ -86,7 +86,7 @@ class InflatesBulkReads(MemoryClient):
         return batch
 
 
-@engine_mutant("PUT-03", "PUT-01", evidence="of shape (); came (1,)")
+@engine_mutant("PUT-03", "PUT-01", evidence="of shape (); got (1,)")
 class InflatesAcrossPuts(MemoryEngine):
     """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
 

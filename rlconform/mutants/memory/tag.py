@@ -48,7 +48,7 @@ class _ChangesValues(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-@memory_mutant("TAG-01", evidence="came {'std': None}")
+@memory_mutant("TAG-01", evidence="got {'std': None}")
 class NanTagsAreNone(_ChangesValues):
     """Sends tags as JSON, which knows no NaN: the deviation of one sample comes back as None."""
 
@@ -86,7 +86,7 @@ class _ChangesTags(MemoryEngine):
         raise NotImplementedError
 
 
-@engine_mutant("TAG-01", evidence="came {'reward': 1.0}")
+@engine_mutant("TAG-01", evidence="got {'reward': 1.0}")
 class TagColumnsOfThePut(_ChangesTags):
     """Makes columns of a put's tags: an integer beside a float of the same key becomes a float."""
 
@@ -103,7 +103,7 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-@engine_mutant("TAG-01", evidence="came {'reward': 0}")
+@engine_mutant("TAG-01", evidence="got {'reward': 0}")
 class TagColumnsTypedByTheFirst(_ChangesTags):
     """Learns a tag's type from the first put that has it: a later 0.5 among integers is 0."""
 

@@ -15,7 +15,7 @@ from rlconform.mutants.memory.helpers import memory_mutant
 from rlconform.wire import rows_of
 
 
-@memory_mutant("TAG-06", evidence="expected sequence_lengths; came None")
+@memory_mutant("TAG-06", evidence="expected sequence_lengths; got None")
 class NoLengthWhereItIsZero(MemoryClient):
     """Writes ``if all(lengths)``: one aborted row, of length 0, and no row has a length."""
 

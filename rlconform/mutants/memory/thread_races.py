@@ -123,7 +123,7 @@ class _Slotted(MemoryEngine):
                     self._free.append(slot)
 
 
-@engine_mutant("CLEAR-07", evidence="or an error; came bytes of", chance=True)
+@engine_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True)
 class ReadsWhatLiesThere(_Slotted):
     """Looks up where rows lie, and reads what lies there by then (TQ-11)."""
 

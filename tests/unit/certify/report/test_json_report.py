@@ -42,7 +42,7 @@ def sample_run() -> RunRecord:
             FAILED.id,
             "GET-02",
             Outcome.FAIL,
-            evidence="expected row a; came row b",
+            evidence="expected row a; got row b",
             steps=["client.get_samples(...) -> {x: uint8[2x3]}"],
             seconds=0.125,
             reproducer="print('a')\n",
@@ -129,7 +129,7 @@ def test_every_counted_requirement_stands_in_the_report(tmp_path: Path) -> None:
     assert rows["GET-01"]["outcome"] == "PASS"
     assert (rows["GET-02"]["outcome"], rows["GET-02"]["reason"]) == (
         "FAIL",
-        "expected row a; came row b (2 of 2 checks)",
+        "expected row a; got row b (2 of 2 checks)",
     )
     assert (rows["GET-02"]["level"], rows["GET-02"]["title"]) == (
         "MUST",
