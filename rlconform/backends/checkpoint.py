@@ -110,10 +110,10 @@ def _write(engine: PlaneEngine, folder: Path) -> None:
     for partition in partitions:
         runs.append([])
         for ids, names in _runs(partition.rows):
-            for parcel, some in _parcels(engine, partition.partition_id, ids, names):
+            for columns, some in _read_runs(engine, partition.partition_id, ids, names):
                 file = f"rows-{count}.npz"
-                runs[-1].append({"ids": some, "file": file, "columns": _headers(parcel)})
-                _write_columns(folder / file, parcel)
+                runs[-1].append({"ids": some, "file": file, "columns": _headers(columns)})
+                _write_columns(folder / file, columns)
                 count += 1
     state = {"format": _FORMAT, "partitions": [_plain(each) for each in partitions], "runs": runs}
     (folder / _STATE).write_bytes(codec.pack(state))
@@ -132,7 +132,7 @@ def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
                 yield ids[start : start + _RUN], held
 
 
-def _parcels(
+def _read_runs(
     engine: PlaneEngine, partition_id: str, ids: list[str], names: list[str]
 ) -> Iterator[tuple[ColumnBlock, list[str]]]:
     """The rows' columns; row by row where no one tensor holds them all."""
@@ -142,18 +142,18 @@ def _parcels(
         if len(ids) == 1:
             raise
         for sample_id in ids:
-            yield from _parcels(engine, partition_id, [sample_id], names)
+            yield from _read_runs(engine, partition_id, [sample_id], names)
         return
     yield pack(batch, len(ids)), ids
 
 
-def _headers(parcel: ColumnBlock) -> list[list[Any]]:
-    return [[name, c.layout, c.dtype, list(c.shape), c.itemsize] for name, c in parcel.items()]
+def _headers(columns: ColumnBlock) -> list[list[Any]]:
+    return [[name, c.layout, c.dtype, list(c.shape), c.itemsize] for name, c in columns.items()]
 
 
-def _write_columns(path: Path, parcel: ColumnBlock) -> None:
+def _write_columns(path: Path, columns: ColumnBlock) -> None:
     arrays: dict[str, Any] = {}
-    for number, column in enumerate(parcel.values()):
+    for number, column in enumerate(columns.values()):
         arrays[f"values{number}"] = column.values
         if column.offsets is not None:
             arrays[f"offsets{number}"] = column.offsets
@@ -161,13 +161,13 @@ def _write_columns(path: Path, parcel: ColumnBlock) -> None:
 
 
 def _read_columns(path: Path, headers: Sequence[Sequence[Any]]) -> ColumnBlock:
-    parcel: ColumnBlock = {}
+    columns: ColumnBlock = {}
     with np.load(path, allow_pickle=False) as arrays:
         for number, (name, layout, dtype, shape, itemsize) in enumerate(headers):
             offsets = arrays.get(f"offsets{number}")
             values = arrays[f"values{number}"]
-            parcel[name] = StoredColumn(layout, dtype, tuple(shape), itemsize, values, offsets)
-    return parcel
+            columns[name] = StoredColumn(layout, dtype, tuple(shape), itemsize, values, offsets)
+    return columns
 
 
 def _load_partition(

@@ -101,8 +101,8 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
     home = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
     environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
-    session = RayRuntime(folder, _environment=environment)
-    atexit.register(session.close)
+    runtime = RayRuntime(folder, _environment=environment)
+    atexit.register(runtime.close)
     start = partial(
         _init,
         "local",
@@ -119,16 +119,16 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
             raise
         _end_children(others)
         start()
-    return session
+    return runtime
 
 
 def _join(address: str) -> RayRuntime:
     """Connect this process to the Ray at ``address``; what it starts there ends with it."""
     environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
-    session = RayRuntime(joined=True, _environment=environment)
-    atexit.register(session.close)
+    runtime = RayRuntime(joined=True, _environment=environment)
+    atexit.register(runtime.close)
     _init(address)
-    return session
+    return runtime
 
 
 def _init(address: str, **options: Any) -> None:

@@ -5,7 +5,7 @@
     claim (lock) wait until ready, claim
 
 Nothing is copied under the lock: a put copies before it takes the lock, and a read gathers after it
-let go, as a parcel never changes.
+let go, as a columns never changes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.columns.column_block import ColumnBlock, extents_of
-from rlconform.backends.columns.compaction import live_parcels
-from rlconform.backends.columns.decode import read
-from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.compaction import compact
+from rlconform.backends.columns.encode import pack, read
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import CompactedBlock, Index
 from rlconform.backends.memory.registry import MemoryPlane, newest_plane, start_plane, stop_plane
@@ -66,9 +65,11 @@ class MemoryEngine:
         tags: list[Tags] | None,
     ) -> None:
         """Write copies of columns and tags."""
-        parcel = _own(pack(fields, len(sample_ids)))
+        columns = _own(pack(fields, len(sample_ids)))
         with self._locked() as index:
-            due = index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, _WRITER)
+            due = index.commit(
+                partition_id, sample_ids, extents_of(columns), columns, tags, _WRITER
+            )
             self._plane.changed.notify_all()
         self._rewrite(due)
 
@@ -143,10 +144,10 @@ class MemoryEngine:
         while due:
             number = due.pop()
             with self._plane.changed:
-                parcel, live = self._plane.index.survivors(number)
+                columns, live = self._plane.index.survivors(number)
             if not live:
                 continue
-            fresh = live_parcels(parcel, live)
+            fresh = compact(columns, live)
             parts = [
                 CompactedBlock(live[names], extents_of(new), new) for names, new in fresh.items()
             ]
@@ -172,11 +173,11 @@ class MemoryEngine:
             self.check_open()
 
 
-def _own(parcel: ColumnBlock) -> ColumnBlock:
-    """The parcel in memory that nobody else has; equal offsets stay one array."""
-    known = {id(column.offsets): column.offsets for column in parcel.values()}
+def _own(columns: ColumnBlock) -> ColumnBlock:
+    """The columns in memory that nobody else has; equal offsets stay one array."""
+    known = {id(column.offsets): column.offsets for column in columns.values()}
     copies = {key: None if array is None else array.copy() for key, array in known.items()}
     return {
         name: replace(column, values=column.values.copy(), offsets=copies[id(column.offsets)])
-        for name, column in parcel.items()
+        for name, column in columns.items()
     }

@@ -9,7 +9,7 @@ from rlconform.contract import PlaneUnavailable
 
 
 class MemoryPlane:
-    """An index behind one lock; a block's payload is the parcel itself.
+    """An index behind one lock; a block's payload is the columns itself.
 
     Attributes:
         changed: The lock; notified when a claim may have become possible, or impossible.

@@ -49,19 +49,19 @@ class RayStoreClient(BaseClient):
             )
         else:
             opened = connection.attach(config.name)
-        self._session = opened
+        self._connection = opened
         self._engine = engine.RayStoreEngine(opened)
 
     def usage(self) -> Usage:
         """What the plane holds, live and wasted."""
-        usage: Usage = self._session.call("usage")
+        usage: Usage = self._connection.call("usage")
         return usage
 
     def control(self) -> PlaneControl:
         """Power over the processes of the plane. ``ValueError`` unless this client owns it."""
         if not self._owner:
             raise ValueError("an attached client has no power over the plane's processes")
-        control: PlaneControl = self._session
+        control: PlaneControl = self._connection
         return control
 
 

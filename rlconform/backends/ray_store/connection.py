@@ -46,13 +46,13 @@ class ControllerConnection:
     Args:
         name: The plane's.
         controller: The plane's.
-        ray_session: The owner's hold on Ray; None in an attached client.
+        ray_runtime: The owner's hold on Ray; None in an attached client.
     """
 
-    def __init__(self, name: str, controller: Any, ray_session: RayRuntime | None) -> None:
+    def __init__(self, name: str, controller: Any, ray_runtime: RayRuntime | None) -> None:
         self._name = name
         self._controller = controller
-        self._ray_session = ray_session
+        self._ray_runtime = ray_runtime
         self._closed = False
         self._used = threading.Condition()
         self._in_flight = 0  # uses of Ray
@@ -92,15 +92,15 @@ class ControllerConnection:
             raise answer.error
         return answer
 
-    def store(self, parcel: ColumnBlock) -> Any:
-        """A reference to a copy of the parcel, for the controller to map.
+    def store(self, columns: ColumnBlock) -> Any:
+        """A reference to a copy of the columns, for the controller to map.
 
         Raises:
             CapacityExceeded: Neither the object store nor its disk has room.
         """
         with self._using():
             try:
-                return ray.put(parcel)
+                return ray.put(columns)
             except (ObjectStoreFullError, OutOfDiskError) as error:
                 raise CapacityExceeded(
                     "the object store and its disk are full: clear rows sooner, or raise "
@@ -118,10 +118,10 @@ class ControllerConnection:
         """
         try:
             with self._using():
-                parcels = self._await(list(references.values()), _CALL_S)
+                blocks = self._await(list(references.values()), _CALL_S)
         except ObjectLostError:
             return self._rescued(references)
-        return dict(zip(references, parcels, strict=True))
+        return dict(zip(references, blocks, strict=True))
 
     def close(self) -> None:
         """Let go of the plane; the owner's close ends it. Idempotent."""
@@ -133,13 +133,13 @@ class ControllerConnection:
         if ray.is_initialized():
             for reference in calls:
                 ray.cancel(reference)
-            if self._ray_session is not None:
+            if self._ray_runtime is not None:
                 self._stop()
-        if self._ray_session is not None:
+        if self._ray_runtime is not None:
             # A call that came to a Ray that is gone would start another one.
             with self._used:
                 self._used.wait_for(lambda: not self._in_flight, _STOP_S)
-            self._ray_session.close()
+            self._ray_runtime.close()
 
     def kill_controller(self) -> None:
         """End the process that holds the index as a crash would."""
@@ -174,21 +174,21 @@ class ControllerConnection:
 
     def _rescued(self, references: Mapping[int, Any]) -> dict[int, ColumnBlock] | None:
         """What ``map`` gives, one by one, the controller putting again what is lost."""
-        parcels = {}
+        blocks = {}
         for block, reference in references.items():
             try:
                 with self._using():
-                    parcels[block] = self._await(reference, _CALL_S)
+                    blocks[block] = self._await(reference, _CALL_S)
             except ObjectLostError:
                 kept = self.call("rescue", block, [reference])
                 if not kept:
                     return None
                 try:
                     with self._using():
-                        parcels[block] = self._await(kept[0], _CALL_S)
+                        blocks[block] = self._await(kept[0], _CALL_S)
                 except ObjectLostError as error:
                     raise PlaneUnavailable("the rows are lost with what held them") from error
-        return parcels
+        return blocks
 
     def _answer(self, reference: Any, seconds: float) -> Any:
         """The answer to a call; one that is late is called off, unless it was given meanwhile."""
@@ -218,7 +218,7 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
     Raises:
         PlaneUnavailable: A plane of this name runs already, or it could not be started.
     """
-    ray_session = ensure_ray(object_store_bytes=object_store_bytes)
+    ray_runtime = ensure_ray(object_store_bytes=object_store_bytes)
     started = False
     try:
         controller = (
@@ -235,7 +235,7 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
             )
             .remote(capacity)
         )
-        session = ControllerConnection(name, controller, ray_session)
+        connection = ControllerConnection(name, controller, ray_runtime)
         started = True
     except ValueError as error:
         raise PlaneUnavailable(
@@ -246,8 +246,8 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
         raise PlaneUnavailable(f"the plane did not start: {error}") from error
     finally:
         if not started:
-            ray_session.close()
-    return session
+            ray_runtime.close()
+    return connection
 
 
 def attach(name: str) -> ControllerConnection:

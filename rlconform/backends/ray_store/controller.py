@@ -1,7 +1,7 @@
 """``Controller``: the actor that holds a plane's index, and on to its bytes.
 
     client ──commit, claim, locate, clear──▶ Controller: Index
-       └──parcel──▶ object store ◀──maps──────┘
+       └──columns──▶ object store ◀──maps──────┘
        ◀───maps──────────┘
 
 Calls run on one event loop and never wait in the middle of their work, so each is atomic. A claim
@@ -9,7 +9,7 @@ that has to wait sleeps on a future that the next change of its partition sets. 
 nothing out but tells its client to ask again: one whose process died meanwhile takes no rows along.
 
 An object belongs to the process that put it, and Ray lets go of it when that process ends. The
-controller maps every parcel, so its bytes stay; a reader who finds that the owner is gone has the
+controller maps every columns, so its bytes stay; a reader who finds that the owner is gone has the
 controller put them again. Parcels under 64 KiB don't go through the object store at all.
 
 The actor imports no torch: it starts in a moment, and holds no more memory than it must.
@@ -53,11 +53,11 @@ class StoredBlock:
     """A block's bytes.
 
     Attributes:
-        parcel: They themselves, mapped if they lie in the object store.
-        reference: For readers to map them by; None for a small parcel, which is sent along.
+        columns: They themselves, mapped if they lie in the object store.
+        reference: For readers to map them by; None for a small columns, which is sent along.
     """
 
-    parcel: ColumnBlock
+    columns: ColumnBlock
     reference: Any | None
 
 
@@ -67,13 +67,13 @@ class Location:
 
     Attributes:
         block: Number of the block.
-        parcel, reference: Its bytes, or the reference to map them by.
+        columns, reference: Its bytes, or the reference to map them by.
         names: The fields to take from it.
-        indexes, positions: (K,) rows of the parcel, and of the result that they become.
+        indexes, positions: (K,) rows of the columns, and of the result that they become.
     """
 
     block: int
-    parcel: ColumnBlock | None
+    columns: ColumnBlock | None
     reference: Any | None
     names: frozenset[str]
     indexes: npt.NDArray[np.int32]
@@ -124,16 +124,16 @@ class Controller:
         self._wake(partition_id)
 
     @answers
-    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> list[int]:
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> list[int]:
         """Make a put visible; the blocks that are due.
 
-        ``reference`` holds that to the parcel, or nothing if the parcel was sent along.
+        ``reference`` holds that to the columns, or nothing if the columns was sent along.
         """
         due = self._index.commit(
             put.partition_id,
             put.sample_ids,
-            extents_of(parcel),
-            StoredBlock(parcel, *reference or [None]),
+            extents_of(columns),
+            StoredBlock(columns, *reference or [None]),
             put.tags,
             put.writer,
         )
@@ -151,7 +151,7 @@ class Controller:
             locations.append(
                 Location(
                     source.block.number,
-                    _some(kept.parcel, source.names) if kept.reference is None else None,
+                    _some(kept.columns, source.names) if kept.reference is None else None,
                     kept.reference,
                     source.names,
                     np.array(source.indexes, np.int32),
@@ -180,10 +180,10 @@ class Controller:
             return []
         if kept.reference == lost[0]:
             try:
-                kept.reference = ray.put(kept.parcel)
+                kept.reference = ray.put(kept.columns)
             except (ObjectStoreFullError, OutOfDiskError) as error:
                 raise CapacityExceeded("no room to put rows again that were lost") from error
-            kept.parcel = ray.get(kept.reference)  # and let go of the lost object
+            kept.columns = ray.get(kept.reference)  # and let go of the lost object
         return [kept.reference]
 
     @answers
@@ -237,18 +237,18 @@ class Controller:
     async def survivors(
         self, block: int
     ) -> tuple[ColumnBlock | None, list[Any], dict[frozenset[str], list[int]]]:
-        """A due block's parcel, or the reference to map it by, and its live rows."""
+        """A due block's columns, or the reference to map it by, and its live rows."""
         kept, live = self._index.survivors(block)
         if kept is None or kept.reference is None:
-            return (kept.parcel if kept else None), [], dict(live)
+            return (kept.columns if kept else None), [], dict(live)
         return None, [kept.reference], dict(live)
 
     async def move(
-        self, block: int, parts: list[tuple[list[int], list[Any]]], *parcels: ColumnBlock
+        self, block: int, parts: list[tuple[list[int], list[Any]]], *blocks: ColumnBlock
     ) -> list[int]:
-        """Let a block's rows lie where they were written anew: in the parcels, part by part.
+        """Let a block's rows lie where they were written anew: in the blocks, part by part.
 
-        A part names the rows of the old block, and the parcel's reference, if any.
+        A part names the rows of the old block, and the columns's reference, if any.
 
         Returns:
             The blocks that are due in turn.
@@ -256,8 +256,10 @@ class Controller:
         return self._index.move(
             block,
             [
-                CompactedBlock(rows, extents_of(parcel), StoredBlock(parcel, *reference or [None]))
-                for (rows, reference), parcel in zip(parts, parcels, strict=True)
+                CompactedBlock(
+                    rows, extents_of(columns), StoredBlock(columns, *reference or [None])
+                )
+                for (rows, reference), columns in zip(parts, blocks, strict=True)
             ],
         )
 
@@ -285,6 +287,6 @@ class Controller:
                 changed.set_result(None)
 
 
-def _some(parcel: ColumnBlock, names: frozenset[str]) -> ColumnBlock:
-    """These columns of a parcel."""
-    return {name: parcel[name] for name in names}
+def _some(columns: ColumnBlock, names: frozenset[str]) -> ColumnBlock:
+    """These columns of a columns."""
+    return {name: columns[name] for name in names}

@@ -20,15 +20,15 @@ class TransferQueueEngine:
     """
 
     def __init__(
-        self, session: TransferQueueConnection, poll_s: float, answer_s: float | None = None
+        self, connection: TransferQueueConnection, poll_s: float, answer_s: float | None = None
     ) -> None:
-        self._session = session
-        self._store = Store(session, answer_s)
+        self._connection = connection
+        self._store = Store(connection, answer_s)
         self._poll_s = poll_s
 
     def check_open(self) -> None:
         """Raise unless the plane can be used."""
-        self._session.check_open()
+        self._connection.check_open()
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
         """Declare consumer tasks and the size of groups."""
@@ -65,7 +65,7 @@ class TransferQueueEngine:
         """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
         deadline = time.monotonic() + (wait_s or 0.0)
         while True:
-            self._session.check_open()
+            self._connection.check_open()
             claimed = self._store.claim(partition_id, task, names, rows, exact=wait_s is not None)
             if claimed[0] or wait_s is None:
                 return claimed
@@ -96,4 +96,4 @@ class TransferQueueEngine:
 
     def close(self) -> None:
         """Let go of the plane, or end it."""
-        self._session.close()
+        self._connection.close()

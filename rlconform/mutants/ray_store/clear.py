@@ -38,11 +38,11 @@ class LastWriterOwns(Controller):
 class _Signs:
     """A session whose puts and clears are signed by the host."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
+        return getattr(self._connection, name)
 
     def call(self, method: str, *args: Any) -> Any:
         """The controller's answer."""
@@ -50,7 +50,7 @@ class _Signs:
             args = (replace(args[0], writer="host"), *args[1:])
         if method == "clear":
             args = (*args[:2], "host")
-        return self._session.call(method, *args)
+        return self._connection.call(method, *args)
 
 
 @ray_mutant("CLEAR-08", evidence="UnknownSample")
@@ -59,4 +59,4 @@ class SignsForTheHost(RayStoreClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._engine._session = _Signs(self._session)  # type: ignore[attr-defined]
+        self._engine._connection = _Signs(self._connection)  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ class CountsItsCloses(RayStoreClient):
         super().close()
         self._closed += 1
         if self._closed == 2 and not self._owner:
-            self._session.kill_controller()
+            self._connection.kill_controller()
 
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
@@ -34,7 +34,7 @@ class TurnsOffTheLight(RayStoreClient):
         """End the plane."""
         super().close()
         if not self._owner:
-            self._session._stop()
+            self._connection._stop()
 
 
 @ray_mutant("LIFE-03", evidence="of a client that was closed")
@@ -88,5 +88,5 @@ class DiesOfAnEmptyRequest(RayStoreClient):
     ) -> KVBatchMeta:
         """Claim."""
         if required_fields == [] and not self._owner:
-            self._session._stop()
+            self._connection._stop()
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)

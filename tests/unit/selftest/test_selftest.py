@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlconform.backends.memory import TARGET, MemoryClient
-from rlconform.certify.isolation.runner import RunRecord
-from rlconform.certify.results import CheckResult, Outcome, RequirementResult
+from rlconform.certify.results import CheckResult, Outcome, RequirementResult, RunRecord
 from rlconform.cli import app
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import load_incidents

@@ -1,4 +1,4 @@
-"""Runs ``rlconform certify`` as a user does: in a process of its own, from a folder of theirs."""
+"""Fixtures that run ``rlconform certify`` as a user does: in its own process, from any folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlconform._resources import resource_dir
 
 @dataclass(frozen=True)
 class Certification:
-    """What a certification printed and wrote."""
+    """The output and the report of a certification."""
 
     code: int
     stdout: str
@@ -51,7 +51,7 @@ def planes() -> Path:
 
 @pytest.fixture
 def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
-    """``certify(*arguments)``: run it beside the example planes; nothing may be left running."""
+    """``certify(*arguments)`` runs it beside the example planes and leaves no process."""
 
     def run(
         *arguments: str, timeout_s: float = 900, out: Path = tmp_path / "report"
@@ -80,7 +80,7 @@ def running_with() -> Callable[[str, str], list[str]]:
 
 @pytest.fixture
 def heeding_interrupts() -> Iterator[None]:
-    """Children heed SIGINT also where a shell that began us in the background had it ignored."""
+    """Child processes handle SIGINT, even where pytest runs in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
