@@ -157,7 +157,7 @@ class ThreadsOwnTheirRows(MemoryEngine):
             super().put(partition_id, sample_ids, fields, tags)
             for row in rows_in(index, partition_id, sample_ids):
                 if not row.writer:
-                    index.partition(partition_id)._hand_over(row, str(threading.get_ident()))
+                    index.partition(partition_id)._change_writer(row, str(threading.get_ident()))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None this thread's."""

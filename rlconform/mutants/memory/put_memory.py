@@ -119,7 +119,7 @@ class SendsLargeTensorsWithoutCopy(MemoryEngine):
         with self._locked() as index:
             due = index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, _WRITER)
             self._plane.changed.notify_all()
-        self._rewrite(due)
+        self._compact(due)
 
 
 class BorrowingEngine(MemoryEngine):
