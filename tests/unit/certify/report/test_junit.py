@@ -10,11 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rlconform._exit_codes import ExitCode
-from rlconform.certify.options import RunRecord
 from rlconform.certify.report.junit import junit_suite
 from rlconform.certify.report.verdict import requirement_results, verdict_of
 from rlconform.certify.report.waivers import Waiver, apply_waivers
-from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import load_requirements
 
 KNOWN = load_requirements()
