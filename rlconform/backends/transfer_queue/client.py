@@ -48,7 +48,7 @@ class TransferQueueClient(BaseClient):
     def __init__(self, cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True) -> None:
         config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
         if not isinstance(config, TransferQueueConfig):
-            raise ConfigError(f"data_plane.impl is {config.impl!r}: this is transfer_queue")
+            raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'transfer_queue'")
         self._owner = validation.flag("bootstrap", bootstrap)
         runtime, engine = _load("runtime"), _load("engine")
         self._connection = runtime.start(config) if bootstrap else runtime.attach()
