@@ -14,7 +14,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from rlconform.bench.client_pool import CallRefused
-from rlconform.certify.isolation.test_process import Workspace
+from rlconform.certify.isolation.workspace import Workspace
 from rlconform.certify.target import TargetError
 
 #: Seconds for the kit's own work: starting Python, importing torch, making batches.
