@@ -1,4 +1,4 @@
-"""The ``train`` command: parses, trains, prints."""
+"""The ``train`` command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rlconform.cli.console import new_console, refuse
 from rlconform.contract import ConfigError, DataPlaneError
 
-if TYPE_CHECKING:  # a configuration's checks import torch, which takes seconds
+if TYPE_CHECKING:  # the configuration imports torch, which takes seconds
     from rlconform.grpo.config import MasterConfig
     from rlconform.grpo.run import StepReport
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # a configuration's checks import torch, which takes seconds
 class TrainExitCode:
     """Exit codes of ``rlconform train``."""
 
-    FAILED = 1  # the run began and did not come to its end
-    KIT_FAILED = 2  # a configuration that can't be used
+    FAILED = 1  # the run started and failed
+    KIT_FAILED = 2  # the configuration can't be used
     INTERRUPTED = 130
 
 
@@ -39,7 +39,7 @@ EPILOG = (
     "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 130 interrupted."
 )
 
-#: What a step's line shows, by its heading.
+#: Metrics in the line of a step, by heading.
 _SHOWN = {
     "reward": "train/reward",
     "loss": "train/loss",
@@ -63,14 +63,14 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train a policy with GRPO, its batches through a data plane or in memory."""
+    """Train a policy with GRPO, with batches in a data plane or in memory."""
     console = new_console()
     if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
         refuse(
             f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
             TrainExitCode.KIT_FAILED,
         )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up too
     try:
         _train(console, config, overrides or [])
     except ConfigError as error:
@@ -85,7 +85,7 @@ def _train(console: Console, source: str, overrides: list[str]) -> None:
     from rlconform.grpo.config import load_config  # noqa: PLC0415 - imports torch
     from rlconform.grpo.run import train as run  # noqa: PLC0415
 
-    logging.getLogger("torch.fx").setLevel(logging.ERROR)  # it hints at what only torch can mend
+    logging.getLogger("torch.fx").setLevel(logging.ERROR)  # its warnings are not for users
     config = load_config(source, overrides)
     console.print(_headline(config), highlight=False)
     columns = (
@@ -96,7 +96,7 @@ def _train(console: Console, source: str, overrides: list[str]) -> None:
     )
     with Progress(*columns, console=console, disable=not sys.stdout.isatty()) as progress:
         bar = progress.add_task("steps", total=config.grpo.max_num_steps)
-        with closing(run(config)) as reports:  # an interrupt ends the run before this process
+        with closing(run(config)) as reports:  # an interrupt ends the run first
             for report in reports:
                 progress.update(bar, completed=report.step)
                 progress.console.print(_line(report), highlight=False)

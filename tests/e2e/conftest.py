@@ -31,8 +31,8 @@ PLANES = ("ray_store", "transfer_queue/simple", "transfer_queue/mooncake_cpu")
 class Runs:
     """Runs trainers on crews that stand ready."""
 
-    legacy_crew: RunActors
-    plane_crew: RunActors
+    legacy_actors: RunActors
+    plane_actors: RunActors
     _legacy: dict[str, TrainingRecord] = field(default_factory=dict)
 
     def open_plane(self, name: str) -> DataPlaneClient:
@@ -43,14 +43,14 @@ class Runs:
         """A run in memory; the same configuration is run once."""
         key = config.model_dump_json()
         if key not in self._legacy:
-            self._legacy[key] = run_to_end(LegacyTrainer(config, self.legacy_crew))
+            self._legacy[key] = run_to_end(LegacyTrainer(config, self.legacy_actors))
         return self._legacy[key]
 
     def plane(
         self, config: MasterConfig, client: DataPlaneClient, attach: Attach
     ) -> TrainingRecord:
         """A run through the plane that ``client`` owns, and to which ``attach`` attaches actors."""
-        trainer = PlaneTrainer(config, self.plane_crew, client, attach)
+        trainer = PlaneTrainer(config, self.plane_actors, client, attach)
         try:
             return run_to_end(trainer)
         finally:

@@ -24,7 +24,7 @@ N, WIDTH = 16, 12
 def groups(runs: Any) -> Iterator[dict[int, WorkerGroup]]:
     """Ranks of each number; two of them are those of the other tests."""
     one, four = (WorkerGroup(PolicyWorker, ClusterConfig(dp_size=world)) for world in (1, 4))
-    yield {1: one, 2: runs.legacy_crew.workers, 4: four}
+    yield {1: one, 2: runs.legacy_actors.workers, 4: four}
     one.shutdown()
     four.shutdown()
 
@@ -64,7 +64,7 @@ def test_updates_and_logprobs_agree(
     )
     losses, norms, logprobs = [], [], []
     for group in groups.values():
-        group.all("build", config)
+        group.all(PolicyWorker.build, config)
         policy = LegacyPolicy(group, config)
         logprobs.append(policy.get_logprobs(batch()))
         updates = policy.train(batch())
@@ -80,12 +80,12 @@ def test_updates_and_logprobs_agree(
 def test_a_rank_that_dies_fails_the_call_and_not_the_machine(
     runs: Any, small: Callable[..., MasterConfig]
 ) -> None:
-    assert runs.legacy_crew is not None  # for its Ray
+    assert runs.legacy_actors is not None  # for its Ray
     group = WorkerGroup(MortalWorker, ClusterConfig(dp_size=2, timeout_s=60))
     try:
-        group.all("build", small("tiny_llama_copy"))
+        group.all(PolicyWorker.build, small("tiny_llama_copy"))
         with pytest.raises(WorkerLost, match="die"):
-            group.each("die_as", [(1,), (1,)])
+            group.each(MortalWorker.die_as, [(1,), (1,)])
     finally:
         group.shutdown()
 

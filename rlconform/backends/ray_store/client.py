@@ -44,7 +44,9 @@ class RayStoreClient(BaseClient):
         self._owner = validation.flag("bootstrap", bootstrap)
         connection, engine = _load("connection"), _load("engine")
         if bootstrap:
-            opened = connection.start(config.name, config.storage_capacity, config.global_segment_size)
+            opened = connection.start(
+                config.name, config.storage_capacity, config.global_segment_size
+            )
         else:
             opened = connection.attach(config.name)
         self._session = opened

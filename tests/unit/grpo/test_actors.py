@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.grpo.actors import shortage
+from rlconform.grpo.actors import missing_resources
 from rlconform.grpo.config import ClusterConfig
 
 
@@ -19,6 +19,6 @@ from rlconform.grpo.config import ClusterConfig
     ],
 )
 def test_ranks_without_a_place_are_told(device: str, there: dict[str, float], said: str) -> None:
-    told = shortage(ClusterConfig.model_validate({"dp_size": 4, "device": device}), there)
+    told = missing_resources(ClusterConfig.model_validate({"dp_size": 4, "device": device}), there)
     assert said in told
     assert bool(told) is bool(said)

@@ -235,7 +235,7 @@ def test_weights_never_grow_older() -> None:
     weights = tiny_model("tiny-llama", seed=1).state_dict()
     engine.refit(weights, version=3)
     engine.refit(weights, version=3)
-    with pytest.raises(ValueError, match="older"):
+    with pytest.raises(ValueError, match="or later"):
         engine.refit(weights, version=2)
 
 

@@ -230,9 +230,9 @@ def test_logprobs_of_a_bfloat16_model_are_float32(layout: RowLayout) -> None:
 
 def test_a_name_that_is_no_folder_is_never_downloaded(tmp_path: Path) -> None:
     for load in (load_model, load_tokenizer):
-        with pytest.raises(ConfigError, match="aren't downloaded"):
+        with pytest.raises(ConfigError, match="are not downloaded"):
             load("meta-llama/Llama-3.1-8B-Instruct")
-        with pytest.raises(ConfigError, match="to load there") as caught:
+        with pytest.raises(ConfigError, match="can't load a") as caught:
             load(str(tmp_path))
         assert "\n" not in str(caught.value)
 

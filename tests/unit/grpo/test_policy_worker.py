@@ -28,7 +28,7 @@ from rlconform.grpo.config import MasterConfig, SchedulerConfig, load_config
 from rlconform.grpo.models.tiny import VOCABULARY
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
 from rlconform.grpo.workers.data_parallel import clip_gradients
-from rlconform.grpo.workers.microbatches import TokenSpan, cut, plan_of
+from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches, slice_microbatch
 from rlconform.grpo.workers.optimizer import learning_rate_factor
 from rlconform.grpo.workers.policy_model import PolicyModel, sum_over_ranks
 from rlconform.plane.sharding import plan_shards
@@ -102,7 +102,7 @@ def planned(conf: MasterConfig, batch: TensorDict, stage: Any) -> tuple[TensorDi
 
 
 def test_without_a_plan_each_global_batch_is_cut_by_itself() -> None:
-    assert plan_of(10, 7, {}, n_batches=2, microbatch_rows=3) == [
+    assert plan_microbatches(10, 7, {}, n_batches=2, microbatch_rows=3) == [
         [TokenSpan(0, 3, 7), TokenSpan(3, 5, 7)],
         [TokenSpan(5, 8, 7), TokenSpan(8, 10, 7)],
     ]
@@ -114,7 +114,7 @@ def test_a_plan_is_counted_from_the_first_row_of_its_global_batch() -> None:
         "micro_batch_lengths": [[8, 5], [12]],
         "elem_counts_per_gb": [3, 3],
     }
-    assert plan_of(6, 9, packing, n_batches=2, microbatch_rows=1) == [
+    assert plan_microbatches(6, 9, packing, n_batches=2, microbatch_rows=1) == [
         [TokenSpan(0, 2, 8), TokenSpan(2, 3, 5)],
         [TokenSpan(3, 6, 12)],
     ]
@@ -123,14 +123,14 @@ def test_a_plan_is_counted_from_the_first_row_of_its_global_batch() -> None:
 def test_a_plan_of_other_rows_is_refused() -> None:
     packing = {"micro_batch_indices": [], "micro_batch_lengths": [], "elem_counts_per_gb": [3]}
     with pytest.raises(ValueError, match="3 rows"):
-        plan_of(4, 9, packing, n_batches=1, microbatch_rows=1)
+        plan_microbatches(4, 9, packing, n_batches=1, microbatch_rows=1)
     with pytest.raises(ValueError, match="divide"):
-        plan_of(5, 9, {}, n_batches=2, microbatch_rows=1)
+        plan_microbatches(5, 9, {}, n_batches=2, microbatch_rows=1)
 
 
 @pytest.mark.parametrize(("layout", "width"), [("padded", 7), ("packed", 6)])
 def test_a_cut_is_as_wide_as_planned_or_as_its_longest_row(layout: Any, width: int) -> None:
-    part = cut(rows(), TokenSpan(1, 4, 7), layout)
+    part = slice_microbatch(rows(), TokenSpan(1, 4, 7), layout)
     assert part[INPUT_IDS].shape == part[ADVANTAGES].shape == (3, width)
     assert part[SAMPLE_MASK].tolist() == [1.0, 1.0, 0.0]
 
