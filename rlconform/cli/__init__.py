@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import rlconform
+from rlconform._exit_codes import ExitCode
 from rlconform._resources import resource_dir
 from rlconform._yaml import read_mapping
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
@@ -28,7 +29,7 @@ from rlconform.certify.report.console import (
 )
 from rlconform.certify.report.json_report import build_report, folder_to_write, write_report
 from rlconform.certify.report.root_causes import root_causes, with_followers
-from rlconform.certify.report.verdict import ExitCode, requirement_results, verdict_of
+from rlconform.certify.report.verdict import requirement_results, verdict_of
 from rlconform.certify.report.waivers import apply_waivers, load_waivers
 from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.certify.target import check_target_name
@@ -36,8 +37,8 @@ from rlconform.cli import bench as bench_command
 from rlconform.cli import check_metrics as metrics_command
 from rlconform.cli import self_test as selftest_command
 from rlconform.cli import train as train_command
-from rlconform.cli.console import new_console, refuse
-from rlconform.cli.output import check_writable
+from rlconform.cli.console import fail, new_console
+from rlconform.cli.output_folder import check_writable
 from rlconform.contract import LEVELS, ConfigError, Level, did_you_mean, load_requirements
 from rlconform.contract.incidents import load_incidents
 
@@ -258,7 +259,7 @@ def _fail(subject: str, error: Exception, verbose: bool) -> NoReturn:
         message += f"\n{detail}"
     elif detail and not getattr(error, "plain", False):
         message += "\nRun again with -v to see the traceback."
-    refuse(message, ExitCode.KIT_FAILED)
+    fail(message, ExitCode.KIT_FAILED)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The ``bench`` command: parses, measures, writes, prints."""
+"""The ``bench`` command: measures planes, writes and prints the figures."""
 
 from __future__ import annotations
 
@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from rlconform.cli.console import new_console, refuse
-from rlconform.cli.output import check_writable
+from rlconform._exit_codes import ExitCode
+from rlconform.cli.console import fail, new_console
+from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError
 
 if TYPE_CHECKING:  # measuring imports torch, which takes seconds
     from rlconform.bench.document import BenchDocument
-
-
-class BenchExitCode:
-    """Exit codes of ``rlconform bench``."""
-
-    MEASURED = 0
-    PARTIAL = 1  # interrupted, or a target was lost on the way
-    KIT_FAILED = 2  # a target, a shape or a document that isn't there
-    NOTHING_MEASURED = 3
 
 
 EPILOG = (
@@ -41,30 +33,31 @@ def bench(
         typer.Argument(metavar="TARGET...", help="Built-in names, entry points, module:attribute."),
     ] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help="Measure only this shape; may be given again.")
+        list[str] | None, typer.Option(help="Measure only this shape; may be repeated.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer turns and rows; good to an order of magnitude.")
+        bool,
+        typer.Option("--quick", help="Fewer turns and rows; shows orders of magnitude."),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and the page.")] = Path(
         "rlconform-bench"
     ),
     show: Annotated[
-        Path | None, typer.Option(help="Print a bench.json again and draw its page beside it.")
+        Path | None, typer.Option(help="Print a bench.json again and write its page beside it.")
     ] = None,
 ) -> None:
     """Measure planes side by side, turn by turn, against a plain copy of the same bytes."""
     console = new_console()
     try:
         if (show is None) == (not targets):
-            raise ConfigError("name targets to measure, or a document to --show")
+            raise ConfigError("give targets to measure, or a document to --show")
         if show and (shape or quick):
             raise ConfigError("--show prints what was measured: leave out --shape and --quick")
         folder = show.parent if show else out
         check_writable(folder)
         document = _read(show) if show else _measure(console, targets or [], shape or [], quick)
     except ConfigError as error:
-        refuse(f"bench: {error}", BenchExitCode.KIT_FAILED)
+        fail(f"bench: {error}")
     _present(console, document, folder, write=show is None)
     raise typer.Exit(_exit_code(document))
 
@@ -75,13 +68,13 @@ def _measure(console: Console, targets: list[str], names: list[str], quick: bool
     from rlconform.bench.runner import BenchRunner  # noqa: PLC0415 - imports torch
 
     shapes = [load_shape(name, quick) for name in dict.fromkeys(names or shape_names())]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports too
     with BenchProgress(console) as progress:
-        return BenchRunner(targets, shapes, load_plan(quick), quick, progress.hear).measure()
+        return BenchRunner(targets, shapes, load_plan(quick), quick, progress).measure()
 
 
 def _read(path: Path) -> BenchDocument:
-    from pydantic import ValidationError  # noqa: PLC0415 - as late as what it validates
+    from pydantic import ValidationError  # noqa: PLC0415 - only --show needs it
 
     from rlconform.bench.document import BenchDocument  # noqa: PLC0415
 
@@ -90,12 +83,12 @@ def _read(path: Path) -> BenchDocument:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: no document of a bench run: {error}") from error
+        raise ConfigError(f"{path}: not a document of a bench run: {error}") from error
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
-        told = f"{where}: {wrong['msg']}" if where else wrong["msg"]
-        raise ConfigError(f"{path}: no document of a bench run: {told}") from error
+        message = f"{where}: {wrong['msg']}" if where else wrong["msg"]
+        raise ConfigError(f"{path}: not a document of a bench run: {message}") from error
 
 
 def _present(console: Console, document: BenchDocument, folder: Path, write: bool) -> None:
@@ -109,8 +102,8 @@ def _present(console: Console, document: BenchDocument, folder: Path, write: boo
     console.print(f"written to {folder}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _exit_code(document: BenchDocument) -> int:
+def _exit_code(document: BenchDocument) -> ExitCode:
     if not any((document.operations, document.claim_rate, document.growth, document.wake)):
-        return BenchExitCode.NOTHING_MEASURED
+        return ExitCode.NOTHING_RAN
     lost = any(target.status == "failed" for target in document.targets)
-    return BenchExitCode.PARTIAL if lost or not document.complete else BenchExitCode.MEASURED
+    return ExitCode.FAILURE if lost or not document.complete else ExitCode.SUCCESS

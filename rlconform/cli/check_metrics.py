@@ -9,19 +9,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlconform.cli.console import new_console, refuse
+from rlconform._exit_codes import ExitCode
+from rlconform.cli.console import fail, new_console
 from rlconform.contract import ConfigError
 from rlconform.grpo.metrics.gates import GateResult
 from rlconform.grpo.metrics.gates import check_metrics as check
-
-
-class MetricsExitCode:
-    """Exit codes of ``rlconform check-metrics``."""
-
-    PASSED = 0
-    FAILED = 1
-    UNUSABLE = 2  # the file or an expression can't be read
-
 
 EPILOG = (
     "Examples:\n\n"
@@ -45,10 +37,10 @@ def check_metrics(
     try:
         results = check(file, expressions)
     except ConfigError as error:
-        refuse(f"check-metrics: {error}", MetricsExitCode.UNUSABLE)
+        fail(f"check-metrics: {error}")
     console.print(_table(results))
     passed = all(result.passed for result in results)
-    raise typer.Exit(MetricsExitCode.PASSED if passed else MetricsExitCode.FAILED)
+    raise typer.Exit(ExitCode.SUCCESS if passed else ExitCode.FAILURE)
 
 
 def _table(results: list[GateResult]) -> Table:

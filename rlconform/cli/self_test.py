@@ -15,8 +15,9 @@ from typing import Annotated
 import typer
 
 import rlconform
-from rlconform.cli.console import new_console, refuse
-from rlconform.cli.output import check_writable
+from rlconform._exit_codes import ExitCode
+from rlconform.cli.console import fail, new_console
+from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
 from rlconform.mutants import Mutant
 from rlconform.mutants.catalogue import catalogue
@@ -75,7 +76,7 @@ def self_test(
     known = catalogue()
     if unknown := [name for name in mutant or () if name not in known]:
         meant = did_you_mean(unknown[0], known) or "; rlconform self-test --list shows them"
-        refuse(f"no mutant {unknown[0]!r}{meant}", 2)
+        fail(f"no mutant {unknown[0]!r}{meant}")
     chosen = {
         name: held
         for name, held in known.items()
@@ -86,10 +87,9 @@ def self_test(
     began = time.monotonic()
     due = cases(chosen, references=not mutant and races is not True, gate=gate)
     if not due:
-        refuse(
+        fail(
             "these options together leave nothing to try; races are not at the gate, and --races "
             "and --no-races leave the others out",
-            2,
         )
     if only_list:
         console.print(mutant_table({name: held for name, (_, held) in chosen.items()}))
@@ -101,13 +101,16 @@ def self_test(
         with progress:
             judgements = run_trials(due, Settings(jobs, seeds, effort, gate), progress.hear)
     except ConfigError as error:
-        refuse(str(error), 2)
+        fail(str(error))
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what follows takes a moment
             signal.signal(number, signal.SIG_IGN)
         judgements = progress.heard
         if not judgements:
-            refuse("self-test: interrupted before a trial was over; nothing was written", 1)
+            fail(
+                "self-test: interrupted before a trial was over; nothing was written",
+                ExitCode.FAILURE,
+            )
     left = len(due) - len(judgements)
     partial = f"Interrupted: {left} were not tried." if left else ""
     if partial:
@@ -121,7 +124,8 @@ def self_test(
     summary = f"{partial} Planes that were tried: {len(judgements)}.".lstrip()
     _write(out, matrix, mutants, summary, complete=not left)
     console.print(f"matrix: {out / 'self-test.html'}")
-    raise typer.Exit(0 if not left and all(one.kind in GOOD for one in judgements) else 1)
+    passed = not left and all(one.kind in GOOD for one in judgements)
+    raise typer.Exit(ExitCode.SUCCESS if passed else ExitCode.FAILURE)
 
 
 def _write(

@@ -14,20 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from rlconform.cli.console import new_console, refuse
+from rlconform._exit_codes import ExitCode
+from rlconform.cli.console import fail, new_console
 from rlconform.contract import ConfigError, DataPlaneError
 
 if TYPE_CHECKING:  # the configuration imports torch, which takes seconds
     from rlconform.grpo.config import MasterConfig
     from rlconform.grpo.run import StepReport
-
-
-class TrainExitCode:
-    """Exit codes of ``rlconform train``."""
-
-    FAILED = 1  # the run started and failed
-    KIT_FAILED = 2  # the configuration can't be used
-    INTERRUPTED = 130
 
 
 EPILOG = (
@@ -66,19 +59,19 @@ def train(
     """Train a policy with GRPO, with batches in a data plane or in memory."""
     console = new_console()
     if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
-        refuse(
+        fail(
             f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
-            TrainExitCode.KIT_FAILED,
+            ExitCode.KIT_FAILED,
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up too
     try:
         _train(console, config, overrides or [])
     except ConfigError as error:
-        refuse(f"train: {error}", TrainExitCode.KIT_FAILED)
+        fail(f"train: {error}", ExitCode.KIT_FAILED)
     except (DataPlaneError, RuntimeError, ValueError) as error:
-        refuse(f"train: {type(error).__name__}: {error}", TrainExitCode.FAILED)
+        fail(f"train: {type(error).__name__}: {error}", ExitCode.FAILURE)
     except KeyboardInterrupt:
-        refuse("train: interrupted", TrainExitCode.INTERRUPTED)
+        fail("train: interrupted", ExitCode.INTERRUPTED)
 
 
 def _train(console: Console, source: str, overrides: list[str]) -> None:
@@ -122,4 +115,4 @@ def _line(report: StepReport) -> str:
     return escape(f"{report.step:>6}  {'  '.join(shown)}")
 
 
-__all__ = ["EPILOG", "TrainExitCode", "train"]
+__all__ = ["EPILOG", "train"]

@@ -8,8 +8,8 @@ written for it runs here unchanged.
                                   │  ────── meta ──────▶    │
                                   ◀─── get_data(meta) ──────┘
 
-A client is opened twice over: by the *owner* (``bootstrap=True``), which starts the plane, and by
-every other process (``bootstrap=False``), which attaches to the running one.
+The *owner* opens a client with ``bootstrap=True``, which starts the plane. Every other process
+opens one with ``bootstrap=False``, which attaches to the running plane.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tags = dict[str, Any]
 
 @runtime_checkable
 class BatchMeta(Protocol):
-    """What every meta carries; ``KVBatchMeta`` is ours, a client may return its own class."""
+    """The attributes of a meta. A client may return its own class instead of ``KVBatchMeta``."""
 
     @property
     def partition_id(self) -> str: ...  # noqa: D102
@@ -56,7 +56,7 @@ class DataPlaneClient(Protocol):
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> None:
-        """Declare a partition's fields and consumer tasks. Consumers see nothing of it.
+        """Declare a partition's fields and consumer tasks. Consumers don't notice it.
 
         ``num_samples`` sizes the plane's tables (rows); it is an expectation, not a limit.
         """
@@ -96,7 +96,7 @@ class DataPlaneClient(Protocol):
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> BatchMeta:
-        """Hand rows whose ``required_fields`` are produced to ``task_name``, each row once.
+        """Assign rows whose ``required_fields`` are produced to ``task_name``, each row once.
 
         Blocking: waits for ``batch_size`` rows, and raises ``TimeoutError`` after ``timeout_s``
         seconds having claimed none. Non-blocking: returns at once with 0 to ``batch_size`` rows.
@@ -112,11 +112,11 @@ class DataPlaneClient(Protocol):
         ...
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Drop rows with their tags and cursors; ``None`` drops what this process put."""
+        """Delete rows with their tags and cursors; ``None`` deletes what this process put."""
         ...
 
     def close(self) -> None:
-        """Let go of the plane; the owner's close stops it. Closing twice is no error."""
+        """Detach from the plane; the owner's close stops it. Closing twice is no error."""
         ...
 
 

@@ -1,18 +1,18 @@
-"""Errors that a plane raises. Checks match the type, never the text.
+"""The errors that a plane raises. Checks compare the type, never the text.
 
-The four ``Unknown*`` errors are ``KeyError``, as callers of NeMo-RL's clients catch that. Any plane
-may raise another ``LookupError`` in their place and is just as right.
+The four ``Unknown*`` errors are ``KeyError``, because callers of NeMo-RL's clients catch that. A
+plane may raise any other ``LookupError`` instead.
 """
 
 from __future__ import annotations
 
 
 class DataPlaneError(Exception):
-    """Root of rlconform's own plane errors."""
+    """Base class of rlconform's own plane errors."""
 
 
 class _UnknownName(DataPlaneError, KeyError):
-    """Base of the errors about a name that the plane does not know."""
+    """Base class of the errors about a name that the plane does not know."""
 
     __str__ = Exception.__str__  # KeyError's would put the message in quotes
 
@@ -34,11 +34,11 @@ class UnknownField(_UnknownName):
 
 
 class CapacityExceeded(DataPlaneError):
-    """The plane holds as many rows as it can; the put was refused and left nothing behind."""
+    """The plane is full; the put was refused and left nothing behind."""
 
 
 class ForeignRow(DataPlaneError):
-    """The store handed out bytes that belong to another row; they were not returned."""
+    """The store returned bytes of another row; the client did not pass them on."""
 
 
 class PlaneUnavailable(DataPlaneError, ConnectionError):

@@ -1,4 +1,4 @@
-"""Names of the columns that GRPO carries. Shapes: N rows, S tokens (padded or jagged)."""
+"""Names of GRPO's columns. Shapes: N rows, S tokens (padded or jagged)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOKEN_MASK = "token_mask"  # (N, S), 1 on the tokens that are trained
 SAMPLE_MASK = "sample_mask"  # (N,), 0 drops a row from the loss
 TOTAL_REWARD = "total_reward"  # (N,) float32, the reward of the whole row
 
-#: Columns of shape (N,): one number for each row.
+#: Columns of shape (N,): one number per row.
 PER_SAMPLE_FIELDS: frozenset[str] = frozenset({INPUT_LENGTHS, SAMPLE_MASK, TOTAL_REWARD})
 
 #: Columns that the training stage reads.
@@ -27,7 +27,7 @@ DP_TRAIN_FIELDS: tuple[str, ...] = (
     SAMPLE_MASK,
 )
 
-#: Columns that run over tokens, as far as they have a second dimension.
+#: Columns with one value per token, if they have a second dimension.
 PER_TOKEN_FIELDS: frozenset[str] = frozenset(
     {
         INPUT_IDS,
@@ -43,10 +43,10 @@ PER_TOKEN_FIELDS: frozenset[str] = frozenset(
 LP_SEED_FIELDS: tuple[str, ...] = (INPUT_IDS, INPUT_LENGTHS, TOKEN_MASK, SAMPLE_MASK)
 
 #: Key of a meta's ``extra_info``: the width in tokens that every reader of the step pads to. The
-#: driver mints it once.
+#: driver sets it once.
 GLOBAL_FORWARD_PAD_SEQLEN = "global_forward_pad_seqlen"
 
-#: Keys of a shard's ``extra_info``: where its micro-batches lie, see ``plane.sharding``.
+#: Keys of a shard's ``extra_info`` that describe its micro-batches, see ``plane.sharding``.
 MICRO_BATCH_INDICES = "micro_batch_indices"
 MICRO_BATCH_LENGTHS = "micro_batch_lengths"
 ELEM_COUNTS_PER_GB = "elem_counts_per_gb"

@@ -1,67 +1,50 @@
-"""Field failures as data: what went wrong in real data planes, and which check would see it."""
+"""The field's incidents: defects of real data planes, and the checks that would have found them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from rlconform.contract.errors import ConfigError
-from rlconform.contract.schema import TomlTable
+from pydantic.dataclasses import dataclass
 
-TABLE = TomlTable(
-    file="incidents.toml",
-    name="failure",
-    required=frozenset({"id", "system", "what"}),
-    optional={"requirements": (), "checks": (), "excluded": ""},
-)
+from rlconform.contract.schema import ROW_CONFIG, load_rows
+
+FILE = "incidents.toml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=ROW_CONFIG)
 class Incident:
-    """One thing that went wrong in the field.
+    """One defect that was seen in the field.
 
     Attributes:
         id: Stable name; a requirement's ``seen`` refers to it.
         system: Where it was seen.
         what: What happened, in a sentence.
         requirements: Ids of the requirements that it breaks.
-        checks: Ids of the checks that see it, ``path below suites/::function``; beside a reason
-            in ``excluded`` the kit's own tests, which hold rlconform to it.
-        excluded: Why no check that verdicts count sees it, where none does.
+        checks: Ids of the checks that find it, ``path below suites/::function``; if ``excluded`` is
+            given too, rlconform's own tests that hold its planes to it.
+        excluded: Why no check that verdicts count finds it, if there is none.
     """
 
     id: str
     system: str
     what: str
-    requirements: tuple[str, ...]
-    checks: tuple[str, ...]
-    excluded: str
+    requirements: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    excluded: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.checks and not self.excluded:
+            raise ValueError("checks is empty: expected excluded, the reason why")
+        if self.checks and not self.excluded and not self.requirements:
+            raise ValueError("requirements is empty, but there are checks")
 
 
 @cache
 def load_incidents() -> dict[str, Incident]:
-    """All failures by id, in the file's order.
+    """All incidents by id, in the file's order.
 
     Raises:
-        ConfigError: A row lacks a key, has one too many, holds a value of another type, or names
+        ConfigError: A row lacks a key, has an unknown one, holds a value of another type, or names
             neither checks nor a reason why there is none.
     """
-    loaded: dict[str, Incident] = {}
-    for row in TABLE.rows():
-        failure = _parse(row)
-        if failure.id in loaded:
-            raise ConfigError(f"{TABLE.file}: {failure.id} stands twice")
-        loaded[failure.id] = failure
-    return loaded
-
-
-def _parse(row: dict[str, Any]) -> Incident:
-    failure = Incident(**TABLE.filled(row))
-    if not failure.checks and not failure.excluded:
-        raise ConfigError(
-            f"{TABLE.file}: {failure.id} must have checks, or excluded, the reason why it has none"
-        )
-    if failure.checks and not failure.excluded and not failure.requirements:
-        raise ConfigError(f"{TABLE.file}: {failure.id}.requirements is empty, but it has checks")
-    return failure
+    return load_rows(Incident, FILE, "failure")

@@ -1,4 +1,4 @@
-"""``KVBatchMeta``: the names of a batch's rows and what a consumer may know without fetching them.
+"""``KVBatchMeta``: a batch's row names, with what is known of the rows without fetching them.
 
 Every transform returns a fresh meta and leaves its source untouched:
 
@@ -26,8 +26,8 @@ class KVBatchMeta:
         partition_id: Address space of the rows.
         task_name: Consumer task that claimed them; ``None`` on a put's receipt.
         sample_ids: N row names, in order.
-        fields: Columns that the meta speaks of; ``None`` where it names none.
-        sequence_lengths: N valid token counts, or ``None`` where they aren't known.
+        fields: Columns of the batch; ``None`` if the meta names none.
+        sequence_lengths: N valid token counts, or ``None`` if they aren't known.
         extra_info: Batch-level values (packing plan, pad target).
         tags: N dicts of primitives, one beside each row, or ``None``.
 
@@ -54,7 +54,7 @@ class KVBatchMeta:
 
     @classmethod
     def of(cls, meta: BatchMeta) -> KVBatchMeta:
-        """``meta`` with the transforms below, whatever class a client returned."""
+        """Convert the meta that a client returned, of whatever class, to a ``KVBatchMeta``."""
         if isinstance(meta, cls):
             return meta
         return cls(
@@ -73,11 +73,11 @@ class KVBatchMeta:
         return len(self.sample_ids)
 
     def subset(self, indices: Iterable[int]) -> KVBatchMeta:
-        """The rows at ``indices``, in that order; one may repeat.
+        """Select the rows at ``indices``, in that order; an index may repeat.
 
         Raises:
-            IndexError: A row that isn't there.
-            TypeError: A mask of booleans, which would be read as rows 0 and 1.
+            IndexError: An index is out of range.
+            TypeError: A boolean mask, which would be read as rows 0 and 1.
         """
         chosen = list(indices)
         if any(isinstance(index, bool) for index in chosen):
@@ -89,21 +89,21 @@ class KVBatchMeta:
         )
 
     def slice(self, start: int, stop: int) -> KVBatchMeta:
-        """The rows from ``start`` up to, not including, ``stop``, as Python slices count."""
+        """Select the rows of the Python slice ``[start:stop]``."""
         return self.subset(range(self.size)[start:stop])
 
     def drop(self, indices: Iterable[int]) -> KVBatchMeta:
-        """The rows that ``subset(indices)`` leaves out, in order; empty when it leaves none."""
+        """Select the rows that ``subset(indices)`` leaves out, in order."""
         rows = range(self.size)
         dropped = {rows[i] for i in indices}  # normalises negatives; IndexError if outside
         return self.subset(i for i in rows if i not in dropped)
 
     def concat(self, *others: KVBatchMeta) -> KVBatchMeta:
-        """These rows, then the others'. ``extra_info`` joins, the earliest value of a key wins.
+        """Join these rows and the others'. The first meta that has an ``extra_info`` key sets it.
 
         Raises:
             ValueError: The metas differ in partition, task or fields, or only some have lengths
-                or tags: joining them would silently drop what the others carry.
+                or tags: joining them would silently drop those of the others.
         """
         parts = (self, *others)
         for name, key in _CONCAT_MUST_AGREE.items():
@@ -124,7 +124,7 @@ class KVBatchMeta:
         return replace(joined, extra_info=deepcopy(extra_info))
 
     def stamp_tags(self, columns: Mapping[str, Sequence[Any]]) -> KVBatchMeta:
-        """The same rows with one more tag per column; row i gets ``columns[name][i]``.
+        """Add one tag per column to the rows; row i gets ``columns[name][i]``.
 
         Zero-dimensional tensors and numpy scalars become Python numbers, as tags are primitives.
 
@@ -143,7 +143,7 @@ class KVBatchMeta:
         return self._with_rows(self.sample_ids, self.sequence_lengths, tags)
 
     def with_fields(self, names: Iterable[str]) -> KVBatchMeta:
-        """The same rows with ``names`` added to ``fields``, each once, in order."""
+        """Add ``names`` to ``fields``, each once, in order."""
         merged = list(dict.fromkeys([*(self.fields or ()), *names]))
         return replace(
             self._with_rows(self.sample_ids, self.sequence_lengths, self.tags), fields=merged
@@ -155,7 +155,7 @@ class KVBatchMeta:
         sequence_lengths: list[int] | None,
         tags: list[Tags] | None,
     ) -> KVBatchMeta:
-        """These rows under the same batch-level values; nothing mutable is shared with self."""
+        """Copy with other rows and the same batch-level values; nothing mutable is shared."""
         return KVBatchMeta(
             partition_id=self.partition_id,
             task_name=self.task_name,

@@ -1,67 +1,57 @@
-"""Requirements as data: ``requirements.toml`` as frozen records, in the contract's order."""
+"""The contract's requirements: ``requirements.toml`` as frozen records, in the file's order."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-from rlconform.contract.errors import ConfigError
-from rlconform.contract.schema import TomlTable
-from rlconform.contract.target import CAPABILITIES, LEVELS, Level
+from pydantic.dataclasses import dataclass
+
+from rlconform.contract.schema import ROW_CONFIG, load_rows, read_text
+from rlconform.contract.target import Capability, Level
 
 Strength = Literal["MUST", "SHOULD"]
 Scope = Literal["plane", "kit"]
 
-#: The requirement set that a certificate is issued against. Rows whose ``since`` is ``DRAFT`` are
-#: part of the contract, but their checks aren't published yet: no verdict counts them.
+FILE = "requirements.toml"
+#: The requirement set that a certificate is issued against.
 CURRENT_SET = "2026.11"
+#: ``since`` of a row whose checks aren't published yet; no verdict counts it.
 DRAFT = "draft"
 
-TABLE = TomlTable(
-    file="requirements.toml",
-    name="requirement",
-    required=frozenset({"id", "level", "title", "sentence", "why", "profile", "since"}),
-    optional={
-        "scope": "plane",
-        "capability": (),
-        "excluded": "",
-        "seen": (),
-        "unchecked": "",
-    },
-)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=ROW_CONFIG)
 class Requirement:
     """One row of the contract.
 
     Attributes:
         id: Stable name, ``SECTION-NN``.
         level: MUST decides the verdict, SHOULD warns.
-        scope: ``plane``, or ``kit`` for rows that no plane can break: rlconform's own tests hold
+        scope: ``plane``, or ``kit`` for rows that no plane can break: rlconform's own tests check
             them.
-        title, sentence, why: What is asked, shortly and wholly, and what breaks without it.
-        capability: Capabilities any of which makes the row apply; empty for every plane.
+        title: The requirement in a few words.
+        sentence: The requirement in full.
+        why: What breaks without it.
+        capability: The row applies to planes that declare any of these; empty for every plane.
         profile: Smallest level of certification whose verdict counts the row.
-        since: Requirement set that first held it, or ``draft``.
-        excluded: Why no mutant is caught by it alone, where none is.
-        seen: Ids of field failures of this kind; ``incidents.toml`` tells of them.
-        unchecked: Why nothing checks it yet, where nothing does.
+        since: Requirement set that first contained it, or ``draft``.
+        excluded: Why no mutant is caught by it alone, if there is none.
+        seen: Ids of incidents of this kind, in ``incidents.toml``.
+        unchecked: Why nothing checks it yet, if nothing does.
     """
 
     id: str
     level: Strength
-    scope: Scope
+    scope: Scope = "plane"
     title: str
     sentence: str
     why: str
-    capability: tuple[str, ...]
+    capability: tuple[Capability, ...] = ()
     profile: Level
     since: str
-    excluded: str
-    seen: tuple[str, ...]
+    excluded: str = ""
+    seen: tuple[str, ...] = ()
     unchecked: str = ""
 
     @property
@@ -80,36 +70,11 @@ def load_requirements() -> dict[str, Requirement]:
     """All requirements by id, in the contract's order.
 
     Raises:
-        ConfigError: A row lacks a key, has one too many, or holds a value that isn't allowed.
+        ConfigError: A row lacks a key, has an unknown one, or holds a value that isn't allowed.
     """
-    loaded: dict[str, Requirement] = {}
-    for row in TABLE.rows():
-        requirement = _parse(row)
-        if requirement.id in loaded:
-            raise ConfigError(f"{TABLE.file}: {requirement.id} stands twice")
-        loaded[requirement.id] = requirement
-    return loaded
+    return load_rows(Requirement, FILE, "requirement")
 
 
 def requirement_set_digest() -> str:
-    """SHA-256 of the requirement file, so that a certificate names the text it was judged by."""
-    return hashlib.sha256(TABLE.text().encode()).hexdigest()
-
-
-_ALLOWED: dict[str, tuple[str, ...]] = {
-    "level": ("MUST", "SHOULD"),
-    "scope": ("plane", "kit"),
-    "profile": LEVELS,
-    "capability": CAPABILITIES,
-}
-
-
-def _parse(row: dict[str, Any]) -> Requirement:
-    filled = TABLE.filled(row)
-    for key, allowed in _ALLOWED.items():
-        values = filled[key] if isinstance(filled[key], tuple) else (filled[key],)
-        if wrong := [value for value in values if value not in allowed]:
-            raise ConfigError(
-                f"{TABLE.file}: {filled['id']}.{key} is {wrong[0]!r}: one of {', '.join(allowed)}"
-            )
-    return Requirement(**filled)
+    """SHA-256 of the requirement file: a certificate names the exact text it was issued against."""
+    return hashlib.sha256(read_text(FILE).encode()).hexdigest()

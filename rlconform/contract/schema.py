@@ -1,64 +1,72 @@
-"""The contract's TOML files: their text, and their rows with every key looked at."""
+"""Loads the contract's TOML files. pydantic checks each row; errors name the file, row and key."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from rlconform.contract.errors import ConfigError
 
-_KINDS = {str: "text", tuple: "a list"}
+#: Configuration of the pydantic dataclasses that describe a row.
+ROW_CONFIG = ConfigDict(extra="forbid")
+
+_EXPECTED = {"string_type": "text", "tuple_type": "a list"}
 
 
-@dataclass(frozen=True)
-class TomlTable:
-    """What the rows of one file hold.
+class _HasId(Protocol):
+    @property
+    def id(self) -> str: ...
 
-    Attributes:
-        file: Name of the file, beside this module.
-        name: What a row's table is called in it.
-        required: Keys that every row has; their values are text.
-        optional: Other keys, each with the value that it has where a row leaves it out: text, or a
-            tuple for a list.
+
+Row = TypeVar("Row", bound=_HasId)
+
+
+def read_text(file: str) -> str:
+    """The text of a file beside this module."""
+    return (resources.files("rlconform.contract") / file).read_text("utf-8")
+
+
+def load_rows(model: type[Row], file: str, table: str) -> dict[str, Row]:
+    """All rows of a file by id, in the file's order.
+
+    Raises:
+        ConfigError: A row is malformed, or two rows have one id.
     """
+    rows: dict[str, Row] = {}
+    for values in tomllib.loads(read_text(file))[table]:
+        row = parse_row(model, file, values)
+        if row.id in rows:
+            raise ConfigError(f"{file}: {row.id} occurs twice")
+        rows[row.id] = row
+    return rows
 
-    file: str
-    name: str
-    required: frozenset[str]
-    optional: Mapping[str, str | tuple[str, ...]]
 
-    def text(self) -> str:
-        """The file as it stands."""
-        return (resources.files("rlconform.contract") / self.file).read_text("utf-8")
+def parse_row(model: type[Row], file: str, values: Mapping[str, Any]) -> Row:
+    """One row. ``ConfigError`` names its id, and the key that is missing, unknown or wrong."""
+    try:
+        return TypeAdapter(model).validate_python(dict(values))
+    except ValidationError as invalid:
+        row_id = values.get("id", "a row without id")
+        raise ConfigError(f"{file}: {row_id}{_reason(invalid.errors()[0])}") from None
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows in the file's order, as they are written."""
-        rows: list[dict[str, Any]] = tomllib.loads(self.text())[self.name]
-        return rows
 
-    def filled(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row with all of its keys; lists have become tuples.
-
-        Raises:
-            ConfigError: The row lacks a key, has one too many, or holds a value of another type;
-                the message names the file, the row and the key.
-        """
-        name = f"{self.file}: {row.get('id', 'a row without id')}"
-        if missing := self.required - row.keys():
-            raise ConfigError(f"{name} lacks {', '.join(sorted(missing))}")
-        if unknown := row.keys() - self.required - self.optional.keys():
-            raise ConfigError(f"{name} has unknown {', '.join(sorted(unknown))}")
-        filled: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in (dict(self.optional) | dict(row)).items()
-        }
-        for key, value in filled.items():
-            kind = type(self.optional.get(key, ""))
-            if type(value) is not kind:
-                raise ConfigError(f"{name}.{key} must be {_KINDS[kind]}")
-            if kind is tuple and not all(isinstance(item, str) for item in value):
-                raise ConfigError(f"{name}.{key} must be a list of text")
-        return filled
+def _reason(error: ErrorDetails) -> str:
+    """What is wrong, to be read after the row's id."""
+    key, in_list = next(iter(error["loc"]), ""), len(error["loc"]) > 1
+    match error["type"]:
+        case "missing":
+            return f" lacks {key}"
+        case "unexpected_keyword_argument":
+            return f" has unknown {key}"
+        case "literal_error":
+            return f".{key} is {error['input']!r}: expected {error['ctx']['expected']}"
+        case "value_error":
+            return f": {error['ctx']['error']}"
+        case kind:
+            expected = _EXPECTED.get(kind, error["msg"])
+            return f".{key} must be {'a list of ' if in_list else ''}{expected}"

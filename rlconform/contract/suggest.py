@@ -1,4 +1,4 @@
-"""A hint for somebody who mistyped a name."""
+"""Suggestions for mistyped names in error messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """``"; did you mean 'memory'?"`` for the known names that are most like it, or ""."""
+    """``"; did you mean 'memory'?"`` with the most similar known names, or "" without any."""
     close = get_close_matches(str(name), sorted(map(str, known)), n=2)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -1,4 +1,4 @@
-"""``Target``: what a vendor says of a plane, so that the kit can open it and judge it.
+"""``Target``: a vendor's description of a plane, with which the kit opens and checks it.
 
     TARGET = Target(
         name="acme/shm",
@@ -16,54 +16,49 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from rlconform.contract.client import DataPlaneClient
 
 Level = Literal["unit", "functional", "e2e"]
 Isolation = Literal["test", "session", "process"]
+Capability = Literal[
+    "objects", "dtype_fp8", "dtype_complex", "cuda", "group_claims", "restart", "control"
+]
 
 #: Levels from the smallest to the largest; each includes the ones before it.
-LEVELS: tuple[Level, ...] = ("unit", "functional", "e2e")
-ISOLATIONS: tuple[Isolation, ...] = ("test", "session", "process")
+LEVELS: tuple[Level, ...] = get_args(Level)
+ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 #: Capabilities that a requirement can ask for.
-CAPABILITIES: tuple[str, ...] = (
-    "objects",
-    "dtype_fp8",
-    "dtype_complex",
-    "cuda",
-    "group_claims",
-    "restart",
-    "control",
-)
+CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 
 
-#: Bounds of what a target may ask for: a deadline without an end would judge nothing.
+#: Limits of the timeouts that a target may set: with an unlimited one no check could fail.
 SHORTEST_QUIET_S = 0.1
 LONGEST_SETTLE_S = 10.0
 
 
 class PlaneControl(Protocol):
-    """Power over the plane's processes, for checks of how it fails."""
+    """Kills processes of the plane, for checks of its behaviour after a crash."""
 
     def kill_storage(self) -> None:
-        """End one process that holds rows, as a crash would (SIGKILL)."""
+        """Kill one process that holds rows (SIGKILL)."""
 
     def kill_controller(self) -> None:
-        """End the process that holds the index, as a crash would (SIGKILL)."""
+        """Kill the process that holds the index (SIGKILL)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """Deadlines in seconds; a slow network's plane may ask for longer ones.
+    """Deadlines in seconds; a plane on a slow network may set longer ones.
 
     Attributes:
         start: Opening the plane, its processes included.
-        operation: One client call that has nothing to wait for.
+        operation: One client call that doesn't have to wait for rows.
         settle: From an event (a put returns) to its effect elsewhere (a blocked claim wakes).
-        quiet: How long a check watches that something does not happen.
-        check: One check as a whole; beyond it the plane counts as hung.
+        quiet: How long a check waits to see that something does not happen.
+        check: One whole check; after that the plane counts as hung.
     """
 
     start: float = 60.0
@@ -77,9 +72,13 @@ class Timeouts:
             if not 0 < seconds < math.inf:
                 raise ValueError(f"Timeouts.{name} must be positive seconds, got {seconds!r}")
         if self.quiet < SHORTEST_QUIET_S:
-            raise ValueError(f"Timeouts.quiet: nothing is seen in less than {SHORTEST_QUIET_S} s")
+            raise ValueError(
+                f"Timeouts.quiet: expected at least {SHORTEST_QUIET_S} s, got {self.quiet:g}"
+            )
         if self.settle > LONGEST_SETTLE_S:
-            raise ValueError(f"Timeouts.settle: an effect is late after {LONGEST_SETTLE_S} s")
+            raise ValueError(
+                f"Timeouts.settle: expected at most {LONGEST_SETTLE_S} s, got {self.settle:g}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +90,17 @@ class Target:
         open: Called as ``open(cfg, bootstrap)`` with the configuration mapping (empty where none
             was given): with True in the owner, which starts the plane, with False in every other
             process, which attaches to it.
-        vendor, version: For the report's header.
-        level: How far a plain ``rlconform certify`` goes. ``unit`` fits a plane of one process.
+        vendor: Vendor, for the report's header.
+        version: Version, for the report's header.
+        level: Level of ``rlconform certify`` without ``--level``; ``unit`` for a plane of one
+            process.
         capabilities: Name to ``True``, or to a sentence that says why not. A name left out is
-            probed and what comes is reported, but not judged.
+            probed and the result is reported, but no verdict counts it.
         isolation: How often checks get a fresh plane: one for all (``session``), one each
             (``test``), or one each in a process of its own (``process``).
         timeouts: Deadlines in seconds.
         config: Configuration used where the user gives none.
-        control: Called with the owner's client; returns the power to kill parts of the plane.
+        control: Called with the owner's client; returns what kills the plane's processes.
 
     Raises:
         ValueError: An unknown level, isolation or capability.
@@ -123,8 +124,8 @@ class Target:
             _one_of("capability", name, CAPABILITIES)
             if declared is not True and not (isinstance(declared, str) and declared.strip()):
                 raise ValueError(
-                    f"capability {name!r} is {declared!r}: True, or a sentence that says why not; "
-                    f"it stands in the report beside each row that does not apply"
+                    f"capability {name!r} is {declared!r}: expected True, or a sentence that says "
+                    f"why not; the report shows it beside each row that does not apply"
                 )
 
     def declares(self, capability: str) -> bool | None:
@@ -135,4 +136,4 @@ class Target:
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"unknown {what} {value!r}: one of {', '.join(allowed)}")
+        raise ValueError(f"unknown {what} {value!r}: expected one of {', '.join(allowed)}")

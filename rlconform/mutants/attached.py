@@ -85,7 +85,7 @@ class CountsItsCloses(RayStoreClient):
         super().close()
         self._closed += 1
         if self._closed == 2 and not self._owner:
-            self._session.kill_controller()
+            self._connection.kill_controller()
 
 
 @breaks("CLEAR-03", says="not to be readable")

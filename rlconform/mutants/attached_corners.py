@@ -113,7 +113,7 @@ class DiesOfAnEmptyRequest(RayStoreClient):
     ) -> KVBatchMeta:
         """Claim."""
         if required_fields == [] and not self._owner:
-            self._session._stop()
+            self._connection._stop()
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
 
 

@@ -123,7 +123,7 @@ class WokenClaimsHaveNoTags(MemoryEngine):
         return ids, tags if ready or wait_s is None else [{} for _ in ids]
 
 
-@breaks("TAG-06", says="expected sequence_lengths; came None")
+@breaks("TAG-06", says="expected sequence_lengths; got None")
 class NoLengthWhereItIsZero(MemoryClient):
     """Writes ``if all(lengths)``: one aborted row, of length 0, and no row has a length."""
 

@@ -272,7 +272,7 @@ class _Slotted(MemoryEngine):
                     self._free.append(slot)
 
 
-@breaks_engine("CLEAR-07", says="or an error; came bytes of", chance=True)
+@breaks_engine("CLEAR-07", says="or an error; got bytes of", chance=True)
 class ReadsWhatLiesThere(_Slotted):
     """Looks up where rows lie, and reads what lies there by then (TQ-11)."""
 

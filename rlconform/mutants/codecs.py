@@ -66,7 +66,7 @@ class CutsLongTexts(_Recodes):
         return value[: 2**16 - 1] if isinstance(value, str) else value
 
 
-@breaks("TAG-01", says="came {'std': None}")
+@breaks("TAG-01", says="got {'std': None}")
 class NanTagsAreNone(_ChangesValues):
     """Sends tags as JSON, which knows no NaN: the deviation of one sample comes back as None."""
 
@@ -104,7 +104,7 @@ class _ChangesTags(MemoryEngine):
         raise NotImplementedError
 
 
-@breaks_engine("TAG-01", says="came {'reward': 1.0}")
+@breaks_engine("TAG-01", says="got {'reward': 1.0}")
 class TagColumnsOfThePut(_ChangesTags):
     """Makes columns of a put's tags: an integer beside a float of the same key becomes a float."""
 
@@ -117,7 +117,7 @@ class TagColumnsOfThePut(_ChangesTags):
         ]
 
 
-@breaks_engine("TAG-01", says="came {'reward': 0}")
+@breaks_engine("TAG-01", says="got {'reward': 0}")
 class TagColumnsTypedByTheFirst(_ChangesTags):
     """Learns a tag's type from the first put that has it: a later 0.5 among integers is 0."""
 

@@ -96,7 +96,7 @@ class TagsMakeAStart(MemoryEngine):
         )
 
 
-@breaks("CLAIM-11", says="to be refused; came TimeoutError")
+@breaks("CLAIM-11", says="to be refused; got TimeoutError")
 class WaitsForATaskToCome(MemoryClient):
     """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
 

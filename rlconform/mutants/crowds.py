@@ -55,10 +55,10 @@ class _Signs:
     """A session whose puts and clears are signed by the host."""
 
     def __init__(self, session: Any) -> None:
-        self._session = session
+        self._connection = session
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
+        return getattr(self._connection, name)
 
     def call(self, method: str, *args: Any) -> Any:
         """The controller's answer."""
@@ -66,7 +66,7 @@ class _Signs:
             args = (replace(args[0], writer="host"), *args[1:])
         if method == "clear":
             args = (*args[:2], "host")
-        return self._session.call(method, *args)
+        return self._connection.call(method, *args)
 
 
 @breaks("CLEAR-08", says="UnknownSample")
@@ -75,7 +75,7 @@ class SignsForTheHost(RayStoreClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._engine._session = _Signs(self._session)  # type: ignore[attr-defined]
+        self._engine._connection = _Signs(self._connection)  # type: ignore[attr-defined]
 
 
 @breaks("LIFE-02", says="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
@@ -86,7 +86,7 @@ class TurnsOffTheLight(RayStoreClient):
         """End the plane."""
         super().close()
         if not self._owner:
-            self._session._stop()
+            self._connection._stop()
 
 
 @breaks("LIFE-06", says="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))

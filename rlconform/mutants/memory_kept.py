@@ -45,7 +45,7 @@ def _is_large(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and not leaf.is_nested and leaf.nbytes > LARGE
 
 
-@breaks_engine("PUT-09", says="came [-1.0")
+@breaks_engine("PUT-09", says="got [-1.0")
 class MapsLargeReads(MemoryEngine):
     """Reads of more than 64 KiB map the store's own memory, and can be written to (Ray maps too).
 
@@ -59,7 +59,7 @@ class MapsLargeReads(MemoryEngine):
             return _read_before(index, partition_id, sample_ids, batch, _is_large)
 
 
-@breaks("PUT-09", says="came [-1.0")
+@breaks("PUT-09", says="got [-1.0")
 class GetDataGivesItsOwn(MemoryClient):
     """Remembers what it read for a meta, and hands out the same tensors the next time."""
 
@@ -72,7 +72,7 @@ class GetDataGivesItsOwn(MemoryClient):
             return _read_before(index, meta.partition_id, meta.sample_ids, batch)
 
 
-@breaks_engine("PUT-09", says="came [9.0", may_fail=("PUT-10",))
+@breaks_engine("PUT-09", says="got [9.0", may_fail=("PUT-10",))
 class SendsLargeTensorsWithoutCopy(MemoryEngine):
     """Sends from 64 KiB on without a copy, as message queues do: later writes are stored too."""
 
@@ -89,7 +89,7 @@ class SendsLargeTensorsWithoutCopy(MemoryEngine):
         with self._locked() as index:
             due = index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, _WRITER)
             self._plane.changed.notify_all()
-        self._rewrite(due)
+        self._compact(due)
 
 
 def _is_small(column: StoredColumn) -> bool:

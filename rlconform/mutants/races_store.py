@@ -289,5 +289,5 @@ class LastWriterOwns(Controller):
         if not isinstance(due, Refusal):
             partition = self._index.partition(put.partition_id)
             for sample_id in put.sample_ids:
-                partition._hand_over(partition._rows[sample_id], put.writer)
+                partition._change_writer(partition._rows[sample_id], put.writer)
         return due

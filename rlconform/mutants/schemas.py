@@ -68,7 +68,7 @@ class DtypesOutliveTheirRows(MemoryEngine):
         self._known |= new
 
 
-@breaks_engine("PUT-03", "PUT-01", says="of shape (); came (1,)")
+@breaks_engine("PUT-03", "PUT-01", says="of shape (); got (1,)")
 class InflatesAcrossPuts(MemoryEngine):
     """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
 
@@ -175,7 +175,7 @@ class ThreadsOwnTheirRows(MemoryEngine):
             super().put(partition_id, sample_ids, fields, tags)
             for row in rows_in(index, partition_id, sample_ids):
                 if not row.writer:
-                    index.partition(partition_id)._hand_over(row, str(threading.get_ident()))
+                    index.partition(partition_id)._change_writer(row, str(threading.get_ident()))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
         """Drop rows, with None this thread's."""

@@ -162,7 +162,7 @@ class RaisesItsOwnTimeout(MemoryEngine):
             raise DataPlaneError("timed out") from error
 
 
-@breaks_engine("CLAIM-06", says="expected TimeoutError; came a claim of")
+@breaks_engine("CLAIM-06", says="expected TimeoutError; got a claim of")
 class GivesWhatThereIsInTheEnd(MemoryEngine):
     """Hands out what is ready when the time is up, a short batch or an empty one."""
 

@@ -1,7 +1,7 @@
-"""Where a worker stands among its siblings, and who of them talks to the plane.
+"""A worker's ranks within its replica of the model, and which rank of the replica reads the plane.
 
-Siblings are the tensor-, context- and pipeline-parallel ranks of one replica of the model: they
-work on one DP shard. One of them, tp = cp = pp = 0, writes back; who reads is a policy.
+A replica is the tensor-, context- and pipeline-parallel ranks that work on one DP shard. Its rank
+tp = cp = pp = 0 writes results back; a ``FetchPolicy`` says which ranks read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ FetchPolicy = Literal["auto", "independent", "leader_broadcast"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRanks:
-    """A worker's place in its replica of the model.
+    """A worker's ranks within its replica of the model.
 
-    No rank has a default: a worker that was never told its place would write as the leader does.
+    No rank has a default: a worker with a forgotten rank would write as rank 0 does.
 
     Attributes:
         tp: Tensor-parallel rank.
@@ -39,8 +39,8 @@ class ModelRanks:
                 raise ValueError(f"{name} must be a rank, an integer from 0 on, got {rank!r}")
 
     @property
-    def leads(self) -> bool:
-        """Whether this worker writes back for its siblings."""
+    def is_src(self) -> bool:
+        """Whether this worker writes back for its replica."""
         return self.tp == self.cp == self.pp == 0
 
 
@@ -52,25 +52,25 @@ class ChosenFetchPolicy:
     reason: str
 
 
-def choose_policy(policy: FetchPolicy, siblings: ReplicaGroup | None) -> ChosenFetchPolicy:
-    """Who reads: ``independent``, each rank; ``leader_broadcast``, the first for all siblings.
+def choose_policy(policy: FetchPolicy, replica: ReplicaGroup | None) -> ChosenFetchPolicy:
+    """Resolve ``auto``. ``independent``: each rank reads; ``leader_broadcast``: the src rank does.
 
-    ``auto`` lets the leader read wherever it has siblings to read for: the rows leave the plane,
-    which serves all replicas, once per replica, and spread over the replica's own links.
+    ``auto`` chooses ``leader_broadcast`` for a replica of several ranks: the plane, which serves
+    all replicas, then sends each row once per replica, and the replica's own links do the rest.
 
     Raises:
-        ValueError: An unknown policy, or ``leader_broadcast`` without siblings.
+        ValueError: An unknown policy, or ``leader_broadcast`` without a replica group.
     """
     if policy not in get_args(FetchPolicy):
         raise ValueError(f"policy must be one of {get_args(FetchPolicy)}, got {policy!r}")
-    if policy == "leader_broadcast" and siblings is None:
-        raise ValueError("leader_broadcast needs the group of siblings that the leader reads for")
+    if policy == "leader_broadcast" and replica is None:
+        raise ValueError("leader_broadcast needs the replica group that the src rank reads for")
     if policy != "auto":
-        return ChosenFetchPolicy(policy, "asked for")
-    if siblings is None:
-        return ChosenFetchPolicy("independent", "no group of siblings was given")
-    if siblings.size == 1:
-        return ChosenFetchPolicy("independent", "the group of siblings is this rank alone")
+        return ChosenFetchPolicy(policy, "requested")
+    if replica is None:
+        return ChosenFetchPolicy("independent", "no replica group was given")
+    if replica.size == 1:
+        return ChosenFetchPolicy("independent", "the replica group is this rank alone")
     return ChosenFetchPolicy(
-        "leader_broadcast", f"{siblings.size} ranks share one shard: the plane sends it once"
+        "leader_broadcast", f"{replica.size} ranks share one shard: the plane sends it once"
     )

@@ -1,10 +1,11 @@
-"""What a worker wants of a shard: which rows and columns, in which shape, by which plan.
+"""``ShardRequest``: the rows and columns that a worker reads, their shape and packing plan.
 
-    shard ── WantedShard.of ──▶ wanted ── read(client) ──▶ rows, as the plane keeps them
-                                  └────── shape(rows) ───▶ batch, as the step runs it
+    shard ── ShardRequest.of ──▶ request ── read(client) ──▶ rows, as the plane returns them
+                                   └────── shape(rows) ────▶ batch, as the step runs it
 
-All siblings must want the same: with another width, or another number of micro-batches, they would
-wait for each other in the next collective. ``Columns`` is how rows travel among them.
+All ranks of a replica must make the same request: with another width, or another number of
+micro-batches, they would wait for each other in the next collective. ``PlainBatch`` is the form in
+which the rows travel between them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rlconform.wire.ragged_rows import RaggedRows
 
 @dataclass(frozen=True)
 class ShardRequest:
-    """One rank's rows of a step, and how it wants them.
+    """One rank's rows of a step, and the shape in which it reads them.
 
     Attributes:
         partition_id: Partition of the rows.
@@ -65,7 +66,7 @@ class ShardRequest:
         pad_values: Mapping[str, complex],
         token_fields: Collection[str] | None,
     ) -> ShardRequest:
-        """What a call asks for. ``ValueError`` where no columns are named, or no width is."""
+        """Build the request of a call. ``ValueError`` without columns, or without a width."""
         named = shard.fields if select_fields is None else select_fields
         if not named:
             raise ValueError("name the columns to read: neither the call nor the shard has any")
@@ -82,7 +83,7 @@ class ShardRequest:
         )
 
     def read(self, client: DataPlaneClient) -> TensorDict:
-        """The rows as the plane keeps them; whatever it raises."""
+        """Read the rows; raises whatever the client raises."""
         return client.get_samples(
             sample_ids=self.sample_ids,
             partition_id=self.partition_id,
@@ -90,7 +91,7 @@ class ShardRequest:
         )
 
     def shape(self, rows: TensorDict) -> TensorDict:
-        """The rows in the layout and width wanted, in memory of their own.
+        """Copy the rows into the requested layout and width.
 
         Raises:
             ValueError: A row is longer than the step's width.
@@ -103,12 +104,12 @@ class ShardRequest:
             each.name: (getattr(self, each.name), getattr(other, each.name))
             for each in fields(self)
         }
-        # a NaN to pad with differs from itself, and not in how it is written
-        return [n for n, (mine, its) in pairs.items() if mine != its and repr(mine) != repr(its)]
+        # NaN as a pad value differs from itself, but its repr doesn't
+        return [n for n, (a, b) in pairs.items() if a != b and repr(a) != repr(b)]
 
 
 def _step_width(extra_info: Mapping[str, Any]) -> int:
-    """The width that the driver minted for the step: a rank's own would differ from the others'."""
+    """The width that the driver set for the step; one computed per rank could differ."""
     width = extra_info.get(GLOBAL_FORWARD_PAD_SEQLEN)
     try:
         tokens = -1 if isinstance(width, bool) else index(width)  # type: ignore[arg-type]
@@ -117,7 +118,7 @@ def _step_width(extra_info: Mapping[str, Any]) -> int:
     if tokens < 0:
         raise ValueError(
             f"extra_info[{GLOBAL_FORWARD_PAD_SEQLEN!r}] must be the width in tokens that all "
-            f"ranks of the step pad to, got {width!r}; the driver mints it once per step"
+            f"ranks of the step pad to, got {width!r}; the driver sets it once per step"
         )
     return tokens
 
@@ -131,25 +132,25 @@ class _Objects(NamedTuple):
     values: list[Any]
 
 
-class Columns(NamedTuple):
-    """A batch in plain parts: no nested tensor, and no class of tensordict's.
+class PlainBatch(NamedTuple):
+    """A batch without nested tensors and without classes of tensordict.
 
     Attributes:
         size: Number of rows.
-        leaves: Dense tensors as they are, jagged and object columns by what they hold.
+        leaves: Dense tensors as they are; jagged and object columns split into plain parts.
     """
 
     size: int
     leaves: dict[str, Tensor | _Jagged | _Objects]
 
     @classmethod
-    def of(cls, rows: TensorDict) -> Columns:
-        """The parts of a batch, sharing its memory. ``TypeError`` for a leaf of another kind."""
+    def of(cls, rows: TensorDict) -> PlainBatch:
+        """Split a batch, sharing its memory. ``TypeError`` for a leaf of another kind."""
         size = rows.batch_size[0]
         return cls(size, {str(name): _parts(leaf, size) for name, leaf in rows.items()})
 
     def batch(self) -> TensorDict:
-        """The batch of these parts, sharing their memory."""
+        """The batch again, sharing memory with the parts."""
         leaves = {name: _leaf(parts) for name, parts in self.leaves.items()}
         return TensorDict(leaves, batch_size=[self.size])
 

@@ -1,17 +1,17 @@
-"""A policy worker's two dealings with the plane: its shard comes in, one result column goes out.
+"""``DataPlaneWorkerMixin``: a policy worker fetches its shard and writes one result column back.
 
-    driver    shard_meta_for_dp ── shards[dp_rank], the same one to each sibling ──▶ workers
+    driver    shard_meta_for_dp ── shards[dp_rank], the same one to each rank of a replica ──▶ ranks
 
     fetch_shard, independent             fetch_shard, leader_broadcast
-      rank ── get ──▶ plane                leader ── get ──▶ plane   waits for the plane
-      rank ── get ──▶ plane                  └── rows or error ──▶   siblings wait for the leader
-                                           all agree                 each waits for every other
+      rank ── get ──▶ plane                src rank ── get ──▶ plane   waits for the plane
+      rank ── get ──▶ plane                  └── rows or error ──▶     other ranks wait for src
+                                           all-reduce                  each waits for every other
 
-    every rank    the step's one width, the driver's plan of micro-batches
-    write_back    tp = cp = pp = 0 ── put ──▶ plane; its siblings do nothing, wait for nobody
+    every rank    uses the step's one width and the driver's plan of micro-batches
+    write_back    tp = cp = pp = 0 ── put ──▶ plane; the other ranks do nothing and don't wait
 
-Whoever waits for siblings is unblocked by the rows, by any rank's error, by a rank's death, or by
-the timeout: see ``plane.broadcast``.
+A wait ends with the rows, with any rank's error, with a rank's death, or with the timeout: see
+``plane.group_broadcast``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.plane.columns import write_columns
 from rlconform.plane.fetch_policy import ChosenFetchPolicy, FetchPolicy, ModelRanks, choose_policy
 from rlconform.plane.group_broadcast import ReplicaGroup
-from rlconform.plane.shard_request import Columns, ShardRequest
+from rlconform.plane.shard_request import PlainBatch, ShardRequest
 from rlconform.wire import Layout, is_object_column
 
 
 class ShardMismatch(DataPlaneError, ValueError):
-    """This rank was handed another shard, or other settings, than the leader of its group."""
+    """This rank got another shard, or other settings, than the src rank of its replica."""
 
 
 @dataclass(frozen=True)
 class WorkerBatch:
-    """What a worker runs.
+    """A worker's input.
 
     Attributes:
         batch: The shard's N rows; per-token columns (N, S, ...) of the step's one width S.
@@ -53,10 +53,10 @@ class WorkerBatch:
 
 @dataclass(frozen=True)
 class WriteBack:
-    """What became of a write-back.
+    """The result of ``write_back``.
 
     Attributes:
-        receipt: The plane's; None where this rank wrote nothing.
+        receipt: The plane's receipt; None if this rank wrote nothing.
         reason: Why this rank wrote, or didn't.
     """
 
@@ -73,13 +73,13 @@ class WriteBack:
 class _Attached:
     client: DataPlaneClient
     ranks: ModelRanks
-    siblings: ReplicaGroup | None
+    replica: ReplicaGroup | None
     choice: ChosenFetchPolicy
     pad_values: dict[str, complex]
 
 
 class DataPlaneWorkerMixin:
-    """Gives a policy worker its shard, and takes back one result column.
+    """Adds fetching a shard and writing a result column to a policy worker.
 
     Example:
         class PolicyWorker(DataPlaneWorkerMixin):
@@ -87,11 +87,11 @@ class DataPlaneWorkerMixin:
                 self.attach_plane(
                     client,
                     ranks=ModelRanks(tp=tp_rank, cp=0, pp=0),
-                    siblings=SiblingGroup(group, timeout_s=120),
+                    replica=ReplicaGroup(group, timeout_s=120),
                     pad_values={INPUT_IDS: self.tokenizer.pad_token_id},
                 )
 
-            def prev_logprobs(self, shard):  # the same shard on every sibling
+            def prev_logprobs(self, shard):  # the same shard on every rank
                 work = self.fetch_shard(shard, LP_SEED_FIELDS)
                 logprobs = self.forward(work.batch, work.packing)  # (N, S), or wider
                 return self.write_back(shard, PREV_LOGPROBS, logprobs)
@@ -99,7 +99,7 @@ class DataPlaneWorkerMixin:
             def stop(self):
                 self.detach_plane()  # whoever opened the client closes it
 
-    The fetches of a replica group are collective: every sibling makes the same ones, in the same
+    The fetches of a replica group are collective: every rank makes the same ones, in the same
     order, from one thread.
     """
 
@@ -110,34 +110,34 @@ class DataPlaneWorkerMixin:
         client: DataPlaneClient,
         *,
         ranks: ModelRanks,
-        siblings: ReplicaGroup | None = None,
+        replica: ReplicaGroup | None = None,
         policy: FetchPolicy = "auto",
         pad_values: Mapping[str, complex] | None = None,
     ) -> ChosenFetchPolicy:
-        """Take what all later calls use; returns how shards will be fetched, and why.
+        """Set what all later calls use; returns how shards will be fetched, and why.
 
         Args:
             client: This process's client of the plane.
-            ranks: This worker's place in its replica of the model.
-            siblings: The ranks that work on the same shard.
+            ranks: This worker's ranks within its replica of the model.
+            replica: The ranks that work on the same shard.
             policy: Who reads, see ``choose_policy``.
             pad_values: Pad value by column, 0 where it names none.
 
         Raises:
-            ValueError: An unknown policy, ``leader_broadcast`` without siblings, or siblings whose
-                first rank isn't the one with tp = cp = pp = 0.
+            ValueError: An unknown policy, ``leader_broadcast`` without a replica group, or a group
+                whose rank 0 isn't the one with tp = cp = pp = 0.
         """
-        choice = choose_policy(policy, siblings)
-        if siblings is not None and siblings.leads != ranks.leads:
+        choice = choose_policy(policy, replica)
+        if replica is not None and replica.is_src != ranks.is_src:
             raise ValueError(
-                f"{ranks} is rank {siblings.rank} of its siblings: the first of them, and no "
-                f"other, must be the one with tp = cp = pp = 0, or none or two would write"
+                f"{ranks} is rank {replica.rank} of its replica group: rank 0, and no other, must "
+                f"be the one with tp = cp = pp = 0, or none or two would write"
             )
-        self._plane = _Attached(client, ranks, siblings, choice, dict(pad_values or {}))
+        self._plane = _Attached(client, ranks, replica, choice, dict(pad_values or {}))
         return choice
 
     def detach_plane(self) -> None:
-        """Let go of the client and of the siblings. Idempotent."""
+        """Forget the client and the replica group, without closing them. Idempotent."""
         self._plane = None
 
     def fetch_shard(
@@ -148,14 +148,14 @@ class DataPlaneWorkerMixin:
         layout: Layout = "padded",
         token_fields: Collection[str] | None = None,
     ) -> WorkerBatch:
-        """This rank's rows, all of the step's width, and the driver's plan for them.
+        """Fetch this rank's rows, padded to the step's width, with the driver's packing plan.
 
-        Width and plan are those in the shard's ``extra_info``, as the driver minted them: ranks
-        that each found their own would wait for each other in different collectives.
+        Width and plan come from the shard's ``extra_info``, where the driver put them: ranks that
+        each computed their own would wait for each other in different collectives.
 
         Args:
             shard: One of ``shard_meta_for_dp``'s, with ``global_forward_pad_seqlen`` in its
-                ``extra_info``; under ``leader_broadcast`` equal on all siblings.
+                ``extra_info``; under ``leader_broadcast`` equal on all ranks of the replica.
             select_fields: Columns to read; the shard's ``fields`` by default.
             layout: ``padded`` for per-token columns (N, S, ...); ``jagged`` for (N, j, ...), which
                 needs no width.
@@ -165,22 +165,28 @@ class DataPlaneWorkerMixin:
             RuntimeError: ``attach_plane`` was not called.
             LookupError: An unknown row, or a column not produced for every row.
             ValueError: No width, no columns, a row longer than the width.
-            ShardMismatch: ``leader_broadcast``: the leader was handed something else.
-            DataPlaneError: ``leader_broadcast``: as ``SiblingGroup.share`` says.
+            ShardMismatch: ``leader_broadcast``: the src rank got another shard.
+            DataPlaneError: ``leader_broadcast``: see ``ReplicaGroup.share``.
         """
         plane = self._attached()
 
-        def wanted() -> ShardRequest:
+        def request() -> ShardRequest:
             return ShardRequest.of(shard, select_fields, layout, plane.pad_values, token_fields)
 
-        if plane.choice.policy == "leader_broadcast" and plane.siblings is not None:
-            # A malformed shard raises in here, where the siblings hear of it.
-            return plane.siblings.share(
-                lambda: _read_for_all(wanted(), plane.client),
-                lambda came: _worker_batch(_agreed(wanted(), came[0]), shard, came[1].batch()),
-            )
-        alone = wanted()
-        return _worker_batch(alone, shard, alone.read(plane.client))
+        def read() -> tuple[ShardRequest, PlainBatch]:
+            requested = request()
+            return requested, PlainBatch.of(requested.read(plane.client))
+
+        def use(received: tuple[ShardRequest, PlainBatch]) -> WorkerBatch:
+            requested = request()
+            _check_same(requested, received[0])
+            return WorkerBatch(requested.shape(received[1].batch()), requested.packing, shard)
+
+        if plane.choice.policy == "leader_broadcast" and plane.replica is not None:
+            # A malformed shard raises within share, so that the other ranks get to know.
+            return plane.replica.share(read, use)
+        requested = request()
+        return WorkerBatch(requested.shape(requested.read(plane.client)), requested.packing, shard)
 
     def write_back(
         self,
@@ -210,11 +216,11 @@ class DataPlaneWorkerMixin:
             ValueError: Another number of rows, or a per-token column that is too narrow.
         """
         plane = self._attached()
-        if not plane.ranks.leads:
-            return WriteBack(None, f"{plane.ranks} leaves it to its sibling with tp = cp = pp = 0")
+        if not plane.ranks.is_src:
+            return WriteBack(None, f"{plane.ranks} leaves it to the rank with tp = cp = pp = 0")
         column = {field: _column(field, values)}
         receipt = write_columns(plane.client, meta, column, token_fields=token_fields)
-        return WriteBack(receipt, f"{plane.ranks} writes for its siblings")
+        return WriteBack(receipt, f"{plane.ranks} writes for its replica")
 
     def _attached(self) -> _Attached:
         if self._plane is None:
@@ -222,27 +228,18 @@ class DataPlaneWorkerMixin:
         return self._plane
 
 
-def _read_for_all(wanted: ShardRequest, client: DataPlaneClient) -> tuple[ShardRequest, Columns]:
-    return wanted, Columns.of(wanted.read(client))
-
-
-def _agreed(wanted: ShardRequest, leaders: ShardRequest) -> ShardRequest:
-    """What this rank wants, if the leader wanted the very same."""
-    differing = wanted.differences(leaders)
+def _check_same(requested: ShardRequest, by_src: ShardRequest) -> None:
+    """``ShardMismatch`` unless this rank and the src rank request the same."""
+    differing = requested.differences(by_src)
     if differing:
         raise ShardMismatch(
-            f"this rank and the leader of its group differ in {', '.join(differing)}: siblings "
-            f"work on one shard in one shape, or they wait for each other in the forward pass"
+            f"this rank and rank 0 of its replica group differ in {', '.join(differing)}: all "
+            f"ranks work on one shard in one shape, or they wait for each other in the forward pass"
         )
-    return wanted
-
-
-def _worker_batch(wanted: ShardRequest, shard: BatchMeta, rows: TensorDict) -> WorkerBatch:
-    return WorkerBatch(wanted.shape(rows), wanted.packing, shard)
 
 
 def _column(name: str, values: Any) -> Any:
-    """The column itself, or the one of that name in a mapping of whatever class."""
+    """The column: ``values`` itself, or the entry of that name in a mapping of any class."""
     # Object columns first: tensordict's own class for them is a mapping as well.
     if is_object_column(values) or not isinstance(values, Mapping | TensorDictBase):
         return values

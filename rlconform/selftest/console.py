@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rlconform.cli.console import LiveBar
+from rlconform._live_bar import LiveBar
 from rlconform.mutants import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillMatrix

@@ -1,13 +1,14 @@
-"""The wire: batches between the padded layout of a step and the jagged one of a plane.
+"""Batch layouts: the padded layout of a training step, and the jagged one that a plane stores.
 
-    fields    to_nested_by_length, pack_per_token_field, stack_or_nest, as_read,
-              response_from_nested
-    batches   pack_jagged_fields on the way in, materialize on the way out
-    objects   object_array, object_column, object_rows; message logs without their token ids
-    leaves    classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
-    pickled   reduce_tensor: a dense tensor under pickle, by its own bytes
+    jagged          one field: to_nested_by_length, pack_per_token_field, stack_or_nest, as_read,
+                    response_from_nested
+    batch           a whole batch: pack_jagged_fields before a put, materialize after a get
+    object_columns  object_array, object_column, object_rows
+    message_logs    message logs without their token ids
+    leaves          classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
+    serialization   Python values with tensors in them, for other processes
 
-Every copy is bit for bit. Nothing is dropped: what can't travel raises.
+Every copy is bit for bit. Nothing is dropped silently: a leaf that can't be converted raises.
 """
 
 from rlconform.wire.batch import Layout, materialize, pack_jagged_fields

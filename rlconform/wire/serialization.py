@@ -1,27 +1,105 @@
-"""Tensors that torch can't bring back from pickle: by their bytes, dtype and shape."""
+"""Pickling for values that hold tensors; every process of rlconform sends Python values this way.
+
+    value ── dumps ──▶ bytes and parts ──(another process)──▶ loads ──▶ value
+
+``dumps`` is cloudpickle, which also pickles classes that only a script defines. It differs in two
+points. Tensors of dtypes that torch can't unpickle, such as fp8, are reduced to their bytes. Values
+that travel by another way, such as large tensors or Ray's object references, are left out and
+returned as ``parts``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import torch
 from torch import Tensor
 
-#: What makes the value again, and its arguments: what pickle asks of a reducer.
+#: A function that rebuilds the value, and its arguments: what a pickle reducer returns.
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
-#: Dtypes that torch (2.13) unpickles: those that once had a class of storage of their own.
+#: Dtypes that torch (2.13) unpickles: those that once had a storage class of their own.
 _UNPICKLES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
 }  # fmt: skip
 
 
-def reduce_tensor(value: Any) -> Reduced | None:
-    """How pickle is to take a tensor of fp8, say, apart; None of what pickle can take apart itself.
+def dumps(
+    value: Any,
+    *,
+    out_of_band: Callable[[Any], bool] = lambda _: False,
+    compact_tensors: bool = False,
+) -> tuple[bytes, list[Any]]:
+    """Pickle ``value``; returns the bytes and the values that were left out of them.
 
-    Such a tensor comes back on the CPU and contiguous.
+    Args:
+        value: The value.
+        out_of_band: Whether to leave a value within ``value`` out of the bytes.
+        compact_tensors: Pickle a dense tensor detached, on the CPU, and without the rest of the
+            storage that it is a view of. By default strides and ``requires_grad`` are kept.
+
+    Raises:
+        Exception: Whatever pickle raises for a value that it can't pickle.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, out_of_band, compact_tensors)
+    pickler.dump(value)
+    return file.getvalue(), pickler.parts
+
+
+def loads(data: bytes | memoryview, parts: Sequence[Any] = ()) -> Any:
+    """Rebuild the value from what ``dumps`` returned; it holds the very ``parts`` given."""
+    return _Unpickler(io.BytesIO(data), parts).load()
+
+
+@dataclass(frozen=True)
+class TensorMessage:
+    """A value split for sending: pickled structure, and its dense tensors for a tensor transport.
+
+    Attributes:
+        structure: The pickled value without its tensors.
+        tensors: The tensors, contiguous and on the CPU.
+    """
+
+    structure: bytes
+    tensors: list[Tensor]
+
+    @classmethod
+    def of(cls, value: Any) -> TensorMessage:
+        """Split ``value``. Raises whatever pickle raises for a part that can't be sent."""
+        structure, tensors = dumps(value, out_of_band=_is_plain_tensor)
+        return cls(structure, [t.resolve_conj().resolve_neg().cpu().contiguous() for t in tensors])
+
+    def value(self) -> Any:
+        """The value again, holding ``tensors``."""
+        return loads(self.structure, self.tensors)
+
+
+class RayArgument:
+    """Wraps an argument or a result of a Ray actor's method; the receiver gets the value itself.
+
+    Ray pickles tensors torch's way, which loses fp8: a check would report the kit's own transport
+    as a fault of the plane. Object references within the value are left to Ray, which counts them.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> Reduced:
+        return loads, dumps(self._value, out_of_band=_is_ray_reference)
+
+
+def reduce_tensor(value: Any) -> Reduced | None:
+    """Reduce a tensor that torch can't unpickle to its bytes; None for any other value.
+
+    The tensor is rebuilt on the CPU and contiguous.
     """
     if type(value) is not Tensor or value.dtype in _UNPICKLES or value.layout is not torch.strided:
         return None
@@ -30,11 +108,70 @@ def reduce_tensor(value: Any) -> Reduced | None:
     # a row of one element may have any stride and be called contiguous: a clone has its own
     own = value.detach().cpu().clone(memory_format=torch.contiguous_format)
     data = own.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return tensor_of, (data, value.dtype, tuple(value.shape))
+    return tensor_from_bytes, (data, value.dtype, tuple(value.shape))
 
 
-def tensor_of(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """The tensor of these bytes."""
+def tensor_from_bytes(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Build a tensor from its bytes."""
     if not data:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(
+        self, file: io.BytesIO, out_of_band: Callable[[Any], bool], compact_tensors: bool
+    ) -> None:
+        super().__init__(file, protocol=5)
+        self._out_of_band = out_of_band
+        self._compact_tensors = compact_tensors
+        self._places: dict[int, int] = {}
+        self.parts: list[Any] = []
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not self._out_of_band(value):
+            return None
+        if id(value) not in self._places:
+            self._places[id(value)] = len(self.parts)
+            self.parts.append(value)
+        return self._places[id(value)]
+
+    def reducer_override(self, value: Any) -> Any:
+        if reduced := reduce_tensor(value):
+            return reduced
+        if self._compact_tensors and _is_strided(value) and not _is_compact(value):
+            return value.detach().cpu().clone().__reduce_ex__(5)
+        return super().reducer_override(value)
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, parts: Sequence[Any]) -> None:
+        super().__init__(file)
+        self._parts = parts
+
+    def persistent_load(self, place: int) -> Any:
+        return self._parts[place]
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    """Whether dtype, shape and bytes are all of the value: a dense tensor of no subclass."""
+    return (
+        type(value) is Tensor
+        and value.layout is torch.strided
+        and not (value.is_nested or value.is_quantized or value.requires_grad)
+    )
+
+
+def _is_ray_reference(value: Any) -> bool:
+    ray = sys.modules.get("ray")  # without Ray there is no reference
+    return ray is not None and isinstance(value, ray.ObjectRef)
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
+
+
+def _is_compact(tensor: Tensor) -> bool:
+    """Whether torch pickles the tensor as it should be: all of its storage, on the CPU, no grad."""
+    whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+    return whole and tensor.device.type == "cpu" and not tensor.requires_grad

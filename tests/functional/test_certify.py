@@ -77,7 +77,9 @@ def test_torch_has_one_thread_unless_the_user_says_otherwise(
 
 
 def test_a_slow_start_is_not_the_checks_time(certify: Callable[..., Any]) -> None:
-    done = certify("hostile:slow_to_open", "-k", "have_their_own_cursors or each_row_comes")
+    done = certify(
+        "hostile:slow_to_open", "-k", "have_their_own_cursors or is_claimed_with_its_own_tags"
+    )
     checks = [check for check in done.checks().values() if "seconds" in check]
     assert [check["outcome"] for check in checks] == ["PASS", "PASS"]
     seconds = done.report["header"]["seconds"]
@@ -88,7 +90,9 @@ def test_a_slow_planes_report_tells_of_the_examples_it_was_spared(
     certify: Callable[..., Any],
 ) -> None:
     late = "rlconform.selftest.conforming_planes:LATE"
-    done = certify(late, "-k", "test_names_and_tags", "--check-timeout", "6")
+    done = certify(
+        late, "-k", "test_put_writes_properties or test_tag_properties", "--check-timeout", "6"
+    )
     outcomes = {check["outcome"] for check in done.checks().values()}
     assert outcomes == {"PASS", "NOT_TESTED"}
     assert done.report["header"]["target"]["timeouts"]["check"] == 6
@@ -96,7 +100,7 @@ def test_a_slow_planes_report_tells_of_the_examples_it_was_spared(
 
 
 def test_a_narrowed_run_is_never_certified(certify: Callable[..., Any]) -> None:
-    done = certify("memory", "-k", "test_get")
+    done = certify("memory", "-k", "test_get.py")
     assert done.code == 1
     assert done.report["verdict"]["verdict"] == "not certified"
     assert done.outcomes()["GET-09"] == "PASS"
@@ -104,7 +108,7 @@ def test_a_narrowed_run_is_never_certified(certify: Callable[..., Any]) -> None:
 
 
 def test_failures_come_with_evidence_and_a_reproducer(certify: Callable[..., Any]) -> None:
-    done = certify("hostile:drops_unknown_rows", "-k", "test_get")
+    done = certify("hostile:drops_unknown_rows", "-k", "test_get.py")
     assert done.code == 1
     broken = {name for name, outcome in done.outcomes().items() if outcome == "FAIL"}
     assert broken == {"GET-04", "GET-06"}
@@ -166,7 +170,7 @@ def test_an_interrupted_run_says_that_it_is_partial(
 
 
 def test_report_is_sealed_and_junit_counts_agree(certify: Callable[..., Any]) -> None:
-    done = certify("hostile:drops_unknown_rows", "-k", "test_get")
+    done = certify("hostile:drops_unknown_rows", "-k", "test_get.py")
     report = done.report
     body = {key: report[key] for key in ("verdict", "causes", "requirements", "checks", "notes")}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
@@ -197,7 +201,7 @@ def test_a_part_of_a_run_leaves_the_whole_report_where_it_is(
 def test_a_run_stops_after_so_many_failures(
     certify: Callable[..., Any], option: list[str], limit: int
 ) -> None:
-    done = certify("hostile:drops_unknown_rows", "-k", "test_get", *option)
+    done = certify("hostile:drops_unknown_rows", "-k", "test_get.py", *option)
     broken = [check for check in done.report["checks"] if check["outcome"] == "FAIL"]
     assert len(broken) == limit
     assert not done.report["footer"]["complete"]
@@ -208,7 +212,7 @@ def test_a_should_that_fails_is_shown_as_a_warning_while_the_checks_run(
     certify: Callable[..., Any],
 ) -> None:
     """Its line said FAIL, and the last line named it though a MUST had failed."""
-    done = certify("hostile:answers_empty_reads", "-k", "test_get")
+    done = certify("hostile:answers_empty_reads", "-k", "test_get.py")
     assert done.outcomes()["GET-12"] == "WARN"
     live, _, after = done.stdout.partition("Requirement ")
     assert [line.split()[0] for line in live.splitlines() if "GET-12" in line] == ["WARN"]
@@ -235,7 +239,7 @@ def test_unusual_types_are_one_note_and_fail_nothing(certify: Callable[..., Any]
 
 def test_a_probe_that_fails_leaves_junit_green(certify: Callable[..., Any]) -> None:
     """An undeclared capability that was probed made nine failures of a certified plane."""
-    done = certify("hostile:declares_nothing", "-k", "test_put.py or test_get.py")
+    done = certify("hostile:declares_nothing", "-k", "test_put_values.py or test_get.py")
     suite = ElementTree.parse(done.out / "junit.xml").getroot()
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     probed = [s.get("message", "") for s in suite.iter("skipped")]
@@ -255,7 +259,7 @@ def test_waived_failures_are_deviations(certify: Callable[..., Any], tmp_path: P
 
 def test_an_expired_waiver_waives_nothing(certify: Callable[..., Any], tmp_path: Path) -> None:
     waivers = waiving_the_drops(tmp_path, "2001-01-01")
-    narrowed = ("-k", "test_get", "--allow-deviations")
+    narrowed = ("-k", "test_get.py", "--allow-deviations")
     done = certify("hostile:drops_unknown_rows", "--waivers", str(waivers), *narrowed)
     assert {done.outcomes()[name] for name in ("GET-04", "GET-06")} == {"FAIL"}
     assert any("expired" in reason for reason in done.report["verdict"]["reasons"])

@@ -19,7 +19,7 @@ from rlconform.certify.isolation.actor_pool import ActorPool, ActorsLate, Actors
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.scenarios.consumers import KitWasLate, claim_that_waits, expect_woken
+from rlconform.certify.scenarios.consumers import KitWasLate, expect_woken, start_blocking_claim
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 
@@ -144,9 +144,9 @@ def test_the_way_back_of_a_woken_claim_is_not_the_planes(
     near_and_far: tuple[PartitionUnderTest, PartitionUnderTest],
 ) -> None:
     near, far = near_and_far
-    waiting = claim_that_waits(far, 1, timeout_s=10.0)
+    waiting = start_blocking_claim(far, 1, timeout_s=10.0)
     assert not waiting.returned_within(near.timeouts.quiet)
-    near.put_payload(["a"])
+    near.put_labeled(["a"])
     assert expect_woken(waiting, far, near).sample_ids == ["a"]
 
 
@@ -155,8 +155,8 @@ def test_a_claim_that_had_no_time_left_says_nothing_of_the_plane(
     near_and_far: tuple[PartitionUnderTest, PartitionUnderTest],
 ) -> None:
     near, far = near_and_far
-    waiting = claim_that_waits(near, 2, timeout_s=0.5)
-    far.put_payload(["a"])  # its answer takes longer than the claim waits
+    waiting = start_blocking_claim(near, 2, timeout_s=0.5)
+    far.put_labeled(["a"])  # its answer takes longer than the claim waits
     with pytest.raises(KitWasLate):
         expect_woken(waiting, near, far)
 
@@ -166,7 +166,7 @@ def test_a_claim_that_sleeps_through_its_rows_is_the_planes(
     near_and_far: tuple[PartitionUnderTest, PartitionUnderTest],
 ) -> None:
     near, _ = near_and_far
-    near.put_payload(["a"])
-    waiting = claim_that_waits(near, 2, timeout_s=1.5)  # of two rows: stands for one not woken
+    near.put_labeled(["a"])
+    waiting = start_blocking_claim(near, 2, timeout_s=1.5)  # of two rows: stands for one not woken
     with pytest.raises(ContractViolation, match=r"within 1 s of the put.*TimeoutError after 1\."):
         expect_woken(waiting, near, near)

@@ -15,13 +15,13 @@ HOSTILE = {
         "put_samples",
         "CRASH",
         "exited with status 3",
-        "test_reg or test_tag or test_life or test_names_and_tags or test_clears",
+        "test_reg or test_tag or test_life or test_put_writes_properties or test_clears",
     ),
     "sleeping_claim": (
         "claim_meta",
         "TIMEOUT",
         "did not return",
-        "test_reg or test_stat or test_names_and_tags or test_the_status",
+        "test_reg or test_stat or test_tag_properties or test_the_status",
     ),
 }
 
@@ -54,7 +54,7 @@ def test_stacks_show_where_a_call_hangs(certify: Callable[..., Any]) -> None:
 
 
 def test_a_plane_that_does_not_close_is_ended(certify: Callable[..., Any]) -> None:
-    done = certify("hostile:unwilling_to_close", "-k", "test_get")
+    done = certify("hostile:unwilling_to_close", "-k", "test_get.py")
     assert done.outcomes()["GET-09"] == "PASS"
 
 

@@ -11,7 +11,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from rlconform.cli.console import LiveBar, new_console, refuse
+from rlconform._live_bar import LiveBar
+from rlconform.cli.console import fail, new_console
 
 
 def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
@@ -53,7 +54,7 @@ def test_text_of_a_plane_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -
     """Neither emoji codes nor markup: ``sig:factory: TypeError`` showed a factory."""
     text = "sig:factory: TypeError [red]"
     with pytest.raises(typer.Exit):
-        refuse(text, 2)
+        fail(text)
     new_console().print(text, markup=False)
     shown = capsys.readouterr()
     assert text in shown.err

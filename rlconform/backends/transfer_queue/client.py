@@ -48,13 +48,13 @@ class TransferQueueClient(BaseClient):
     def __init__(self, cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True) -> None:
         config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
         if not isinstance(config, TransferQueueConfig):
-            raise ConfigError(f"data_plane.impl is {config.impl!r}: this is transfer_queue")
+            raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'transfer_queue'")
         self._owner = validation.flag("bootstrap", bootstrap)
         runtime, engine = _load("runtime"), _load("engine")
-        self._session = runtime.start(config) if bootstrap else runtime.attach()
+        self._connection = runtime.start(config) if bootstrap else runtime.attach()
         answer_ms = config.ack_timeout_ms
         self._engine = engine.TransferQueueEngine(
-            self._session,
+            self._connection,
             config.claim_meta_poll_interval_s,
             None if answer_ms is None else answer_ms / 1e3,
         )
@@ -63,8 +63,8 @@ class TransferQueueClient(BaseClient):
         """Power over the processes of the plane. ``ValueError`` unless this client owns it."""
         if not self._owner:
             raise ValueError("an attached client has no power over the plane's processes")
-        session: PlaneControl = self._session
-        return session
+        control: PlaneControl = self._connection
+        return control
 
 
 def _load(module: str) -> Any:

@@ -20,18 +20,16 @@ class TransferQueueEngine:
     """
 
     def __init__(
-        self, session: TransferQueueConnection, poll_s: float, answer_s: float | None = None
+        self, connection: TransferQueueConnection, poll_s: float, answer_s: float | None = None
     ) -> None:
-        self._session = session
-        self._store = Store(session, answer_s)
+        self._connection = connection
+        self._store = Store(connection, answer_s)
         self._poll_s = poll_s
 
     def check_open(self) -> None:
-        """Raise unless the plane can be used."""
-        self._session.check_open()
+        self._connection.check_open()
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare consumer tasks and the size of groups."""
         self._store.register(partition_id, tasks, group_size)
 
     def put(
@@ -41,7 +39,6 @@ class TransferQueueEngine:
         fields: TensorDictBase | None,
         tags: list[Tags] | None,
     ) -> None:
-        """Write columns and tags."""
         for sample_id in sample_ids:
             sample_id.encode()  # a lone surrogate is no text: UnicodeEncodeError is a ValueError
         n_rows = len(sample_ids)
@@ -55,17 +52,15 @@ class TransferQueueEngine:
             self._store.stamp(partition_id, sample_ids, tags or [{} for _ in sample_ids])
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows."""
         columns = self._store.read(partition_id, sample_ids, names)
         return TensorDict(columns, batch_size=[len(sample_ids)])
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]]:
-        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
         deadline = time.monotonic() + (wait_s or 0.0)
         while True:
-            self._session.check_open()
+            self._connection.check_open()
             claimed = self._store.claim(partition_id, task, names, rows, exact=wait_s is not None)
             if claimed[0] or wait_s is None:
                 return claimed
@@ -75,25 +70,19 @@ class TransferQueueEngine:
             time.sleep(min(self._poll_s, remaining))
 
     def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every produced row was claimed by every task."""
         return bool(self._store.all_claimed(partition_id, tasks))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, with None those that this process put."""
         self._store.clear(partition_id, sample_ids)
 
     def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows."""
         return self._store.sample_ids(partition_id)
 
     def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
         return self._store.snapshot()
 
     def restore(self, partition: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
         self._store.restore(partition)
 
     def close(self) -> None:
-        """Let go of the plane, or end it."""
-        self._session.close()
+        self._connection.close()

@@ -1,4 +1,4 @@
-"""Rows as a ledger holds them, and why a call on them is refused."""
+"""Rows as a table holds them, and why a call on them is refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``RowTable``: what a partition's controller must know beyond what TransferQueue keeps.
 
 It lives in the controller, on the one thread that serves all requests, so each method is atomic for
-every process of the plane. TransferQueue keeps the keys, the ready bits and the cursors; a ledger
+every process of the plane. TransferQueue keeps the keys, the ready bits and the cursors; a table
 keeps which puts are whole, their tags and order, and which rows a writer is still busy with:
 
     put     pin ──▶ (bytes go to the store) ──▶ commit: fields and tags appear together
@@ -33,10 +33,10 @@ _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>[0-9]+)", re.DOTALL)
 
 
 class RowTable:
-    """One partition's ledger. ``clock`` gives monotonic seconds."""
+    """One partition's table. ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._pins = WriteLeases(clock)
+        self._leases = WriteLeases(clock)
         self._orphans: dict[int, set[str]] = {}  # index of a row that is gone -> its fields
         self._tasks: set[str] = set()
         self._group_size = 1
@@ -54,7 +54,7 @@ class RowTable:
     @property
     def occupied(self) -> int:
         """Rows that hold a field, or that a put is about to give one."""
-        return len(self._by_index) + self._pins.count_outside(self._by_index)
+        return len(self._by_index) + self._leases.count_outside(self._by_index)
 
     def register(self, tasks: Iterable[str], group_size: int) -> None:
         """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
@@ -70,7 +70,7 @@ class RowTable:
         self._tasks.update(tasks)
         self._group_size = group_size
 
-    def pin(
+    def reserve(
         self,
         token: int,
         sample_ids: list[str],
@@ -84,18 +84,20 @@ class RowTable:
             Conflict: Other rows hold a field in another kind.
         """
         self._check_kinds(sample_ids, kinds)
-        if self._pins.writes(indexes, kinds):
+        if self._leases.writes(indexes, kinds):
             return False
-        self._pins.add(token, sample_ids, indexes, kinds, lease_s)
+        self._leases.add(token, sample_ids, indexes, kinds, lease_s)
         return True
 
-    def pinned(self, token: int) -> list[int]:
+    def reserved_indexes(self, token: int) -> list[int]:
         """Indexes that a put holds. ``Revoked`` if it was given up for dead."""
-        return self._pins.get(token).indexes
+        return self._leases.get(token).indexes
 
     def count_new(self, indexes: Iterable[int]) -> int:
         """How many of the indexes hold no row yet, nor does a put write one there."""
-        return sum(index not in self._by_index and not self._pins.holds(index) for index in indexes)
+        return sum(
+            index not in self._by_index and not self._leases.holds(index) for index in indexes
+        )
 
     def commit(
         self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str
@@ -109,17 +111,17 @@ class RowTable:
             Conflict: As ``pin``; a put that ran at the same time was first.
             Revoked: The put outlived its lease.
         """
-        pin = self._pins.get(token)
-        self._check_kinds(pin.sample_ids, pin.kinds)
-        self._pins.remove(token)
-        for position, index in enumerate(pin.indexes):
+        lease = self._leases.get(token)
+        self._check_kinds(lease.sample_ids, lease.kinds)
+        self._leases.remove(token)
+        for position, index in enumerate(lease.indexes):
             if index in self._orphans:
-                self._orphans[index].update(pin.kinds)
+                self._orphans[index].update(lease.kinds)
                 continue
-            row = self._row(pin.sample_ids[position], owner)
+            row = self._row(lease.sample_ids[position], owner)
             row.index = index
             self._by_index[index] = row
-            for name, kind in pin.kinds.items():
+            for name, kind in lease.kinds.items():
                 self._write(row, name, FieldState(token, sizes[name][position], kind))
             if tags is not None:
                 row.tags.update(tags[position])
@@ -133,10 +135,10 @@ class RowTable:
         Returns:
             Indexes that may be reused now, and the ids that have no row: their keys must go.
         """
-        self._pins.remove(token)
+        self._leases.remove(token)
         vacant = []
         for sample_id, index in zip(sample_ids, indexes, strict=True):
-            if index in self._by_index or self._pins.holds(index):
+            if index in self._by_index or self._leases.holds(index):
                 continue
             vacant.append(sample_id)
             self._orphans.setdefault(index, set()).update(names)
@@ -169,7 +171,7 @@ class RowTable:
             cells = [row.cells[name] for row in rows]
             columns[name] = [[cell.token for cell in cells], [cell.size for cell in cells]]
         indexes = [row.index for row in rows]
-        return [indexes, columns, self._pins.writes(indexes, names)]
+        return [indexes, columns, self._leases.writes(indexes, names)]
 
     def select(
         self, task: str, ready: Iterable[int], names: Sequence[str], batch_size: int, exact: bool
@@ -278,7 +280,7 @@ class RowTable:
 
     def _freed(self) -> list[Freed]:
         """The orphaned indexes that no put writes to any more; each is given out once."""
-        idle = [index for index in self._orphans if not self._pins.holds(index)]
+        idle = [index for index in self._orphans if not self._leases.holds(index)]
         return [[index, sorted(self._orphans.pop(index))] for index in idle]
 
     def _row(self, sample_id: str, owner: str) -> RowState:

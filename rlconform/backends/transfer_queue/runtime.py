@@ -48,7 +48,7 @@ _LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its
 class OwnedPlane:
     """What an owner started: Ray unless it was there, Mooncake's master, and TransferQueue."""
 
-    ray_session: RayRuntime
+    ray_runtime: RayRuntime
     master: mooncake_master.MooncakeMaster | None = None
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class OwnedPlane:
         finally:
             if self.master is not None:
                 self.master.stop()
-            self.ray_session.close()
+            self.ray_runtime.close()
 
 
 def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
@@ -78,12 +78,12 @@ def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
         ConfigError: Mooncake is not installed.
     """
     with _LOCK:
-        ray_session = ensure_ray()
+        ray_runtime = ensure_ray()
         if _controller() is not None:
             raise PlaneUnavailable(
                 "this Ray cluster runs a TransferQueue already: attach to it, or close it first"
             )
-        owned = OwnedPlane(ray_session)
+        owned = OwnedPlane(ray_runtime)
         started = False
         try:
             if cfg.backend == "mooncake_cpu":
@@ -91,14 +91,14 @@ def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
             address = owned.master.address if owned.master else ""
             _initialize(_configuration(cfg, address))
             actors = _actors(_stored())
-            session = TransferQueueConnection(
+            connection = TransferQueueConnection(
                 tq.get_client(), actors, address, owned.stop, owned.master
             )
             started = True
         finally:
             if not started:
                 owned.stop()
-        return session
+        return connection
 
 
 def _initialize(configuration: DictConfig) -> None:
@@ -155,7 +155,7 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
     settings: dict[str, Any]
     if cfg.backend == "simple":
         settings = {
-            "total_storage_size": None,  # the ledgers count
+            "total_storage_size": None,  # the tables count
             "num_data_storage_units": cfg.num_storage_units,
         }
     else:

@@ -1,4 +1,4 @@
-"""``Store``: frames in and out of a running TransferQueue, under the ledger's rules.
+"""``Store``: frames in and out of a running TransferQueue, under the table's rules.
 
     write   look up the keys, pin ──▶ put the frames ──▶ commit          (else abort)
     read    locate ──▶ get the frames ──▶ each must be the one located   (else locate again)
@@ -53,9 +53,9 @@ _LONGEST_PAUSE_S = 0.02
 class Store:
     """The plane's operations on one session; arguments were checked before."""
 
-    def __init__(self, session: TransferQueueConnection, answer_s: float | None = None) -> None:
-        self._session = session
-        self._calls = ControllerCalls(session, answer_s)
+    def __init__(self, connection: TransferQueueConnection, answer_s: float | None = None) -> None:
+        self._connection = connection
+        self._calls = ControllerCalls(connection, answer_s)
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
         """Declare a partition's consumer tasks and the size of its groups."""
@@ -103,7 +103,7 @@ class Store:
         self._release(partition_id, freed)
 
     def stamp(self, partition_id: str, sample_ids: list[str], tags: list[Tags]) -> None:
-        """Merge tags into rows; a row that has nothing else is known to the ledger alone."""
+        """Merge tags into rows; a row that has nothing else is known to the table alone."""
         arguments: dict[str, Any] = {"sample_ids": sample_ids, "tags": tags}
         try:
             self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
@@ -178,7 +178,7 @@ class Store:
 
     def snapshot(self) -> list[SavedPartition]:
         """What a checkpoint must hold beside the values."""
-        partitions = self._calls.run(self._session.client.async_get_partition_list())
+        partitions = self._calls.run(self._connection.client.async_get_partition_list())
         saved = []
         for partition_id in partitions:
             state = self._calls.call(partition_id, "snapshot")
@@ -212,18 +212,18 @@ class Store:
         lease_s: float,
     ) -> BatchMeta:
         """The rows' indexes, pinned for this put; waits for a put that holds one of them."""
-        client = self._session.client
+        client = self._connection.client
         end = time.monotonic() + _DATA_S
         pause = 0.001
         while True:
             meta = self._calls.run(
                 client.async_kv_retrieve_meta(sample_ids, partition_id, create=True)
             )
-            pinned = False
+            reserved = False
             try:
-                pinned = self._calls.call(
+                reserved = self._calls.call(
                     partition_id,
-                    "pin",
+                    "reserve",
                     token=token,
                     sample_ids=sample_ids,
                     indexes=meta.global_indexes,
@@ -231,9 +231,9 @@ class Store:
                     lease_s=lease_s,
                 )
             finally:
-                if not pinned:
+                if not reserved:
                     self._give_up(partition_id, sample_ids, meta.global_indexes, token, [])
-            if pinned:
+            if reserved:
                 return meta
             if time.monotonic() > end:
                 raise PlaneUnavailable(f"other puts held these rows for {_DATA_S:g} s")
@@ -242,7 +242,7 @@ class Store:
 
     def _put(self, meta: BatchMeta, batch: Any, seconds: float) -> None:
         try:
-            self._calls.run(self._session.client.storage_manager.put_data(batch, meta), seconds)
+            self._calls.run(self._connection.client.storage_manager.put_data(batch, meta), seconds)
         except PlaneUnavailable:
             raise
         except DataPlaneError as error:
@@ -261,7 +261,7 @@ class Store:
         sizes = {name: column[1] for name, column in cells.items()}
         meta = batch_meta(partition_id, indexes, sizes)
         seconds = _DATA_S + _transfer_s(sizes.values())
-        batch = self._calls.run(self._session.client.storage_manager.get_data(meta), seconds)
+        batch = self._calls.run(self._connection.client.storage_manager.get_data(meta), seconds)
         position = {sample_id: row for row, sample_id in enumerate(unique)}
         rows = [position[sample_id] for sample_id in sample_ids]
         columns = {}
@@ -308,8 +308,8 @@ class Store:
         # All names for all rows: the key-value engine clears the fields that it is told, no others.
         names = sorted({name for _, fields in freed for name in fields}) or [NO_FIELD]
         meta = batch_meta(partition_id, indexes, {name: [0] * len(indexes) for name in names})
-        self._calls.run(self._session.client.async_clear_samples(meta), _DATA_S)
-        self._session.check_alive()  # a clear in a dead storage unit reports success
+        self._calls.run(self._connection.client.async_clear_samples(meta), _DATA_S)
+        self._connection.check_alive()  # a clear in a dead storage unit reports success
 
 
 def _transfer_s(sizes: Iterable[Sequence[int]]) -> float:

@@ -32,7 +32,7 @@ class WriteLeases:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._pins: dict[int, WriteLease] = {}
+        self._leases: dict[int, WriteLease] = {}
         self._writers: dict[int, set[int]] = {}  # index -> tokens
 
     def add(
@@ -44,20 +44,20 @@ class WriteLeases:
         lease_s: float,
     ) -> None:
         """Pin the rows for a put that is trusted for ``lease_s`` seconds."""
-        self._pins[token] = WriteLease(sample_ids, indexes, kinds, self._clock() + lease_s)
+        self._leases[token] = WriteLease(sample_ids, indexes, kinds, self._clock() + lease_s)
         for index in indexes:
             self._writers.setdefault(index, set()).add(token)
 
     def get(self, token: int) -> WriteLease:
-        """The put's pin. ``LeaseExpired`` if it has none."""
-        if token not in self._pins:
+        """The put's lease. ``LeaseExpired`` if it has none."""
+        if token not in self._leases:
             raise LeaseExpired
-        return self._pins[token]
+        return self._leases[token]
 
     def remove(self, token: int) -> None:
         """Let go of a put's rows; no error if it holds none."""
-        pin = self._pins.pop(token, None)
-        for index in pin.indexes if pin else ():
+        lease = self._leases.pop(token, None)
+        for index in lease.indexes if lease else ():
             writers = self._writers[index]
             writers.discard(token)
             if not writers:
@@ -67,7 +67,7 @@ class WriteLeases:
         """Whether a put is writing at the index."""
         now = self._clock()
         for token in list(self._writers.get(index, ())):
-            if self._pins[token].expires <= now:
+            if self._leases[token].expires <= now:
                 self.remove(token)
         return index in self._writers
 
@@ -79,7 +79,7 @@ class WriteLeases:
         """Whether a put is writing to one of the fields at one of the indexes."""
         wanted = set(names)
         return any(
-            not wanted.isdisjoint(self._pins[token].kinds)
+            not wanted.isdisjoint(self._leases[token].kinds)
             for index in indexes
             if self.holds(index)
             for token in self._writers[index]

@@ -23,7 +23,7 @@ from rlconform.certify.assertions.values import (
     rows_in,
     show_row,
 )
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.wire.leaves import is_jagged
 
 

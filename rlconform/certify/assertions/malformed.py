@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlconform.certify.assertions.values import ContractViolation, ShouldViolation, expect
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.threads import BackgroundCall
 
 

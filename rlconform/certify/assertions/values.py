@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import struct
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, ParamSpec
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")
@@ -49,16 +50,16 @@ class ContractViolation(AssertionError):
     """The plane did not do what the contract asks.
 
     Attributes:
-        expected, came: What was expected, and what came.
+        expected, got: What the contract asks, and what the plane did instead.
         leans_on: Ids of requirements that this assertion takes for granted. Where one of them is
             broken too, the violation may follow from it; the report then says so.
         judgements: The calls of ``expect_...`` functions that led to it, the innermost first.
     """
 
-    def __init__(self, expected: str, came: str, leans_on: Sequence[str] = ()) -> None:
-        super().__init__(f"expected {expected}; came {came}")
+    def __init__(self, expected: str, got: str, leans_on: Sequence[str] = ()) -> None:
+        super().__init__(f"expected {expected}; got {got}")
         self.expected = expected
-        self.came = came
+        self.got = got
         self.leans_on = tuple(leans_on)
         self.judgements: list[Expectation] = []
 
@@ -113,12 +114,26 @@ def expect_equal(came: Any, expected: Any, what: str) -> None:
 
 @judges
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
-    """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes."""
+    """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes.
+
+    The same rows in another order may follow from GET-01, whatever the check is about.
+    """
     came = rows_in(batch, field)
     expect(len(came) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(came)} rows")
     for index, (got, want) in enumerate(zip(came, rows, strict=True)):
         if difference := row_difference(got, want):
-            raise ContractViolation(f"row {index} of {field!r} {difference[0]}", difference[1])
+            leans_on = ("GET-01",) if _reordered(came, rows) else ()
+            expected = f"row {index} of {field!r} {difference[0]}"
+            raise ContractViolation(expected, difference[1], leans_on)
+
+
+def _reordered(came: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> bool:
+    """Whether both are the same rows, in any order."""
+
+    def key(row: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
+        return str(row.dtype), tuple(row.shape), as_bytes(row).numpy().tobytes()
+
+    return Counter(map(key, came)) == Counter(map(key, rows))
 
 
 @judges

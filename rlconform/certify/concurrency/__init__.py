@@ -1,12 +1,12 @@
-"""Histories: what several processes did to a plane at once, and what a pure checker says of it.
+"""Concurrent workloads on a plane, and checkers of the history that they leave.
 
-    stage.play(Producer(...), Claimer(...))     each role in a process, or a thread, of its own
-        role ──calls──▶ client ──▶ plane        every call: who, what, start, end, what came
-        ◀──events──                             fetched also while a call hangs
-    judge(history, duplicated, lost)            one small function for each verdict
+    runner.run(Producer(...), Claimer(...))     each workload in a process or a thread of its own
+        workload ──calls──▶ client ──▶ plane    logged: caller, method, start, end, result
+        ◀──operations──                         collected even while a call hangs
+    check_history(history, race, duplicated)    each checker is a pure function of the history
 
-``events`` the record · ``rows`` bytes that say whose they are · ``roles`` what a process does ·
-``performer`` and ``crowd`` run roles · ``timeline`` what must be so at a time, and what may be ·
-``claims``, ``reads``, ``tags``, ``status``, ``calls`` the verdicts · ``explain`` the words ·
-``scripts`` the same race as plain client calls.
+``events`` defines an operation · ``workloads`` the loops of client calls · ``logging_client`` logs
+each call · ``workload_thread`` and ``workload_runner`` run the workloads · ``history`` answers what
+must and what may have been true at a time · ``checkers`` find anomalies · ``explain`` puts them in
+words · ``race_script`` writes the same race as plain client calls.
 """

@@ -1,4 +1,4 @@
-"""``Anomaly``: a verdict with the fewest events that prove it."""
+"""``Anomaly``: what a checker found, with the fewest operations that prove it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rlconform.certify.concurrency.history import History
 
 @dataclass(frozen=True)
 class Anomaly:
-    """What a plane did that no order of the calls can explain.
+    """Something that no order of the calls can explain.
 
     Attributes:
-        verdict: Its name, a key of ``explain.MEANS``.
-        row: The sample concerned; None where it is none in particular.
-        said: What happened, in one sentence without its full stop.
-        events: The shortest history that proves it, in the order of their starts.
+        kind: Its name, a key of ``explain.IMPACT``.
+        row: The sample id concerned, or None.
+        description: What happened, as one sentence without a full stop.
+        operations: The shortest history that proves it, ordered by start.
     """
 
-    verdict: str
+    kind: str
     row: Any
-    said: str
-    events: tuple[Operation, ...]
+    description: str
+    operations: tuple[Operation, ...]
 
 
-#: A verdict: every violation of one kind that a history shows.
+#: Finds every anomaly of one kind in a history.
 Checker = Callable[[History], Iterator[Anomaly]]
 
 
-def anomaly(verdict: str, row: Any, said: str, *events: Operation) -> Anomaly:
-    """A finding with its events in order, each once."""
-    ordered = sorted({id(event): event for event in events}.values(), key=lambda e: e.start)
-    return Anomaly(verdict, row, said, tuple(ordered))
+def anomaly(kind: str, row: Any, description: str, *operations: Operation) -> Anomaly:
+    """An anomaly whose operations are ordered and without duplicates."""
+    ordered = sorted({id(op): op for op in operations}.values(), key=lambda op: op.start)
+    return Anomaly(kind, row, description, tuple(ordered))

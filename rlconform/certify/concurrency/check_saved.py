@@ -1,7 +1,7 @@
-"""Check a saved history again: ``python -m`` this module ``FILE CHECKER...``.
+"""Checks a saved history again: ``python -m`` this module ``FILE CHECKER...``.
 
-A race may not show a second time. The calls that it made stand in the history file, and what they
-prove does not depend on chance.
+A race may not show a second time, but its calls are in the history file, and what they prove does
+not depend on chance.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ CHECKERS: Mapping[str, Checker] = {checker.__name__: checker for checker in _CHE
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what the checkers named find in the file; 1 where they find something."""
+    """Print what the named checkers find in the file; the exit code is 1 if they find anything."""
     if len(arguments) < 2 or not set(arguments[1:]) <= CHECKERS.keys():
         print(f"usage: FILE CHECKER...; checkers: {', '.join(CHECKERS)}", file=sys.stderr)  # noqa: T201
         return 2
     history = History(from_jsonl(Path(arguments[0]).read_text("utf-8")))
-    wanted = [CHECKERS[name] for name in arguments[1:]]
     try:
-        check_history(history, "", *wanted)
+        check_history(history, "", *(CHECKERS[name] for name in arguments[1:]))
     except HistoryViolation as violation:
         print(violation, *violation.lines, sep="\n")  # noqa: T201
         return 1
-    print("an order of the calls explains what came of each")  # noqa: T201
+    print("an order of the calls explains all results")  # noqa: T201
     return 0
 
 

@@ -1,8 +1,8 @@
-"""``Operation``: one client call as its caller saw it; a history is a list of them, one JSON each.
+"""``Operation``: one client call as its caller saw it. A history is a list of operations.
 
-Times are ``time.monotonic()`` seconds: one clock for all processes of a host. An event without an
-end is *indeterminate*: the call timed out, hung, or its process died; its effect may have come at
-any time after its start, or never.
+Times are seconds of ``time.monotonic()``, one clock for all processes of a host. An operation
+without an end is *indeterminate*: the call timed out, hung, or its process died. It may have taken
+effect at any time after its start, or never.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from rlconform.contract import Tags
 
 Op = Literal["register", "put", "claim", "get", "clear", "status"]
 
-#: What a row that was read holds: the version of the put that wrote it, or, in words, what else.
+#: What a read row holds: the version of the put that wrote it, or a description of what else it is.
 Value = int | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One call.
+    """One client call.
 
     Attributes:
-        who: The process or thread that called.
-        op: The method, shortly.
-        start, end: s; the end is None for a call that did not come back.
-        ids: Rows written, read or cleared; of a claim those that came, with None
-            for what is no text.
+        who: The workload that called.
+        op: The method, in one word.
+        start, end: s; the end is None for a call that did not return.
+        ids: Rows written, read, cleared or claimed. None stands for a claimed id that is no string.
         fields: Fields written, read, required or registered.
-        task: Of a claim or a status.
-        asked: Rows that a claim asked for.
-        version: What a put wrote, unique among the puts of a history.
-        tags: One dict for each id: written by a put, come with a claim; None where there were none.
-        values: Of a get, one dict for each id: field to value.
-        answer: Of a status.
-        error: Type and text of what it raised, or "".
+        task: Task of a claim or a status call.
+        asked: Number of rows that a claim asked for.
+        version: Version that a put wrote, unique among the puts of a history.
+        tags: One dict for each id, written by a put or returned by a claim; None without tags.
+        values: Result of a get: for each id a dict of field to value.
+        answer: Result of a status call.
+        error: Type and text of the exception, or "".
     """
 
     who: str
@@ -57,17 +56,17 @@ class Operation:
 
     @property
     def ok(self) -> bool:
-        """Whether it came back without an error."""
+        """Whether it returned without an error."""
         return self.end is not None and not self.error
 
     @property
     def until(self) -> float:
-        """When its effect is certain: never, for a call that failed or did not come back."""
+        """When its effect is certain; infinity for a call that failed or did not return."""
         return self.end if self.end is not None and not self.error else math.inf
 
     @property
     def latest(self) -> float:
-        """When it was over for its caller; never, for a call that did not come back."""
+        """When it ended for its caller; infinity for a call that did not return."""
         return math.inf if self.end is None else self.end
 
 
@@ -75,20 +74,20 @@ _DEFAULTS = {f.name: f.default for f in fields(Operation)}
 _TUPLES = ("ids", "fields", "tags", "values")
 
 
-def to_jsonl(events: Iterable[Operation]) -> str:
-    """The events as lines of JSON, without what is left at its default."""
-    return "".join(json.dumps(_said(event), default=repr) + "\n" for event in events)
+def to_jsonl(operations: Iterable[Operation]) -> str:
+    """The operations as lines of JSON, without fields that have their default."""
+    return "".join(json.dumps(_as_dict(op), default=repr) + "\n" for op in operations)
 
 
 def from_jsonl(text: str) -> list[Operation]:
-    """The events of a saved history."""
-    return [_event(json.loads(line)) for line in text.splitlines()]
+    """The operations of a saved history."""
+    return [_from_dict(json.loads(line)) for line in text.splitlines()]
 
 
-def _said(event: Operation) -> dict[str, Any]:
-    return {name: held for name, held in asdict(event).items() if held != _DEFAULTS[name]}
+def _as_dict(op: Operation) -> dict[str, Any]:
+    return {name: value for name, value in asdict(op).items() if value != _DEFAULTS[name]}
 
 
-def _event(said: dict[str, Any]) -> Operation:
-    lists = {name: tuple(said[name]) for name in _TUPLES if said.get(name) is not None}
-    return Operation(**(said | lists))
+def _from_dict(saved: dict[str, Any]) -> Operation:
+    tuples = {name: tuple(saved[name]) for name in _TUPLES if saved.get(name) is not None}
+    return Operation(**(saved | tuples))

@@ -1,4 +1,4 @@
-"""From findings to what a person reads: one sentence, what it means, the shortest history."""
+"""Turns anomalies into a failure: what happened, its impact, and the shortest history."""
 
 from __future__ import annotations
 
@@ -9,122 +9,122 @@ from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.anomaly import Anomaly, Checker
 from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import History
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 
-#: What each verdict means for a training run.
-MEANS = {
+#: What each kind of anomaly does to a training run.
+IMPACT = {
     "null-id": "a consumer that fetches or clears by these ids fails, or silently skips the rows",
     "phantom": "the step trains on a row that the driver never made or has already dropped",
     "duplicated": "the row is trained on twice, which skews the gradient, and nothing raises",
     "lost": "the row is never trained on, and a step that waits for it stalls",
-    "cross-task": "one stage starves of the rows that another one took",
+    "cross-task": "one task starves of the rows that another one took",
     "wrong-row": "tokens of one rollout meet rewards of another; the shapes fit, nothing raises",
     "stale-read": "a worker computes on a value that the driver has already replaced or dropped",
     "torn": "one write's tokens meet another's log-probabilities; the shapes fit, nothing raises",
     "tags-late": "a filter on the tags keeps or drops the row blindly, whatever its weight version",
-    "lost-update": "a filter misses the stamp, and keeps or drops the row blindly",
-    "early-status": "the driver clears behind this answer: rows go that nobody trained on",
+    "lost-update": "a filter misses the tag, and keeps or drops the row blindly",
+    "early-status": "a driver that clears after this answer drops rows that nobody trained on",
     "late-status": "a driver that waits for this answer never ends its step",
     "non-monotonic": "driver and workers disagree on whether the step is over",
-    "refused": "the process that called loses its step, with nothing wrong on its side",
+    "refused": "the process that called loses its step though it did nothing wrong",
     "hung": "the process that called waits for ever, and with it the step",
 }
 
 
 class HistoryViolation(ContractViolation):
-    """No order of the calls explains what came.
+    """No order of the calls explains their results.
 
     Attributes:
-        lines: The shortest history that shows it, one event a line.
-        race: Name of the race, see ``scripts``.
-        checker: Name of the checker that found it, see ``judge_again``.
+        lines: The shortest history that shows it, one operation per line.
+        race: Name of the race, see ``race_script``.
+        checker: Name of the checker that found it, see ``check_saved``.
     """
 
     def __init__(
-        self, findings: Sequence[Anomaly], history: History, race: str, checker: str
+        self, anomalies: Sequence[Anomaly], history: History, race: str, checker: str
     ) -> None:
-        first = findings[0]
-        others = f" ({len(findings) - 1} more of the kind)" if len(findings) > 1 else ""
+        first = anomalies[0]
+        others = f" ({len(anomalies) - 1} more of the kind)" if len(anomalies) > 1 else ""
         super().__init__(
-            "an order of the calls that explains what came of each",
-            f"none that does. {first.verdict}: {first.said}{others}. In training: "
-            f"{MEANS[first.verdict]}",
+            "an order of the calls that explains their results",
+            f"none that does. {first.kind}: {first.description}{others}. In training: "
+            f"{IMPACT[first.kind]}",
         )
-        self.lines = shown(first, history)
+        self.lines = history_lines(first, history)
         self.race = race
         self.checker = checker
 
 
 def check_history(history: History, race: str, *checkers: Checker) -> None:
-    """Raise a violation for the first of ``checkers`` that finds anything."""
+    """Raise a ``HistoryViolation`` for the first of ``checkers`` that finds an anomaly."""
     for checker in checkers:
-        findings = list(checker(history))
-        if findings:
-            shortest = sorted(findings, key=lambda f: (len(f.events), f.events[0].start))
+        anomalies = list(checker(history))
+        if anomalies:
+            shortest = sorted(anomalies, key=lambda a: (len(a.operations), a.operations[0].start))
             name = getattr(checker, "__name__", "")
             raise HistoryViolation(shortest, history, race, name)
 
 
-def shown(first: Anomaly, history: History) -> list[str]:
-    """The finding's events in order, with times in ms from the first one's start."""
-    zero = first.events[0].start
-    lines = [line(event, zero, first.row) for event in first.events]
-    callers = len({event.who for event in history.events})
-    return [*lines, f"({len(history.events)} calls by {callers} callers in all)"]
+def history_lines(first: Anomaly, history: History) -> list[str]:
+    """The anomaly's operations, with times in ms from the start of the first one."""
+    zero = first.operations[0].start
+    lines = [operation_line(op, zero, first.row) for op in first.operations]
+    callers = len({op.who for op in history.operations})
+    return [*lines, f"({len(history.operations)} calls by {callers} callers in all)"]
 
 
-def line(event: Operation, zero: float = 0.0, row: Any = None) -> str:
-    """One event, with what concerns ``row`` where it has several."""
-    end = "never ended" if event.end is None else f"{1000 * (event.end - zero):.2f} ms"
-    return f"{1000 * (event.start - zero):.2f} ms to {end}  {event.who}  {_call(event, row)}"
+def operation_line(op: Operation, zero: float = 0.0, row: Any = None) -> str:
+    """One operation; of several rows only ``row`` is shown."""
+    end = "never ended" if op.end is None else f"{1000 * (op.end - zero):.2f} ms"
+    return f"{1000 * (op.start - zero):.2f} ms to {end}  {op.who}  {_call(op, row)}"
 
 
-def _call(event: Operation, row: Any) -> str:
-    fields = ", ".join(event.fields)
-    match event.op:
+def _call(op: Operation, row: Any) -> str:
+    fields = ", ".join(op.fields)
+    match op.op:
         case "put":
-            what = f"put {_rows(event, row)}"
-            what += f" v{event.version} of {fields}" if fields else ""
-            what += f" tags {_of(event.tags, event, row)}" if event.tags else ""
+            call = f"put {_rows(op, row)}"
+            call += f" v{op.version} of {fields}" if fields else ""
+            call += f" tags {_values_of(op.tags, op, row)}" if op.tags else ""
         case "claim":
-            what = f"claim of up to {event.asked} with {fields} for {event.task!r}"
+            call = f"claim of up to {op.asked} with {fields} for {op.task!r}"
         case "get":
-            what = f"get {fields} of {_rows(event, row)}"
+            call = f"get {fields} of {_rows(op, row)}"
         case "clear":
-            what = f"clear {_rows(event, row)}"
+            call = f"clear {_rows(op, row)}"
         case "status":
-            what = f"status of {event.task!r}"
+            call = f"status of {op.task!r}"
         case "register":
-            what = f"register fields {fields}"
-    return f"{what} -> {_came(event, row)}"
+            call = f"register fields {fields}"
+    return f"{call} -> {_result(op, row)}"
 
 
-def _came(event: Operation, row: Any) -> str:
-    if event.error:
-        return f"raised {event.error}"
-    if event.end is None:
-        return "nothing came"
-    match event.op:
+def _result(op: Operation, row: Any) -> str:
+    if op.error:
+        return f"raised {op.error}"
+    if op.end is None:
+        return "no answer"
+    match op.op:
         case "claim":
-            tags = _of(event.tags, event, row)
-            came = _rows(event, row) if event.ids else "no rows"
-            return f"{came} tags {tags}" if tags and row is not None else came
+            tags = _values_of(op.tags, op, row)
+            rows = _rows(op, row) if op.ids else "no rows"
+            return f"{rows} tags {tags}" if tags and row is not None else rows
         case "get":
-            return shorten(str(_of(event.values, event, row)), 300)
+            return shorten(str(_values_of(op.values, op, row)), 300)
         case "status":
-            return str(event.answer)
+            return str(op.answer)
     return "done"
 
 
-def _rows(event: Operation, row: Any) -> str:
-    if row in event.ids:
-        others = len(event.ids) - 1
+def _rows(op: Operation, row: Any) -> str:
+    if row in op.ids:
+        others = len(op.ids) - 1
         return f"{row!r}" + (f" and {others} more" if others else "")
-    return shorten(str(list(event.ids)), 100)
+    return shorten(str(list(op.ids)), 100)
 
 
-def _of(held: Sequence[Any] | None, event: Operation, row: Any) -> Any:
-    """What the event holds for the row; all of it where it is about no row."""
-    if held is not None and row in event.ids:
-        return held[event.ids.index(row)]
-    return list(held or ())
+def _values_of(values: Sequence[Any] | None, op: Operation, row: Any) -> Any:
+    """The entry of ``values`` for the row; all of them where the operation is not about it."""
+    if values is not None and row in op.ids:
+        return values[op.ids.index(row)]
+    return list(values or ())

@@ -1,15 +1,15 @@
-"""What a history proves of a row at a time, and what it leaves open.
+"""``History``: what a list of operations proves about a row at a time, and what it leaves open.
 
-A call takes effect at one moment between its start and its end; where two calls overlap, either may
-be first. Hence the two questions that all verdicts are made of:
+A call takes effect at one moment between its start and its end. Where two calls overlap, either may
+have taken effect first. So every checker asks one of two questions about the time from a to b:
 
-    surely over    a write or clear lies *wholly* inside (a, b)      Spans.inside
-    maybe          one *touches* [a, b]                              Spans.touching
+    must have happened     a write or clear lies wholly inside (a, b)     IntervalIndex.inside
+    may have happened      one overlaps [a, b]                            IntervalIndex.touching
 
-A put or clear that failed, or never came back, may take effect at any time after its start, or
-never: its span has no end, so it proves nothing and excuses everything after its start.
+A put or clear that failed or never returned may have taken effect at any time after its start, or
+never. Its interval has no end, so it proves nothing and excuses everything after its start.
 
-A *life* of a row begins with the put that makes it and ends with a clear. A reused id has several.
+A *life* of a row begins with the put that creates it and ends with a clear; a reused id has many.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from rlconform.certify.concurrency.events import Operation, Value
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """When a call took effect at the earliest and at the latest, s."""
+    """When an operation took effect at the earliest and at the latest, s."""
 
     start: float
     end: float
-    event: Operation
+    operation: Operation
 
 
 class IntervalIndex:
-    """Spans of one kind, for questions about them in O(log n)."""
+    """Intervals of one kind, with queries in O(log n)."""
 
-    def __init__(self, spans: Iterable[Interval] = ()) -> None:
-        self.by_start = sorted(spans, key=lambda span: span.start)
-        self._starts = [span.start for span in self.by_start]
-        self._by_end = sorted(self.by_start, key=lambda span: span.end)
-        self._ends = [span.end for span in self._by_end]
-        backwards = list(accumulate(reversed(self.by_start), _first_over))
-        self._first_over_from = backwards[::-1]
-        self._last_over_to = list(accumulate(self.by_start, _last_over))
-        self._last_begun_to = list(accumulate(self._by_end, _last_begun))
+    def __init__(self, intervals: Iterable[Interval] = ()) -> None:
+        self.by_start = sorted(intervals, key=lambda interval: interval.start)
+        self._starts = [interval.start for interval in self.by_start]
+        self._by_end = sorted(self.by_start, key=lambda interval: interval.end)
+        self._ends = [interval.end for interval in self._by_end]
+        backwards = list(accumulate(reversed(self.by_start), _ends_first))
+        self._ends_first_from = backwards[::-1]
+        self._ends_last_to = list(accumulate(self.by_start, _ends_last))
+        self._starts_last_to = list(accumulate(self._by_end, _starts_last))
 
     def __bool__(self) -> bool:
         return bool(self.by_start)
@@ -54,9 +54,9 @@ class IntervalIndex:
         return iter(self.by_start)
 
     def inside(self, after: float, before: float) -> Interval | None:
-        """One that began after ``after`` and was over before ``before``: the first to be over."""
+        """One that started after ``after`` and ended before ``before``: the first to end."""
         index = bisect_right(self._starts, after)
-        found = self._first_over_from[index] if index < len(self.by_start) else None
+        found = self._ends_first_from[index] if index < len(self.by_start) else None
         return found if found is not None and found.end < before else None
 
     def touching(self, start: float, end: float) -> int:
@@ -64,78 +64,71 @@ class IntervalIndex:
         return bisect_right(self._starts, end) - bisect_left(self._ends, start)
 
     def begun(self, by: float) -> Interval | None:
-        """Of those begun by ``by``, the one that may have taken effect last."""
+        """Of those started by ``by``, the one that may have taken effect last."""
         index = bisect_right(self._starts, by)
-        return self._last_over_to[index - 1] if index else None
+        return self._ends_last_to[index - 1] if index else None
 
     def over(self, before: float) -> Interval | None:
-        """Of those over before ``before``, the one that began last."""
+        """Of those that ended before ``before``, the one that started last."""
         index = bisect_left(self._ends, before)
-        return self._last_begun_to[index - 1] if index else None
+        return self._starts_last_to[index - 1] if index else None
 
     def covering(self, start: float, end: float) -> Interval | None:
-        """One that began before ``start`` and ended after ``end``."""
+        """One that started before ``start`` and ended after ``end``."""
         index = bisect_left(self._starts, start)
-        found = self._last_over_to[index - 1] if index else None
+        found = self._ends_last_to[index - 1] if index else None
         return found if found is not None and found.end > end else None
 
 
-def _first_over(one: Interval, other: Interval) -> Interval:
-    return min(one, other, key=lambda span: span.end)
+def _ends_first(one: Interval, other: Interval) -> Interval:
+    return min(one, other, key=lambda interval: interval.end)
 
 
-def _last_over(one: Interval, other: Interval) -> Interval:
-    return max(one, other, key=lambda span: span.end)
+def _ends_last(one: Interval, other: Interval) -> Interval:
+    return max(one, other, key=lambda interval: interval.end)
 
 
-def _last_begun(one: Interval, other: Interval) -> Interval:
-    return max(one, other, key=lambda span: span.start)
+def _starts_last(one: Interval, other: Interval) -> Interval:
+    return max(one, other, key=lambda interval: interval.start)
 
 
-#: A field, or a tag's key: tags are columns of another kind.
+#: A field, or the key of a tag: both are columns of a row.
 Column = tuple[str, str]
 FIELD, TAG = "field", "tag"
 
 
 class History:
-    """The events of one run, by the rows that they concern. Costs O(n log n)."""
+    """The operations of one run, indexed by the rows that they concern. Costs O(n log n)."""
 
-    def __init__(self, events: Iterable[Operation]) -> None:
-        self.events: Sequence[Operation] = sorted(events, key=lambda event: event.start)
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self.operations: Sequence[Operation] = sorted(operations, key=lambda op: op.start)
 
-    def of(self, op: str) -> list[Operation]:
-        """The events of one kind, by their start."""
-        return [event for event in self.events if event.op == op]
+    def of(self, kind: str) -> list[Operation]:
+        """The operations of one kind, by their start."""
+        return [op for op in self.operations if op.op == kind]
 
     @cached_property
     def writes(self) -> dict[tuple[Any, Column], IntervalIndex]:
-        """The puts that wrote a column of a row."""
+        """The puts that wrote a column, by row and column."""
         found: dict[tuple[Any, Column], list[Interval]] = defaultdict(list)
-        for event in self.of("put"):
-            for index, sample_id in enumerate(event.ids):
-                for column in _columns(event, index):
-                    found[sample_id, column].append(Interval(event.start, event.until, event))
-        return {key: IntervalIndex(spans) for key, spans in found.items()}
+        for op in self.of("put"):
+            for index, sample_id in enumerate(op.ids):
+                for column in _columns(op, index):
+                    found[sample_id, column].append(Interval(op.start, op.until, op))
+        return {key: IntervalIndex(intervals) for key, intervals in found.items()}
 
     @cached_property
     def puts(self) -> dict[Any, IntervalIndex]:
         """The puts that wrote any field, by row."""
-        return self._spans_of("put", lambda event: bool(event.fields))
+        return _by_row((op for op in self.of("put") if op.fields), lambda op: op.until)
 
     @cached_property
     def clears(self) -> dict[Any, IntervalIndex]:
         """The clears, by row."""
-        return self._spans_of("clear", lambda _: True)
-
-    def _spans_of(self, op: str, wanted: Callable[[Operation], bool]) -> dict[Any, IntervalIndex]:
-        found: dict[Any, list[Interval]] = defaultdict(list)
-        for event in self.of(op):
-            for sample_id in event.ids if wanted(event) else ():
-                found[sample_id].append(Interval(event.start, event.until, event))
-        return {key: IntervalIndex(spans) for key, spans in found.items()}
+        return _by_row(self.of("clear"), lambda op: op.until)
 
     def puts_of(self, sample_id: Any) -> IntervalIndex:
-        """The puts of the row that wrote any field of it."""
+        """The puts that wrote any field of the row."""
         return self.puts.get(sample_id, _NONE)
 
     def clears_of(self, sample_id: Any) -> IntervalIndex:
@@ -151,20 +144,18 @@ class History:
     @cached_property
     def _writers(self) -> dict[Any, IntervalIndex]:
         """The puts and clears of each row, by when they were under way for their callers."""
-        found: dict[Any, list[Interval]] = defaultdict(list)
-        for event in self.events:
-            if event.op in {"put", "clear"}:
-                for sample_id in event.ids:
-                    found[sample_id].append(Interval(event.start, event.latest, event))
-        return {sample_id: IntervalIndex(spans) for sample_id, spans in found.items()}
+        return _by_row((*self.of("put"), *self.of("clear")), lambda op: op.latest)
 
     @cached_property
     def deliveries(self) -> dict[tuple[str, Any], list[Operation]]:
-        """The claims that handed a row to a task, by their end; a row twice in one counts twice."""
+        """The claims that returned a row, by task and row, ordered by end.
+
+        A claim that returned the row twice is listed twice.
+        """
         found: dict[tuple[str, Any], list[Operation]] = defaultdict(list)
-        for event in sorted(self.of("claim"), key=lambda event: event.latest):
-            for sample_id in event.ids if event.ok else ():
-                found[event.task, sample_id].append(event)
+        for op in sorted(self.of("claim"), key=lambda op: op.latest):
+            for sample_id in op.ids if op.ok else ():
+                found[op.task, sample_id].append(op)
         return found
 
     def wrote(self, sample_id: Any, column: Column) -> IntervalIndex:
@@ -174,10 +165,10 @@ class History:
     @cached_property
     def _versions(self) -> dict[tuple[Any, str, Value], Interval]:
         return {
-            (sample_id, name, span.event.version): span
-            for (sample_id, (kind, name)), spans in self.writes.items()
-            for span in spans
-            if kind == FIELD and span.event.version is not None
+            (sample_id, name, put.operation.version): put
+            for (sample_id, (kind, name)), puts in self.writes.items()
+            for put in puts
+            if kind == FIELD and put.operation.version is not None
         }
 
     def put_of(self, sample_id: Any, field: str, value: Value) -> Interval | None:
@@ -186,7 +177,7 @@ class History:
 
     @cached_property
     def tasks(self) -> list[str]:
-        """The tasks that were handed rows."""
+        """The tasks for which rows were claimed."""
         return sorted({task for task, _ in self.deliveries})
 
     def cleared_between(self, sample_id: Any, after: float, before: float) -> Interval | None:
@@ -196,24 +187,34 @@ class History:
     def surely_there(
         self, sample_id: Any, column: Column, start: float, end: float
     ) -> Interval | None:
-        """The put that proves the row's column to be there from ``start`` to ``end``, if any does.
+        """The put that proves the row's column to exist from ``start`` to ``end``, if any does.
 
-        It was acknowledged before ``start``, and no clear can have come after it by ``end``.
+        It returned before ``start``, and no clear can have taken effect after it by ``end``.
         """
         put = self.wrote(sample_id, column).over(start)
         if put is None or self.clears_of(sample_id).touching(put.start, end):
             return None
         return put
 
-    def possible(self, sample_id: Any, column: Column, event: Operation) -> bool:
-        """Whether the row's column may have been there at some moment of the event."""
-        put = self.wrote(sample_id, column).begun(event.latest)
-        return put is not None and not self.cleared_between(sample_id, put.end, event.start)
+    def possible(self, sample_id: Any, column: Column, op: Operation) -> bool:
+        """Whether the row's column may have existed at some moment of the operation."""
+        put = self.wrote(sample_id, column).begun(op.latest)
+        return put is not None and not self.cleared_between(sample_id, put.end, op.start)
 
 
 _NONE = IntervalIndex()
 
 
-def _columns(event: Operation, index: int) -> list[Column]:
-    named = [(FIELD, field) for field in event.fields]
-    return named + [(TAG, key) for key in (event.tags[index] if event.tags else ())]
+def _by_row(
+    operations: Iterable[Operation], end: Callable[[Operation], float]
+) -> dict[Any, IntervalIndex]:
+    found: dict[Any, list[Interval]] = defaultdict(list)
+    for op in operations:
+        for sample_id in op.ids:
+            found[sample_id].append(Interval(op.start, end(op), op))
+    return {sample_id: IntervalIndex(intervals) for sample_id, intervals in found.items()}
+
+
+def _columns(op: Operation, index: int) -> list[Column]:
+    fields = [(FIELD, field) for field in op.fields]
+    return fields + [(TAG, key) for key in (op.tags[index] if op.tags else ())]

@@ -1,4 +1,4 @@
-"""``LoggingClient`` logs each call of a workload as it is invoked and as it completes."""
+"""``LoggingClient`` makes the calls of a workload and logs each as it starts and as it ends."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from tensordict import TensorDict
 
 from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.events import Operation
-from rlconform.certify.recording.recorder import shorten
-from rlconform.certify.scenarios.row_versions import Dtypes, batch, values_of
+from rlconform.certify.recording.text import shorten
+from rlconform.certify.scenarios.labeled_rows import Dtypes, versioned_batch, versions_in
 from rlconform.contract import DataPlaneClient, Tags
 
-#: A put that only has to be made: what is written down of it, and its columns.
-Put = tuple[Operation, TensorDict | None]
+#: A put that is ready to be made: its log entry and its columns.
+PreparedPut = tuple[Operation, TensorDict | None]
 
-#: Versions of one role; those of the next begin above them.
+#: Versions of one workload; those of the next begin above them.
 _VERSIONS = 1_000_000
-#: Refused calls after which a role gives up: the history has what it needs.
+#: Refused calls after which a workload ends: the history has enough of them.
 MOST_REFUSALS = 20
-#: Turns for each second that a role has: what they catch depends on them, not on the time.
+#: Rounds per second that a workload should reach; the chance to catch a defect depends on them.
 LEAST_PER_S = 20
-#: How many times its seconds a role may take for them, on a slow plane or a busy machine.
+#: How many times its seconds a workload may take for those rounds, on a slow plane or machine.
 PATIENCE = 3
 
 
 class WorkloadStopped(Exception):
-    """Nobody waits for this role any more: it ends at its next call."""
+    """The workload was given up and ends at its next call."""
 
 
 class LoggingClient:
-    """A role at work.
+    """The client of one workload.
 
     Attributes:
-        who: Its name in the history.
-        number: Its place among the roles, which makes its versions its own.
-        rng: Its own source of chance.
-        refusals: Calls of its that raised although no call of theirs may.
+        who: The workload's name in the history.
+        number: The workload's number, which keeps its versions apart from others'.
+        rng: The workload's own random generator.
+        refusals: Calls that raised, other than reads.
     """
 
     def __init__(
@@ -52,73 +52,75 @@ class LoggingClient:
         self.refusals = 0
         self._client, self._partition_id = client, partition_id
         self._version = number * _VERSIONS
-        self._events: list[Operation] = []
+        self._operations: list[Operation] = []
         self._stop = threading.Event()
         self._given_up = False
 
-    # -- for whoever watches -------------------------------------------------------------------
+    # -- for the thread that watches the workload ----------------------------------------------
 
     @property
-    def events(self) -> list[Operation]:
-        """What was done so far; a call under way has no end."""
-        return list(self._events)
+    def operations(self) -> list[Operation]:
+        """The calls so far; one under way has no end."""
+        return list(self._operations)
 
     def stop(self) -> None:
-        """Let the role come to its end."""
+        """Ask the workload to end."""
         self._stop.set()
 
     def give_up(self) -> None:
-        """Let the role make no more calls; it may never come to its end by itself."""
+        """Let the workload make no more calls; it may never end by itself."""
         self._given_up = True
         self._stop.set()
 
     def overdue(self, seconds: float) -> bool:
-        """Whether a call has been under way for longer."""
-        last = self._events[-1] if self._events else None
+        """Whether the call under way has taken longer than ``seconds``."""
+        last = self._operations[-1] if self._operations else None
         return last is not None and last.end is None and time.monotonic() - last.start > seconds
 
-    # -- for the role --------------------------------------------------------------------------
+    # -- for the workload: when to go on -------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
-        """Whether the role is to come to its end."""
+        """Whether the workload is to end."""
         return self._stop.is_set()
 
-    def until_stopped(self, most: int, apart_s: float = 0.0) -> Iterator[int]:
-        """Numbers of turns until the leading roles are over; no more of them than ``most``.
+    def rounds(self, seconds: float, most: int) -> Iterator[int]:
+        """Number rounds for ``seconds``, at most ``most`` of them.
 
-        They lie ``apart_s`` seconds apart, so that those of a call that costs nothing last as well.
+        Slow rounds get up to ``PATIENCE`` times as long, until ``LEAST_PER_S`` per second are done.
         """
-        for turn in range(most):
+        begun = time.monotonic()
+        for number in range(most):
+            enough = number >= LEAST_PER_S * seconds
+            late = time.monotonic() - begun > seconds * (1 if enough else PATIENCE)
+            if late or self.stopping or self.refusals > MOST_REFUSALS:
+                return
+            yield number
+
+    def rounds_until_stopped(self, most: int, pause_s: float = 0.0) -> Iterator[int]:
+        """Number rounds until the leading workloads have ended, at most ``most`` of them.
+
+        A pause between them keeps cheap calls going for as long as the leading workloads run.
+        """
+        for number in range(most):
             if self.stopping:
                 return
-            yield turn
-            if apart_s:
-                self.pause(apart_s)
+            yield number
+            if pause_s:
+                self.pause(pause_s)
         self.wait_for_stop()
 
     def pause(self, seconds: float) -> None:
-        """Wait so long, or until the leading roles are over."""
+        """Wait for ``seconds``, or until the leading workloads have ended."""
         self._stop.wait(seconds)
 
     def wait_for_stop(self) -> None:
-        """Wait until the leading roles are over."""
+        """Wait until the leading workloads have ended."""
         self._stop.wait()
 
-    def turns(self, seconds: float, most: int) -> Iterator[int]:
-        """Numbers of turns, for so long, and no more of them.
+    # -- for the workload: calls ---------------------------------------------------------------
 
-        Where they are slow it takes longer, up to ``PATIENCE`` times, for ``LEAST_PER_S`` a second.
-        """
-        begun = time.monotonic()
-        for turn in range(most):
-            enough = turn >= LEAST_PER_S * seconds
-            over = time.monotonic() - begun > seconds * (1 if enough else PATIENCE)
-            if over or self.stopping or self.refusals > MOST_REFUSALS:
-                return
-            yield turn
-
-    def prepared(
+    def prepare_put(
         self,
         ids: Sequence[str],
         fields: Sequence[str],
@@ -126,10 +128,10 @@ class LoggingClient:
         *,
         ragged: bool = False,
         dtypes: Dtypes | None = None,
-    ) -> Put:
-        """A put of self-describing rows of a new version, and of tags, that only has to be made."""
+    ) -> PreparedPut:
+        """Make the rows of a new version for ``put``, so that the put itself takes no longer."""
         self._version += 1
-        event = Operation(
+        op = Operation(
             who=self.who,
             op="put",
             start=0.0,
@@ -138,33 +140,29 @@ class LoggingClient:
             version=self._version if fields else None,
             tags=None if tags is None else tuple(tags),
         )
-        columns = batch(
+        columns = versioned_batch(
             self._partition_id, ids, fields, self._version, ragged=ragged, dtypes=dtypes
         )
-        return event, columns if fields else None
+        return op, columns if fields else None
 
-    def put(self, prepared: Put) -> None:
-        """Make a put."""
-        event, columns = prepared
-        extra = {} if event.tags is None else {"tags": list(event.tags)}
-        self._done(
-            event,
+    def put(self, prepared: PreparedPut) -> None:
+        """Make a prepared put."""
+        op, columns = prepared
+        extra = {} if op.tags is None else {"tags": list(op.tags)}
+        self._log(
+            op,
             lambda: self._client.put_samples(
-                sample_ids=list(event.ids),
-                partition_id=self._partition_id,
-                fields=columns,
-                **extra,
+                sample_ids=list(op.ids), partition_id=self._partition_id, fields=columns, **extra
             ),
-            lambda _: {},
         )
 
     def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
-        """Claim without waiting; the ids that came."""
-        begun = Operation(
+        """Claim without blocking; the ids that are strings."""
+        op = Operation(
             who=self.who, op="claim", start=0.0, task=task, asked=batch_size, fields=tuple(fields)
         )
-        done = self._done(
-            begun,
+        done = self._log(
+            op,
             lambda: self._client.claim_meta(
                 partition_id=self._partition_id,
                 task_name=task,
@@ -173,7 +171,7 @@ class LoggingClient:
                 blocking=False,
             ),
             lambda meta: {
-                "ids": tuple(map(_id, meta.sample_ids)),
+                "ids": tuple(i if isinstance(i, str) else None for i in meta.sample_ids),
                 "tags": None if meta.tags is None else tuple(map(dict, meta.tags)),
             },
         )
@@ -183,31 +181,27 @@ class LoggingClient:
         self, ids: Sequence[str], fields: Sequence[str], *, dtypes: Dtypes | None = None
     ) -> None:
         """Read rows."""
-        begun = Operation(who=self.who, op="get", start=0.0, ids=tuple(ids), fields=tuple(fields))
-        self._done(
-            begun,
+        self._log(
+            Operation(who=self.who, op="get", start=0.0, ids=tuple(ids), fields=tuple(fields)),
             lambda: self._client.get_samples(
                 sample_ids=list(ids), partition_id=self._partition_id, select_fields=list(fields)
             ),
-            lambda came: {"values": values_of(came, self._partition_id, ids, fields, dtypes)},
+            lambda got: {"values": versions_in(got, self._partition_id, ids, fields, dtypes)},
         )
 
     def clear(self, ids: Sequence[str]) -> None:
         """Clear rows."""
-        begun = Operation(who=self.who, op="clear", start=0.0, ids=tuple(ids))
-        self._done(
-            begun,
+        self._log(
+            Operation(who=self.who, op="clear", start=0.0, ids=tuple(ids)),
             lambda: self._client.clear_samples(
                 sample_ids=list(ids), partition_id=self._partition_id
             ),
-            lambda _: {},
         )
 
     def status(self, task: str) -> None:
-        """Ask whether the task has claimed everything."""
-        begun = Operation(who=self.who, op="status", start=0.0, task=task)
-        self._done(
-            begun,
+        """Ask whether the task has claimed every row."""
+        self._log(
+            Operation(who=self.who, op="status", start=0.0, task=task),
             lambda: self._client.check_consumption_status(
                 partition_id=self._partition_id, task_names=[task]
             ),
@@ -216,49 +210,45 @@ class LoggingClient:
 
     def register(self, fields: Sequence[str], tasks: Sequence[str]) -> None:
         """Register the partition."""
-        begun = Operation(who=self.who, op="register", start=0.0, fields=tuple(fields))
-        self._done(
-            begun,
+        self._log(
+            Operation(who=self.who, op="register", start=0.0, fields=tuple(fields)),
             lambda: self._client.register_partition(
                 partition_id=self._partition_id,
                 fields=list(fields),
                 num_samples=64,
                 consumer_tasks=list(tasks),
             ),
-            lambda _: {},
         )
 
-    def _done(
+    def _log(
         self,
-        begun: Operation,
+        op: Operation,
         call: Callable[[], Any],
-        outcome: Callable[[Any], dict[str, Any]],
+        result_of: Callable[[Any], dict[str, Any]] = lambda _: {},
     ) -> Operation:
-        """Make the call between two readings of the clock; the event as it is written down."""
+        """Make the call between two readings of the clock; the operation as it was logged.
+
+        ``result_of`` gives the operation's attributes that come from what the call returned.
+        """
         if self._given_up:
-            raise WorkloadStopped(f"{begun.op} of {self.who}")
-        index = len(self._events)
-        begun = replace(begun, start=time.monotonic())
-        self._events.append(begun)
+            raise WorkloadStopped(f"{op.op} of {self.who}")
+        index = len(self._operations)
+        op = replace(op, start=time.monotonic())
+        self._operations.append(op)
         try:
-            came = call()
+            returned = call()
         except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
-            done = replace(begun, end=time.monotonic(), error=_said(error))
+            done = replace(op, end=time.monotonic(), error=_error_text(error))
         else:
-            done = replace(begun, end=time.monotonic())
+            done = replace(op, end=time.monotonic())
             try:
-                done = replace(done, **outcome(came))
+                done = replace(done, **result_of(returned))
             except (ContractViolation, AttributeError, TypeError) as error:
-                done = replace(done, error=f"{shorten(repr(came), 80)}: {_said(error)}")
-        self._events[index] = done
+                done = replace(done, error=f"{shorten(repr(returned), 80)}: {_error_text(error)}")
+        self._operations[index] = done
         self.refusals += bool(done.error) and done.op != "get"
         return done
 
 
-def _id(came: Any) -> str | None:
-    """An id as it came; what is no text, and may be anything, as None."""
-    return came if isinstance(came, str) else None
-
-
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {shorten(str(error), 160)}"

@@ -299,19 +299,19 @@ RACES: dict[str, tuple[str, str, str]] = {
     "claims": (_CLAIMS, "produce, lambda: consume(client), lambda: consume(other)", _CLAIMS_AFTER),
     "churn": (_CHURN, "lambda: churn(client), lambda: churn(other), read, consume", ""),
     "overwrite": (_OVERWRITE, "write, read", ""),
-    "first sight": (_FIRST, "write, read", ""),
+    "read_after_claim": (_FIRST, "write, read", ""),
     "register": (_REGISTER, "register, consume", ""),
-    "stamp": (
+    "tag_writes": (
         _STAMP,
         'lambda: stamp(client, "std"), lambda: stamp(other, "reward")',
         _STAMP_AFTER,
     ),
-    "new fields": (
+    "new_fields": (
         _FIELDS,
         'lambda: produce(client, "a"), lambda: produce(other, "b"), consume',
         "",
     ),
-    "write back": (
+    "write_back": (
         _WRITE,
         'lambda: write(client, "y"), lambda: write(other, "z"), stamp, consume',
         _WRITE_AFTER,
@@ -331,11 +331,11 @@ EXPECTED = {
     "claims": "each row claimed once, with its tags",
     "churn": "reads of a row to give its own values, and claims of rows that are there",
     "overwrite": "what one put wrote to be read together, once it is acknowledged",
-    "first sight": "what is claimed to be readable",
+    "read_after_claim": "what is claimed to be readable",
     "register": "no row claimable where nothing was put",
-    "stamp": "the tags of both stamps to stay",
-    "new fields": "puts and claims beside new fields to return",
-    "write back": "each write, stamp and claim to keep what the others did",
+    "tag_writes": "the tags of both stamps to stay",
+    "new_fields": "puts and claims beside new fields to return",
+    "write_back": "each write, stamp and claim to keep what the others did",
     "status": "a status that fits the puts and claims that have returned",
     "threads": "each thread to read what it put",
 }

@@ -1,9 +1,9 @@
-"""``WorkloadRunner`` runs workloads at the same time, in processes or threads, and collects.
+"""``WorkloadRunner`` runs workloads at the same time, in processes or threads, as one history.
 
-play ──begin──▶ performers            all at once
-     ◀─finish── the leading ones      they end by themselves
-     ──stop───▶ the others ──finish──▶
-History: all events, by one clock
+run ──begin──▶ handles                          all at once
+    ◀─finish── those of leading workloads       which end by themselves
+    ──stop───▶ the others ──finish──▶
+History: the operations of all, ordered by one clock
 """
 
 from __future__ import annotations
@@ -22,105 +22,108 @@ from rlconform.contract import Timeouts
 
 
 class WorkloadHandle(Protocol):
-    """A performer, here or in another process."""
+    """Runs a workload in this process or in another one; see ``WorkloadThread``."""
 
-    def begin(self, part: WorkloadSpec) -> None:
-        """Start playing."""
+    def begin(self, spec: WorkloadSpec) -> None:
+        """Start the workload."""
 
     def stop(self) -> None:
-        """Let the part come to its end."""
+        """Ask the workload to end."""
 
     def give_up(self) -> None:
-        """Let the part, if there is one, make no more calls."""
+        """Let the workload, if one was begun, make no more calls."""
 
     def finish(self, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait for the end of the part."""
+        """Wait for the end of the workload."""
 
 
-def in_parts(seconds: float) -> Iterator[float]:
-    """Split the time of a race, s: most defects show in the first play, and end the check there."""
+def run_lengths(seconds: float) -> Iterator[float]:
+    """Split a race into a short and a long run, s: most defects show in the short one."""
     yield seconds / 4
     yield seconds - seconds / 4
 
 
 class WorkloadRunner:
-    """Where roles are played on one partition.
+    """Runs workloads on one partition.
+
+    Example:
+        history = runner.run(Producer(seconds=1.0), Claimer(), Claimer())
+        check_history(history, "claims", duplicated, lost)
 
     Args:
-        players: ``players(n)`` gives n performers.
+        handles: ``handles(n)`` gives n handles.
         partition_id: The partition.
         timeouts: The target's.
-        seed: What the roles' chance starts from.
-        heard: Told of all events, also of a play that ends in an error.
-        given_up: By kind of call, why it is not made again.
+        seed: Seeds the random choices of the workloads.
+        on_operations: Called with the operations of a run, also of one that ends in an error.
+        given_up: Kinds of calls that are no longer made, with the reason.
     """
 
     def __init__(
         self,
-        players: Callable[[int], Sequence[WorkloadHandle]],
+        handles: Callable[[int], Sequence[WorkloadHandle]],
         partition_id: str,
         timeouts: Timeouts,
         seed: str,
-        heard: Callable[[list[Operation]], None],
+        on_operations: Callable[[list[Operation]], None],
         given_up: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._given_up = given_up
-        self._players, self._partition_id = players, partition_id
-        self._timeouts, self._seed, self._heard = timeouts, seed, heard
-        self._played = 0
-        self._events: list[Operation] = []
+        self._handles, self._partition_id = handles, partition_id
+        self._timeouts, self._seed, self._on_operations = timeouts, seed, on_operations
+        self._started = 0
+        self._operations: list[Operation] = []
 
-    def play(self, *roles: Workload) -> History:
-        """Play the roles; returns, when all are over or hang, what was done in all plays so far.
+    def run(self, *workloads: Workload) -> History:
+        """Run the workloads until all have ended or hang; the history of all runs so far.
 
-        A call that takes longer than the target's operation timeout stays without an end in the
-        history.
+        A call that takes longer than the target's operation timeout has no end in the history.
 
         Raises:
-            ContractViolation: The roles were not over within half of the target's check timeout,
-                though their calls came back; or a player's process ended.
-            RuntimeError: A role is broken: our fault.
-            MethodGivenUp: A role needs a kind of call that hung too often.
+            ContractViolation: The workloads did not end within half of the target's check timeout,
+                though their calls returned; or the process of one ended.
+            RuntimeError: A workload itself raised, which is an error of the kit.
+            MethodGivenUp: A workload needs a kind of call that hung too often.
         """
-        for kind in (kind for role in roles for kind in role.needs):
+        for kind in (kind for workload in workloads for kind in workload.needs):
             if why := self._given_up.get(kind):
                 raise MethodGivenUp(why)
-        players = self._players(len(roles))
+        handles = self._handles(len(workloads))
         try:
-            played = self._all_played(players, roles)
-        except ContractViolation:  # one is gone, and nobody would stop the others
-            for player in players:
-                player.give_up()
+            results = self._run_all(handles, workloads)
+        except ContractViolation:  # one process ended, and nobody would stop the others
+            for handle in handles:
+                handle.give_up()
             raise
-        return self._collected(played)
+        return self._collect(results)
 
-    def _all_played(
-        self, players: Sequence[WorkloadHandle], roles: Sequence[Workload]
+    def _run_all(
+        self, handles: Sequence[WorkloadHandle], workloads: Sequence[Workload]
     ) -> list[WorkloadResult]:
-        for number, (player, role) in enumerate(zip(players, roles, strict=True), self._played):
-            who = f"{type(role).__name__.lower()}{number}"
-            player.begin(WorkloadSpec(role, self._partition_id, who, number, self._seed))
-        self._played += len(roles)
-        leading = [p for p, role in zip(players, roles, strict=True) if role.leads]
-        others = [p for p, role in zip(players, roles, strict=True) if not role.leads]
-        played = [self._finish(player) for player in leading]
-        for player in others:
-            player.stop()
-        return played + [self._finish(player) for player in others]
+        pairs = list(zip(handles, workloads, strict=True))
+        for number, (handle, workload) in enumerate(pairs, self._started):
+            who = f"{type(workload).__name__.lower()}{number}"
+            handle.begin(WorkloadSpec(workload, self._partition_id, who, number, self._seed))
+        self._started += len(workloads)
+        followers = [handle for handle, workload in pairs if not workload.leads]
+        results = [self._finish(handle) for handle, workload in pairs if workload.leads]
+        for handle in followers:
+            handle.stop()
+        return results + [self._finish(handle) for handle in followers]
 
-    def _finish(self, player: WorkloadHandle) -> WorkloadResult:
-        return player.finish(self._timeouts.operation, self._timeouts.check / 2)
+    def _finish(self, handle: WorkloadHandle) -> WorkloadResult:
+        return handle.finish(self._timeouts.operation, self._timeouts.check / 2)
 
-    def _collected(self, played: list[WorkloadResult]) -> History:
-        events = [event for each in played for event in each.events]
-        self._heard(events)
-        self._events += events
-        history = History(self._events)
-        for fault in (each.fault for each in played if each.fault):
-            raise RuntimeError(f"a role broke:\n{fault}")
-        if any(not each.over and not each.hangs for each in played):
+    def _collect(self, results: list[WorkloadResult]) -> History:
+        operations = [op for result in results for op in result.operations]
+        self._on_operations(operations)
+        self._operations += operations
+        history = History(self._operations)
+        for trace in (result.traceback for result in results if result.traceback):
+            raise RuntimeError(f"a workload raised:\n{trace}")
+        if any(not result.finished and not result.hangs for result in results):
             raise ContractViolation(
-                f"rows to be claimed to their end within {self._timeouts.check / 2:g} s",
-                f"{len(history.events)} calls, and no end of it",
+                f"all rows to be claimed within {self._timeouts.check / 2:g} s",
+                f"{len(history.operations)} calls, and claims still return rows",
             )
         return history

@@ -1,11 +1,11 @@
-"""``WorkloadThread`` runs a workload in a thread and reports on it even while it hangs.
+"""``WorkloadThread`` runs a workload in a thread and reports on it even while a call hangs.
 
-    begin(role) ──▶ thread ──calls──▶ client       returns at once
-    finish()    ──▶ waits for its end, or for a call that is overdue, and then gives it up
-    stop()      ──▶ the role comes to its end by itself
+    begin(spec) ──▶ thread ──calls──▶ client    returns at once
+    stop()      ──▶ the workload ends after what it still has to do
+    finish()    ──▶ waits for the end, or until a call is overdue; then gives the workload up
 
-A Ray actor has one for each role; its calls arrive on the actor's own thread, which stays free for
-them.
+A Ray actor has one ``WorkloadThread`` for each workload, so the actor's own thread stays free to
+answer these calls.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rlconform.contract import DataPlaneClient
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """What a performer is to play: the role, on which partition, under which name and number."""
+    """A workload, the partition that it runs on, and its name, number and seed."""
 
-    role: Workload
+    workload: Workload
     partition_id: str
     who: str
     number: int
@@ -34,70 +34,70 @@ class WorkloadSpec:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """What a performer did.
+    """What a workload did.
 
     Attributes:
-        events: Its calls.
-        over: Whether the part is over.
-        hangs: Whether a call of it is overdue.
-        fault: Our own error that ended it, or "".
+        operations: Its calls.
+        finished: Whether it ended.
+        hangs: Whether one of its calls is overdue.
+        traceback: The error of the workload itself that ended it, or "".
     """
 
-    events: list[Operation]
-    over: bool
+    operations: list[Operation]
+    finished: bool
     hangs: bool
-    fault: str = ""
+    traceback: str = ""
 
 
 class WorkloadThread:
-    """Plays one part at a time on one client."""
+    """Runs one workload at a time on one client."""
 
     def __init__(self, client: DataPlaneClient) -> None:
         self._client = client
-        self._act: LoggingClient | None = None
+        self._log: LoggingClient | None = None
         self._thread = threading.Thread()
-        self._fault = ""
+        self._traceback = ""
 
-    def begin(self, part: WorkloadSpec) -> None:
-        """Start playing."""
-        act = LoggingClient(self._client, part.partition_id, part.who, part.number, part.seed)
-        self._act, self._fault = act, ""
+    def begin(self, spec: WorkloadSpec) -> None:
+        """Start the workload."""
+        log = LoggingClient(self._client, spec.partition_id, spec.who, spec.number, spec.seed)
+        self._log, self._traceback = log, ""
         self._thread = threading.Thread(
-            target=self._play, args=(part.role, act), name=part.who, daemon=True
+            target=self._run, args=(spec.workload, log), name=spec.who, daemon=True
         )
         self._thread.start()
 
-    def _play(self, role: Workload, act: LoggingClient) -> None:
+    def _run(self, workload: Workload, client: LoggingClient) -> None:
         try:
-            role.play(act)
+            workload.run(client)
         except WorkloadStopped:
             return
-        except Exception:  # noqa: BLE001 - the plane's errors are caught by the act: this is ours
-            self._fault = traceback.format_exc()
+        except Exception:  # noqa: BLE001 - the client catches the plane's errors: this one is ours
+            self._traceback = traceback.format_exc()
 
     def stop(self) -> None:
-        """Let the part come to its end."""
-        if self._act is not None:
-            self._act.stop()
+        """Ask the workload to end."""
+        if self._log is not None:
+            self._log.stop()
 
     def give_up(self) -> None:
-        """Let the part make no call after the one under way; nobody waits for its end."""
-        if self._act is not None:
-            self._act.give_up()
+        """Let the workload make no call after the one under way, and don't wait for its end."""
+        if self._log is not None:
+            self._log.give_up()
 
     def finish(self, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait until the part is over, a call takes longer than ``call_s``, or ``all_s`` go by.
+        """Wait until the workload ends, a call takes longer than ``call_s``, or ``all_s`` pass.
 
-        A part that is not over by then is given up: on a plane whose claims never end it would go
-        on for ever.
+        A workload that has not ended by then is given up; on a plane whose claims always return
+        rows it would never end.
         """
-        assert self._act is not None
+        assert self._log is not None
         deadline = time.monotonic() + all_s
         hangs = False
         while self._thread.is_alive() and not hangs and time.monotonic() < deadline:
             self._thread.join(min(call_s / 4, all_s))
-            hangs = self._act.overdue(call_s)
-        over = not self._thread.is_alive()
-        if not over:
+            hangs = self._log.overdue(call_s)
+        finished = not self._thread.is_alive()
+        if not finished:
             self.give_up()
-        return WorkloadResult(self._act.events, over, hangs, self._fault)
+        return WorkloadResult(self._log.operations, finished, hangs, self._traceback)

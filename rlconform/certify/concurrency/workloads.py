@@ -1,8 +1,8 @@
-"""What the processes of a history do: short loops of client calls, each written down.
+"""Workloads: short loops of client calls that run at the same time on one partition.
 
-A role runs in one thread of some process and calls its client through a ``LoggingClient``. A
-*leading* role ends by itself, after its seconds or rounds; any other goes on until the leading
-ones are over, and then until nothing is left for it to do.
+A workload runs in one thread of some process and calls a ``LoggingClient``. A *leading* workload
+ends by itself, after its seconds or rounds. Any other goes on until the leading ones have ended,
+and then until nothing is left for it to do.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import torch
 
 from rlconform.certify.concurrency.logging_client import MOST_REFUSALS, LoggingClient
 
-#: Rounds after which a leading role ends on a plane that is too fast for its seconds.
+#: Most rounds of a leading workload, for planes that do very many in its seconds.
 MOST_ROUNDS = 1500
-#: Calls after which one that goes on until stopped waits for that, on a plane that is too fast.
-MOST_LOOKS = 6000
-#: Fields after which one that brings a new one each time ends.
+#: Most rounds of a workload that goes on until stopped; after them it only waits.
+MOST_FOLLOWER_ROUNDS = 6000
+#: Most fields of a workload that adds a new one in each round.
 MOST_FIELDS = 100
-#: Seconds between two questions for the status, which a plane may answer from memory.
-APART_S = 0.0005
-#: Rows of one read, where many are read.
+#: Seconds between two status calls, which a plane may answer very fast.
+STATUS_PAUSE_S = 0.0005
+#: Rows per read, where many are read.
 READ_AT_ONCE = 16
 
 
 class Workload(Protocol):
-    """One process's part.
+    """A loop of client calls.
 
     Attributes:
         needs: Kinds of calls that it can't do without.
@@ -40,31 +40,30 @@ class Workload(Protocol):
     def leads(self) -> bool:
         """Whether it ends by itself."""
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Make the calls."""
 
 
 @dataclass(frozen=True)
 class SinglePut:
-    """Puts these rows, in one put."""
+    """Puts these rows in one put."""
 
     ids: tuple[str, ...]
     fields: tuple[str, ...] = ("x",)
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Put once."""
-        act.put(act.prepared(self.ids, self.fields))
+        client.put(client.prepare_put(self.ids, self.fields))
 
 
 @dataclass(frozen=True)
 class Producer:
     """Puts new rows, each once.
 
-    With ``fresh_fields`` every put brings a field that nobody knew; with ``appends`` another put of
-    these fields follows it at once; ``reads_back`` times it reads what it put, and changes nothing
-    meanwhile.
+    With ``fresh_fields`` every put adds a field that was never put before. With ``appends`` another
+    put of these fields follows at once. After each put the rows are read ``reads_back`` times.
     """
 
     seconds: float
@@ -77,27 +76,26 @@ class Producer:
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Put until the time is over."""
-        for turn in act.turns(self.seconds, MOST_ROUNDS):
-            ids = [f"{act.who}_{turn}_{row}" for row in range(self.rows)]
-            fields = (*self.fields, *((f"{act.who}_f{turn}",) if self.fresh_fields else ()))
-            tags = [{"weight_version": act.number, "turn": turn}] * self.rows
-            appended = act.prepared(ids, self.appends) if self.appends else None
-            act.put(act.prepared(ids, fields, tags if self.tagged else None))
+        for number in client.rounds(self.seconds, MOST_ROUNDS):
+            ids = [f"{client.who}_{number}_{row}" for row in range(self.rows)]
+            fields = (*self.fields, *((f"{client.who}_f{number}",) if self.fresh_fields else ()))
+            tags = [{"weight_version": client.number, "turn": number}] * self.rows
+            appended = client.prepare_put(ids, self.appends) if self.appends else None
+            client.put(client.prepare_put(ids, fields, tags if self.tagged else None))
             if appended:
-                act.put(appended)
+                client.put(appended)
             for _ in range(self.reads_back):
-                act.get(ids, fields)
+                client.get(ids, fields)
 
 
 @dataclass(frozen=True)
 class Claimer:
-    """Claims for its tasks in turn, reads what it claimed, and ends when nothing is left.
+    """Claims for each of its tasks, reads what it claimed, and ends when nothing is left.
 
-    A ``late`` one begins when the leading roles are over. One with ``idle_s`` waits so long after a
-    claim that came empty: in a thread beside others, one that asks without a pause can hold a lock
-    of their client so often that they starve.
+    A ``late`` one begins when the leading workloads have ended. After an empty claim it waits
+    ``idle_s``: a thread that claims without a pause can starve the others of their client's lock.
     """
 
     tasks: tuple[str, ...] = ("train",)
@@ -109,35 +107,35 @@ class Claimer:
     leads: bool = field(default=False, init=False)
     needs: ClassVar[tuple[str, ...]] = ("claim_meta, not blocking",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Claim until nothing is left."""
         if self.late:
-            act.wait_for_stop()
-        over, batch = False, self.batch
-        while not over:
-            stopping = act.stopping  # asked before the claims: an empty one after it is the last
-            came = [i for task in self.tasks for i in self._claim(act, task, batch)]
-            ended = stopping and not came
-            over = (ended and batch == 1) or act.refusals > MOST_REFUSALS
-            if ended:
-                batch = 1  # whether a claim serves less than a batch is for CLAIM-04 to judge
-            if self.idle_s and not came:
-                act.pause(self.idle_s)
+            client.wait_for_stop()
+        ended, batch = False, self.batch
+        while not ended:
+            stopping = client.stopping  # read before the claims: after it an empty one is the last
+            claimed = [i for task in self.tasks for i in self._claim(client, task, batch)]
+            drained = stopping and not claimed
+            ended = (drained and batch == 1) or client.refusals > MOST_REFUSALS
+            if drained:
+                batch = 1  # CLAIM-04 alone judges whether a claim returns less than a batch
+            if self.idle_s and not claimed:
+                client.pause(self.idle_s)
 
-    def _claim(self, act: LoggingClient, task: str, batch: int) -> list[object]:
-        ids = act.claim(task, self.fields, batch)
+    def _claim(self, client: LoggingClient, task: str, batch: int) -> list[object]:
+        ids = client.claim(task, self.fields, batch)
         if self.reads:
             for sample_id in ids:
-                act.get([sample_id], self.reads)
+                client.get([sample_id], self.reads)
         return ids
 
 
 @dataclass(frozen=True)
 class PutClearLoop:
-    """Puts rows whose ids others put and clear too, so that slots are freed and taken.
+    """Puts and clears rows whose ids others use too, so that the plane frees and reuses slots.
 
-    Each put brings ``puts`` of the shared ids, known or not by then, and ``keeps`` rows of its own
-    that nobody clears, which it reads in the end. Then it clears ``clears`` of the shared ids.
+    Each put writes ``puts`` of the shared ids and ``keeps`` rows of its own. Nobody clears those,
+    and it reads them in the end. Before the next put it clears ``clears`` shared ids.
     """
 
     seconds: float
@@ -149,44 +147,44 @@ class PutClearLoop:
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("put_samples", "clear_samples", "get_samples")
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Put and clear until the time is over."""
         kept: list[str] = []
-        for turn in act.turns(self.seconds, MOST_ROUNDS):
-            new = [f"{act.who}_{turn}_{n}" for n in range(self.keeps)]
-            # prepared before the clear, so that the slots it frees are taken at once
-            put = act.prepared([*act.rng.sample(self.ids, self.puts), *new], self.fields)
-            if self.clears and turn:
-                act.clear(act.rng.sample(self.ids, self.clears))
-            act.put(put)
+        for number in client.rounds(self.seconds, MOST_ROUNDS):
+            new = [f"{client.who}_{number}_{n}" for n in range(self.keeps)]
+            # prepared before the clear, so that the slots that it frees are reused at once
+            put = client.prepare_put([*client.rng.sample(self.ids, self.puts), *new], self.fields)
+            if self.clears and number:
+                client.clear(client.rng.sample(self.ids, self.clears))
+            client.put(put)
             kept += new
         for start in range(0, len(kept), READ_AT_ONCE):
-            act.get(kept[start : start + READ_AT_ONCE], self.fields)
+            client.get(kept[start : start + READ_AT_ONCE], self.fields)
 
 
 @dataclass(frozen=True)
 class Clearer:
-    """Clears some of the rows at random, known or not; waits up to ``apart_s`` in between.
+    """Clears random rows, existing or not, and waits up to ``pause_s`` in between.
 
-    What it clears as fast as it can is seldom there to be read.
+    Without a pause the rows would seldom exist long enough to be read.
     """
 
     ids: tuple[str, ...]
     at_once: int = 8
-    apart_s: float = 0.0
+    pause_s: float = 0.0
     leads: bool = field(default=False, init=False)
     needs: ClassVar[tuple[str, ...]] = ("clear_samples",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Clear until stopped."""
-        for _ in act.until_stopped(MOST_LOOKS):
-            act.clear(act.rng.sample(self.ids, self.at_once))
-            act.pause(self.apart_s * act.rng.random())
+        for _ in client.rounds_until_stopped(MOST_FOLLOWER_ROUNDS):
+            client.clear(client.rng.sample(self.ids, self.at_once))
+            client.pause(self.pause_s * client.rng.random())
 
 
 @dataclass(frozen=True)
 class Overwriter:
-    """Makes all rows, then overwrites them again and again; ``ragged`` with other widths."""
+    """Puts all rows again and again; with ``ragged`` their widths change each time."""
 
     seconds: float
     ids: tuple[str, ...]
@@ -196,12 +194,14 @@ class Overwriter:
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Put until the time is over."""
-        for _ in act.turns(self.seconds, MOST_ROUNDS):
-            act.put(act.prepared(self.ids, self.fields, ragged=self.ragged, dtypes=self.dtypes))
+        for _ in client.rounds(self.seconds, MOST_ROUNDS):
+            client.put(
+                client.prepare_put(self.ids, self.fields, ragged=self.ragged, dtypes=self.dtypes)
+            )
             if self.dtypes:
-                act.get(self.ids, self.fields, dtypes=self.dtypes)
+                client.get(self.ids, self.fields, dtypes=self.dtypes)
 
 
 @dataclass(frozen=True)
@@ -213,19 +213,19 @@ class Appender:
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("put_samples", "get_samples")
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Put until the time is over."""
         fields: list[str] = []
-        for turn in act.turns(self.seconds, MOST_FIELDS):
-            fields.append(f"{act.who}_f{turn}")
-            act.put(act.prepared(self.ids, fields[-1:]))
+        for number in client.rounds(self.seconds, MOST_FIELDS):
+            fields.append(f"{client.who}_f{number}")
+            client.put(client.prepare_put(self.ids, fields[-1:]))
         for name in fields:
-            act.get(self.ids, [name])
+            client.get(self.ids, [name])
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads ``at_once`` of the rows at random, all of the fields."""
+    """Reads the fields of ``at_once`` random rows per call."""
 
     ids: tuple[str, ...]
     fields: tuple[str, ...] = ("x",)
@@ -233,15 +233,15 @@ class Reader:
     leads: bool = field(default=False, init=False)
     needs: ClassVar[tuple[str, ...]] = ("get_samples",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Read until stopped."""
-        for _ in act.until_stopped(MOST_LOOKS):
-            act.get(act.rng.sample(self.ids, self.at_once), self.fields)
+        for _ in client.rounds_until_stopped(MOST_FOLLOWER_ROUNDS):
+            client.get(client.rng.sample(self.ids, self.at_once), self.fields)
 
 
 @dataclass(frozen=True)
 class TagWriter:
-    """Puts tags alone on one row after another, each time under another key of its own."""
+    """Puts tags without fields on one row after another, each time under a new key."""
 
     seconds: float
     ids: tuple[str, ...]
@@ -249,11 +249,13 @@ class TagWriter:
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
-    def play(self, act: LoggingClient) -> None:
-        """Stamp until the time is over."""
-        for turn in act.turns(self.seconds, MOST_ROUNDS):
-            act.put(
-                act.prepared([self.ids[turn % len(self.ids)]], (), [{f"{self.prefix}{turn}": turn}])
+    def run(self, client: LoggingClient) -> None:
+        """Put tags until the time is over."""
+        for number in client.rounds(self.seconds, MOST_ROUNDS):
+            client.put(
+                client.prepare_put(
+                    [self.ids[number % len(self.ids)]], (), [{f"{self.prefix}{number}": number}]
+                )
             )
 
 
@@ -267,26 +269,26 @@ class Registrar:
     leads: bool = field(default=True, init=False)
     needs: ClassVar[tuple[str, ...]] = ("register_partition",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Register until the time is over."""
-        for _ in act.turns(self.seconds, MOST_ROUNDS):
-            act.register(self.fields, self.tasks)
+        for _ in client.rounds(self.seconds, MOST_ROUNDS):
+            client.register(self.fields, self.tasks)
 
 
 @dataclass(frozen=True)
 class StatusPoller:
-    """Asks for the status of its tasks in turn, a last time when all others are over."""
+    """Asks for the status of its tasks, a last time when the leading workloads have ended."""
 
     tasks: tuple[str, ...] = ("train",)
     leads: bool = field(default=False, init=False)
     needs: ClassVar[tuple[str, ...]] = ("check_consumption_status",)
 
-    def play(self, act: LoggingClient) -> None:
+    def run(self, client: LoggingClient) -> None:
         """Ask until stopped."""
-        for _ in act.until_stopped(MOST_LOOKS, APART_S):
-            self._ask(act)
-        self._ask(act)
+        for _ in client.rounds_until_stopped(MOST_FOLLOWER_ROUNDS, STATUS_PAUSE_S):
+            self._ask(client)
+        self._ask(client)
 
-    def _ask(self, act: LoggingClient) -> None:
+    def _ask(self, client: LoggingClient) -> None:
         for task in self.tasks:
-            act.status(task)
+            client.status(task)

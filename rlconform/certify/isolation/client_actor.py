@@ -12,8 +12,8 @@ from rlconform.certify.concurrency.workload_thread import (
     WorkloadSpec,
     WorkloadThread,
 )
-from rlconform.certify.isolation.ray_argument import RayArgument
 from rlconform.contract import DataPlaneClient, Target
+from rlconform.wire.serialization import RayArgument
 
 #: True with a result, or False with what was told of the error.
 Answer = tuple[bool, Any]

@@ -26,17 +26,17 @@ from typing import Any
 
 from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
-from rlconform.certify.isolation.ray_argument import RayArgument
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, call_kind
 from rlconform.contract import CLIENT_METHODS, Timeouts
+from rlconform.wire.serialization import RayArgument
 
 
 class CallHung(ContractViolation):
     """A call in another process did not come back; ``kind`` is that of ``call_kind``."""
 
-    def __init__(self, expected: str, came: str, kind: str = "") -> None:
-        super().__init__(expected, came)
+    def __init__(self, expected: str, got: str, kind: str = "") -> None:
+        super().__init__(expected, got)
         self.kind = kind
 
 
@@ -145,7 +145,7 @@ class RemoteWorkload:
         """Wait for the role's end; an actor in which a call hangs is ended."""
         arguments = (self._who, call_s, all_s)
         played = self._client.ask("finish", arguments, all_s, "a role's history")
-        if not played.over:
+        if not played.finished:
             self._client.end()
         return played  # type: ignore[no-any-return]
 

@@ -16,9 +16,10 @@ from rlconform.certify.concurrency.workload_thread import WorkloadThread
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
 from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.training_parity import ParityRuns, trainings_on
+from rlconform.certify.scenarios.training_parity import ParityRuns, start_parity_runs
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, Target
 
@@ -40,10 +41,10 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
 
 
 @pytest.fixture(scope="module")
-def trainings(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
+def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
     """Whole runs of the reference GRPO, in memory and through the plane under test."""
-    with trainings_on(_checks(request).session) as trainings:
-        yield trainings
+    with start_parity_runs(_checks(request).session) as runs:
+        yield runs
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def new_partition(
     yield make
     history = request.node.stash.get(HISTORY, [])
     for part in made:
-        part.will_hold(i for event in history if event.op == "put" for i in event.ids)
+        part.note_ids(i for event in history if event.op == "put" for i in event.ids)
     for part in () if ends_plane(request.node) else made:
         clean_up(part.via(plane.owner()))  # a call that is not the check's
 
@@ -142,18 +143,18 @@ def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
 
 
 @pytest.fixture
-def stage(
+def processes(
     request: pytest.FixtureRequest,
     plane: PlaneSession,
     part: PartitionUnderTest,
     recording: Recording,
 ) -> WorkloadRunner:
-    """Plays roles on ``part``, each in a process of its own that other checks use too."""
+    """Runs workloads on ``part``, each in a process of its own that other checks use too."""
 
     def take(count: int) -> list[RemoteWorkload]:
         return [RemoteWorkload(client) for client in plane.actors().take(count)]
 
-    return _stage(request, part, take, _heard_from_afar(request, recording))
+    return _workload_runner(request, part, take, _heard_from_afar(request, recording))
 
 
 @pytest.fixture
@@ -163,23 +164,23 @@ def attached_threads(
     part: PartitionUnderTest,
     recording: Recording,
 ) -> WorkloadRunner:
-    """Plays roles on ``part``, each in a thread of one other process, all on its client."""
+    """Runs workloads on ``part``, each in a thread of one other process, all on its client."""
 
     def take(count: int) -> list[RemoteWorkload]:
         (client,) = plane.actors().take(1)
         return [RemoteWorkload(client) for _ in range(count)]
 
-    return _stage(request, part, take, _heard_from_afar(request, recording))
+    return _workload_runner(request, part, take, _heard_from_afar(request, recording))
 
 
 @pytest.fixture
 def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> WorkloadRunner:
-    """Plays roles on ``part``, each in a thread, all on the owner's client."""
+    """Runs workloads on ``part``, each in a thread, all on the owner's client."""
 
     def take(count: int) -> list[WorkloadThread]:
         return [WorkloadThread(part.client) for _ in range(count)]
 
-    return _stage(request, part, take, lambda events: note_history(request.node, events))
+    return _workload_runner(request, part, take, lambda events: note_history(request.node, events))
 
 
 def _heard_from_afar(
@@ -199,7 +200,7 @@ def note_history(item: pytest.Item, events: list[Operation]) -> None:
     item.stash[HISTORY] = [*item.stash.get(HISTORY, []), *events]
 
 
-def _stage(
+def _workload_runner(
     request: pytest.FixtureRequest,
     part: PartitionUnderTest,
     take: Callable[[int], Sequence[WorkloadHandle]],

@@ -14,7 +14,8 @@ from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.plugin.preflight import remarks_on_types
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target

@@ -30,7 +30,8 @@ from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, Fewe
 from rlconform.certify.properties.hypothesis_isolation import fresh_entropy, in_fresh_process
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
-from rlconform.certify.recording.recorder import Recording, RecordingClient, shorten
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.reproduce.expectations import Judged
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
@@ -262,7 +263,7 @@ class PropertyRunner:
             warnings.warn(f"time for {self._begun} examples only", FewerExamples, stacklevel=3)
 
 
-def explorer_of(request: pytest.FixtureRequest) -> PropertyRunner:
+def property_runner(request: pytest.FixtureRequest) -> PropertyRunner:
     """The explorer of the check that asks, on the plane under test."""
     return PropertyRunner(
         request.getfixturevalue("client"),
@@ -274,7 +275,7 @@ def explorer_of(request: pytest.FixtureRequest) -> PropertyRunner:
 
 
 @contextmanager
-def reported(request: pytest.FixtureRequest, explorer: PropertyRunner) -> Iterator[None]:
+def report_example(request: pytest.FixtureRequest, explorer: PropertyRunner) -> Iterator[None]:
     """Let the calls of the example that failed be the check's evidence and reproducer."""
     try:
         yield
@@ -299,7 +300,7 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
         asked = [name for name in named if name not in {"part", *strategies}]
 
         def run(request: pytest.FixtureRequest, **fixtures: Any) -> None:
-            explorer = explorer_of(request)
+            explorer = property_runner(request)
 
             @given(**strategies)
             def explore(**drawn: Any) -> None:
@@ -310,7 +311,7 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
                         drawn["part"].register(fields=REGISTERED)
                     check(**fixtures, **drawn)
 
-            with reported(request, explorer):
+            with report_example(request, explorer):
                 explorer.run(explorer.seeded(explorer.with_effort(SETTINGS)(explore)))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -53,7 +53,7 @@ def _play(
     return SequenceProfile(frozenset(calls), frozenset({"put", *judged}), whose, partitions)
 
 
-PLAYS: dict[str, SequenceProfile] = {
+PROFILES: dict[str, SequenceProfile] = {
     "REG-03": _play(
         {"claim", "read", "start_anew"}, {"rebirth", "start_anew", "rows", "claims"}, whose="reborn"
     ),

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from rlconform.certify.properties.runner import SETTINGS, PropertyRunner
 from rlconform.certify.properties.sequence import FIELDS, IDS, CallSequence, SequenceStats
-from rlconform.certify.properties.sequence_profiles import PLAYS, Call, SequenceProfile
+from rlconform.certify.properties.sequence_profiles import PROFILES, Call, SequenceProfile
 from rlconform.certify.scenarios.partition import TASKS
 
 HISTORIES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
@@ -74,7 +74,7 @@ SOME_TASKS = st.sampled_from(some_of(TASKS))
 TAG_KEY = st.sampled_from(["m", "n"])
 WIDTH = st.sampled_from([0, 40, 50])
 #: One of the play's partitions; the strategies are made once, as that takes longer than a draw.
-PARTITIONS = {play.partitions: st.sampled_from(play.partitions) for play in PLAYS.values()}
+PARTITIONS = {play.partitions: st.sampled_from(play.partitions) for play in PROFILES.values()}
 PARTITION = st.runner().flatmap(lambda machine: PARTITIONS[machine.history.play.partitions])
 #: How a claim is made: its ``dp_rank``, and whether it blocks.
 HOW = st.sampled_from([(None, False), (0, False), (1, False), (None, True), (1, True)])

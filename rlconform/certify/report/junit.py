@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from rlconform.certify.options import RunRecord
-from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult
+from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult, RunRecord
 from rlconform.contract import Requirement
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlconform._exit_codes import ExitCode
 from rlconform.certify.results import (
     BROKEN,
     CheckResult,
@@ -32,21 +33,12 @@ class Verdict(StrEnum):
     NOT_CERTIFIED = "not certified"
 
 
-class ExitCode:
-    """Exit codes of ``rlconform certify``."""
-
-    CERTIFIED = 0
-    NOT_CERTIFIED = 1
-    KIT_FAILED = 2
-    NOTHING_RAN = 3
-
-
 @dataclass(frozen=True)
 class Conclusion:
     """The verdict with what stands in its way, worst first."""
 
     verdict: Verdict
-    exit_code: int
+    exit_code: ExitCode
     reasons: list[str]
 
 
@@ -190,10 +182,10 @@ def verdict_of(
     if not ran:
         return Conclusion(Verdict.NOT_CERTIFIED, ExitCode.NOTHING_RAN, ["nothing ran", *reasons])
     if reasons:
-        return Conclusion(Verdict.NOT_CERTIFIED, ExitCode.NOT_CERTIFIED, reasons)
+        return Conclusion(Verdict.NOT_CERTIFIED, ExitCode.FAILURE, reasons)
     deviations = [f"{r.id} waived" for r in musts if r.outcome is Outcome.DEVIATION]
     if deviations:
-        code = ExitCode.CERTIFIED if allow_deviations else ExitCode.NOT_CERTIFIED
+        code = ExitCode.SUCCESS if allow_deviations else ExitCode.FAILURE
         return Conclusion(Verdict.CONDITIONAL, code, deviations)
     assert all(result.outcome in ACCEPTED for result in musts)
-    return Conclusion(Verdict.CERTIFIED, ExitCode.CERTIFIED, [])
+    return Conclusion(Verdict.CERTIFIED, ExitCode.SUCCESS, [])

@@ -13,16 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from rlconform.certify.assertions.values import LAST_CALL
 from rlconform.certify.reproduce.call_source import META_FIELDS, Lazily, literal
 from rlconform.certify.reproduce.tensor_source import NoSource
+from rlconform.certify.scenarios.meta_values import tags_by_id
 
 _RESULT = re.compile(r"\br(\d+)\b")
-
-
-def _tags_by_id(result: Any) -> Any:
-    from rlconform.certify.scenarios.partition import tags_by_id  # noqa: PLC0415 - it imports this
-
-    return tags_by_id(result)
 
 
 #: What checks judge of one result, as source with ``{}`` in its place, and as a function of it.
@@ -35,7 +31,7 @@ _FOLLOWS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("{}.partition_id", lambda result: result.partition_id),
     ("{}.task_name", lambda result: result.task_name),
     ("sorted({}.sample_ids)", lambda result: sorted(result.sample_ids)),
-    ("tags_by_id({})", _tags_by_id),
+    ("tags_by_id({})", tags_by_id),
     ("sorted(map(str, {}.keys()))", lambda result: sorted(map(str, result.keys()))),
     ("tuple({}.batch_size)", lambda result: tuple(result.batch_size)),
 )
@@ -61,7 +57,7 @@ class Judged:
 
 def judged_return(number: int, claimed: Mapping[int, list[Any]]) -> Judged:
     """The call is to return; it raised."""
-    return _judged(f"plane.came(r{number})", number, claimed)
+    return _judged(f"plane.result_of(r{number})", number, claimed)
 
 
 def judged_violation(
@@ -78,14 +74,12 @@ def judged_violation(
         last: Number and result of the call that ended last, and whether it raised.
         claimed: See ``Judged``.
     """
-    from rlconform.certify.assertions.values import LAST_CALL  # noqa: PLC0415 - it imports this
-
     for judgement in reversed(getattr(error, "judgements", ())):
         subject, *rest = judgement.args
         if subject is LAST_CALL:
             if last is None or last[2]:
                 continue
-            number, found = last[0], f"lambda: plane.came(r{last[0]})"
+            number, found = last[0], f"lambda: plane.result_of(r{last[0]})"
         else:
             found = _found(subject, results, last)
             if not found:

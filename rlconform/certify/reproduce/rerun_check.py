@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
-from rlconform.certify.isolation.test_process import ForkServer
-from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.options import CertifyOptions
 from rlconform.certify.reproduce.verdict import (
     BROKEN,
     GONE,
@@ -23,7 +23,7 @@ from rlconform.certify.reproduce.verdict import (
     split_evidence,
 )
 from rlconform.certify.results import BROKEN as BROKEN_OUTCOMES
-from rlconform.certify.results import NOT_SELECTED, CheckResult, Outcome
+from rlconform.certify.results import NOT_SELECTED, CheckResult, Outcome, RunRecord
 from rlconform.contract import LEVELS, Level, load_requirements
 
 #: Seconds after which no further run of a race begins.
@@ -42,7 +42,7 @@ def run_check(
     """Run the check ``check`` on the target; a race again and again, each from the next seed."""
     wanted = f"what {check} checks: {load_requirements()[requirement].sentence}"
     end = time.monotonic() + RACING_S
-    nursery = ForkServer()
+    fork_server = ForkServer()
     runs = 0
     try:
         while True:
@@ -55,7 +55,7 @@ def run_check(
                 only=[check],
                 seed=seed + runs,
             )
-            run = Runner(options, nursery=nursery).certify()
+            run = Runner(options, fork_server=fork_server).certify()
             runs += 1
             result = run.results.get(check)
             if result is None or result.outcome is not Outcome.PASS:
@@ -66,7 +66,7 @@ def run_check(
     except PlaneDidNotStart as error:
         return ReproducerVerdict(UNKNOWN, "the target to open", str(error))
     finally:
-        nursery.close()
+        fork_server.close()
 
 
 def _judged(wanted: str, result: CheckResult | None, run: RunRecord) -> ReproducerVerdict:

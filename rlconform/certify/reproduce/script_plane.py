@@ -31,7 +31,7 @@ class Reproducer:
         client = plane.open()
         r0 = plane.attempt(client.get_samples, sample_ids=["ghost"], ...)
         with plane.judging("an error"):
-            expect_rejection(lambda: plane.came(r0), "an id that was never put")
+            expect_rejection(lambda: plane.result_of(r0), "an id that was never put")
         plane.end()
 
     Args:
@@ -130,7 +130,7 @@ class Reproducer:
         try:
             came = made() if made.thread is None else _joined(made.thread)
         except ContractViolation as late:  # a process that died, or that does not answer
-            self.violated(late.expected, late.came)
+            self.violated(late.expected, late.got)
         except Exception as error:  # noqa: BLE001 - a plane may raise anything
             came = Raised(made.name, error)
             self._errors.append(error)
@@ -181,8 +181,8 @@ class Reproducer:
 
     # -- the verdict ---------------------------------------------------------------------------
 
-    def came(self, result: Any) -> Any:
-        """What the call returned; what it raised is raised."""
+    def result_of(self, result: Any) -> Any:
+        """Return what the call returned, or raise what it raised."""
         if isinstance(result, Raised):
             raise result.error
         return result
@@ -213,7 +213,7 @@ class Reproducer:
             yield
         except ContractViolation as violation:
             if not self._differs:
-                self.violated(violation.expected, violation.came)
+                self.violated(violation.expected, violation.got)
         except Exception as error:
             if not any(error is raised for raised in self._errors):
                 raise  # not the plane's: what is wrong is the script
@@ -268,7 +268,7 @@ class _Made:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        from rlconform.certify.recording.recorder import brief  # noqa: PLC0415 - torch
+        from rlconform.certify.recording.text import brief  # noqa: PLC0415 - torch
 
         self._plane, self._call, self._args, self._kwargs = plane, call, args, kwargs
         self.name = getattr(call, "__name__", str(call))

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rlconform.certify.isolation.test_process import THREADS, Workspace
+from rlconform.certify.isolation.workspace import THREADS, Workspace
 from rlconform.certify.reproduce.verdict import BROKEN, GONE, UNKNOWN, ReproducerVerdict
 
 #: Names the pipe to the parent in the environment of the child.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 #: Exit codes: the plane does what is expected; it does not; nothing could be judged.
 GONE, BROKEN, UNKNOWN = 0, 1, 2
 
-#: "expected A; came B" and "expected A; got B", with what an outer sentence puts before it.
-_BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); (?:came|got) (?P<got>.*)$", re.S)
+#: A violation's text, ``expected A; got B``, with whatever an outer sentence puts before it.
+_BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); got (?P<got>.*)$", re.S)
 
 
 @dataclass(frozen=True)

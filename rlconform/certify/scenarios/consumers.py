@@ -17,7 +17,7 @@ from rlconform.contract import BatchMeta
 Claim = Callable[[], list[str]]
 
 
-def claims_beside(
+def claim_until_done(
     producer: BackgroundCall, claims: Sequence[Claim], most: int, timeout_s: float
 ) -> list[list[str]]:
     """All claims that were made, each until none came after the producer was over.
@@ -102,7 +102,7 @@ class KitWasLate(Skipped):
     """The kit's own way to other processes took the time that a claim had."""
 
 
-def claim_that_waits(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:
+def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:
     """A blocking claim under way; it gives the meta, or None after its time, and when it ended."""
 
     def claim() -> tuple[BatchMeta | None, float]:
@@ -126,7 +126,7 @@ def expect_woken(
     """
     settle, put = put_by.timeouts.settle, put_by.last_end
     meta: BatchMeta | None
-    meta, end = waiting.result(3 * settle + waiter.way_s)
+    meta, end = waiting.result(3 * settle + waiter.transport_s)
     due, after = f"the blocked claim to come back within {settle:g} s of the put", end - put
     if meta is None and after < settle:
         raise KitWasLate(

@@ -1,21 +1,26 @@
-"""Rows that say whose they are: a row's bytes spell its partition, id, field and version.
+"""Rows whose bytes spell their partition, id, field and version.
 
-A row that lands in the wrong place is then recognised wherever it turns up.
+A row that a plane returns in the wrong place, or mixes with another, is then recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 import torch
+from tensordict import TensorDict, TensorDictBase
 
+from rlconform.certify.assertions.values import rows_in
+from rlconform.certify.concurrency.events import Value
+from rlconform.certify.recording.text import shorten
 from rlconform.wire import stack_or_nest
 
 
 def labeled_row(
     partition_id: str, sample_id: str, field: str, version: int = 0, width: int = 0
 ) -> torch.Tensor:
-    """One row as 1-D uint8: its description, padded to ``width`` bytes."""
+    """One row as 1-D uint8: its label, padded to ``width`` bytes."""
     text = f"row:{partition_id}|{sample_id}|{field}|v{version}".encode()
     return torch.frombuffer(bytearray(text.ljust(width, b".")), dtype=torch.uint8)
 
@@ -23,15 +28,18 @@ def labeled_row(
 def labeled_rows(
     partition_id: str, sample_ids: Sequence[str], field: str, version: int = 0, width: int = 0
 ) -> list[torch.Tensor]:
-    """One self-describing row for each id."""
+    """One labelled row for each id."""
     return [labeled_row(partition_id, i, field, version, width) for i in sample_ids]
 
 
 def labeled_column(
     partition_id: str, sample_ids: Sequence[str], field: str, version: int = 0, width: int = 0
 ) -> torch.Tensor:
-    """Those rows as one column: dense (N, W) where all are of one width, else jagged (N, j)."""
+    """The labelled rows as one column: dense (N, W), or jagged (N, j)."""
     return stack_or_nest(labeled_rows(partition_id, sample_ids, field, version, width))
+
+
+# -- random rows ---------------------------------------------------------------------------------
 
 
 def random_rows(
@@ -39,8 +47,8 @@ def random_rows(
 ) -> list[torch.Tensor]:
     """Rows of random bits in ``dtype``, one for each shape; bools are 0 or 1.
 
-    Of real floating rows of several values, each ends in a value that gets lost easily: a NaN with
-    a payload, minus zero, infinity, in turn.
+    Each row of several real floating values ends in a value that gets lost easily: in rotation a
+    NaN with a payload, minus zero and infinity.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = [random_bits(dtype, shape, generator) for shape in shapes]
@@ -58,7 +66,92 @@ def random_bits(
     """A tensor of random bits in ``dtype``."""
     if dtype is torch.bool:
         return torch.randint(0, 2, tuple(shape), generator=generator).to(torch.bool)
-    size = torch.empty(0, dtype=dtype).element_size()
     count = torch.Size(shape).numel()
-    raw = torch.randint(0, 256, (count * size,), generator=generator, dtype=torch.uint8)
+    raw = torch.randint(0, 256, (count * dtype.itemsize,), generator=generator, dtype=torch.uint8)
     return raw.view(dtype).reshape(tuple(shape))
+
+
+# -- rows of several versions --------------------------------------------------------------------
+# The label is repeated to the very end of the row, so that a row made of two puts is recognised
+# wherever the seam is. The rows can be viewed in any dtype.
+
+#: A multiple of every dtype's size, so that a row's bytes are a whole number of values.
+_STEP = 16
+_LABEL = re.compile(rb"row:(.*?)\|(.*?)\|(.*?)\|v(\d+);")
+
+#: dtype of a field by its name; other fields are uint8.
+Dtypes = Mapping[str, torch.dtype]
+
+
+def versioned_row(
+    partition_id: str, sample_id: str, field: str, version: int, ragged: bool = False
+) -> torch.Tensor:
+    """One row as 1-D uint8; a ragged one is longer by 0 to 4 steps, depending on its version."""
+    label = bytes(labeled_row(partition_id, sample_id, field, version).tolist()) + b";"
+    width = -(-2 * len(label) // _STEP) * _STEP + (version % 5 if ragged else 0) * _STEP
+    return torch.frombuffer(bytearray(_repeated(label, width)), dtype=torch.uint8)
+
+
+def versioned_batch(
+    partition_id: str,
+    sample_ids: Sequence[str],
+    fields: Sequence[str],
+    version: int,
+    *,
+    ragged: bool = False,
+    dtypes: Dtypes | None = None,
+) -> TensorDict:
+    """The columns of a put, jagged where the rows' widths differ."""
+    columns = {}
+    for field in fields:
+        dtype = (dtypes or {}).get(field, torch.uint8)
+        rows = [versioned_row(partition_id, i, field, version, ragged) for i in sample_ids]
+        columns[field] = stack_or_nest([row.view(dtype) for row in rows])
+    return TensorDict(columns, batch_size=[len(sample_ids)])
+
+
+def versions_in(
+    batch: TensorDictBase,
+    partition_id: str,
+    sample_ids: Sequence[str],
+    fields: Sequence[str],
+    dtypes: Dtypes | None = None,
+) -> tuple[dict[str, Value], ...]:
+    """What a get returned, row by row: versions, or descriptions of what isn't the row asked for.
+
+    Raises:
+        ContractViolation: A field is missing, is no tensor column, or has too many rows.
+    """
+    values: list[dict[str, Value]] = [{} for _ in sample_ids]
+    for field in fields:
+        rows = rows_in(batch, field)
+        dtype = (dtypes or {}).get(field, torch.uint8)
+        for index, sample_id in enumerate(sample_ids):
+            if index < len(rows):
+                value = version_of(rows[index], partition_id, sample_id, field, dtype)
+            else:
+                value = f"no row: {len(rows)} returned for {len(sample_ids)} ids"
+            values[index][field] = value
+    return tuple(values)
+
+
+def version_of(
+    row: torch.Tensor, partition_id: str, sample_id: str, field: str, dtype: torch.dtype
+) -> Value:
+    """The version of ``row`` if it is the row asked for as a whole, else what it is."""
+    if row.dtype is not dtype:
+        return f"a row of {row.dtype} in place of {dtype}"
+    raw = row.detach().contiguous().view(torch.uint8).numpy().tobytes()
+    found = _LABEL.match(raw)
+    if found is None:
+        return f"bytes that no put wrote: {shorten(repr(raw), 60)}"
+    if _repeated(found[0], len(raw)) != raw or len(raw) % _STEP:
+        return f"a row made of parts: {shorten(repr(raw), 160)}"
+    partition, sample, name, version = (part.decode("utf-8", "replace") for part in found.groups())
+    if (partition, sample, name) == (partition_id, sample_id, field):
+        return int(version)
+    return f"row of {sample!r} field {name!r} v{version} of partition {partition!r}"
+
+
+def _repeated(label: bytes, width: int) -> bytes:
+    return (label * -(-width // len(label)))[:width]

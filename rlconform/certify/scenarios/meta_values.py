@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from rlconform.certify.assertions.values import expect
-from rlconform.certify.recording.recorder import shorten
-from rlconform.contract import BatchMeta, KVBatchMeta
+from rlconform.certify.recording.text import shorten
+from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 
 #: Attributes of a meta that checks read.
 ATTRIBUTES = ("partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "tags")
@@ -77,6 +77,20 @@ def status_of(came: Any) -> bool:
     known = isinstance(came, bool | np.bool_)
     expect(known, "check_consumption_status to be a bool", repr(came))
     return bool(came)
+
+
+def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
+    """A meta's tags by sample id; rows without tags have none, not a missing entry."""
+    tags = meta.tags
+    expect(tags is not None, "tags on the meta", "None", leans_on=("TAG-01",))
+    assert tags is not None
+    expect(
+        len(tags) == len(meta.sample_ids),
+        f"{len(meta.sample_ids)} tags, 1:1 with the ids",
+        f"{len(tags)} tags",
+        leans_on=("TAG-01",),
+    )
+    return dict(zip(meta.sample_ids, tags, strict=True))
 
 
 def strange_types(method: str, came: Any) -> list[str]:

@@ -68,14 +68,14 @@ class PartitionUnderTest:
         return PartitionUnderTest(client, self.id, self.timeouts, self._rows)
 
     @property
-    def way_s(self) -> float:
+    def transport_s(self) -> float:
         """Seconds that the kit has for the way of a call to another process and back."""
         return TRANSPORT_S if getattr(self.client, "is_elsewhere", False) else 0.0
 
     @property
     def call_s(self) -> float:
         """Seconds that a check waits for one call; the plane alone is held to ``operation``."""
-        return self.timeouts.operation + self.way_s
+        return self.timeouts.operation + self.transport_s
 
     @property
     def last_end(self) -> float:
@@ -92,7 +92,7 @@ class PartitionUnderTest:
             if time.monotonic() > end:
                 return
 
-    def will_hold(self, ids: Iterable[str]) -> None:
+    def note_ids(self, ids: Iterable[str]) -> None:
         """Somebody else puts these rows: the clean-up is to know of them."""
         self._rows.touch(ids)
 
@@ -133,7 +133,7 @@ class PartitionUnderTest:
         self._rows.put(ids, [] if fields is None else map(str, fields.keys()))
         return meta_of(receipt, "put_samples")
 
-    def put_payload(
+    def put_labeled(
         self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
     ) -> BatchMeta:
         """Put self-describing rows into each of ``fields`` (default ``x``)."""
@@ -254,11 +254,11 @@ class PartitionUnderTest:
             for field, rows in columns.items():
                 expect_column(batch, field, rows)
         except ContractViolation as violation:
-            by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.came)
+            by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.got)
             by_meta.judgements = violation.judgements
             raise by_meta from None
 
-    def expect_payload(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
+    def expect_labeled(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
         """Reading ``ids`` gives their own self-describing rows."""
         names = fields or ("x",)
         self.expect_rows(
@@ -309,20 +309,6 @@ def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
 def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
     """The meta names exactly ``ids``, in any order."""
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)
-
-
-def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
-    """A meta's tags by sample id; rows without tags have none, not a missing entry."""
-    tags = meta.tags
-    expect(tags is not None, "tags on the meta", "None", leans_on=("TAG-01",))
-    assert tags is not None
-    expect(
-        len(tags) == len(meta.sample_ids),
-        f"{len(meta.sample_ids)} tags, 1:1 with the ids",
-        f"{len(tags)} tags",
-        leans_on=("TAG-01",),
-    )
-    return dict(zip(meta.sample_ids, tags, strict=True))
 
 
 def _batch(came: Any, method: str) -> TensorDictBase:

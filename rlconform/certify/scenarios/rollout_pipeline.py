@@ -6,8 +6,8 @@
     driver      clears the dropped rows ──clear──▶ plane
     everybody   reads the kept rows once more, and tries the dropped ones
 
-Each waits for the one above. Running the flow and judging it are two things: ``run_flow`` writes
-down all that happened, and each check looks at one side of that record.
+Each waits for the one above. ``run_pipeline`` only records what happened; each check judges one
+part of that record.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rlconform.certify.scenarios.sharding_parity import (
     claim_rows,
     field_names,
     first_write,
-    in_order,
     read_shard,
+    reorder_rows,
     split_claim,
 )
 from rlconform.certify.threads import run_concurrently
@@ -99,7 +99,7 @@ class PipelineRecord:
             their place; empty where no logs went along.
         consumed: ``check_consumption_status`` by moment: of the claiming task before and after
             its claims, and of the idle one after them.
-        sights: What each process sees after the clear.
+        views: What each process sees after the clear.
         claimable: Ids that the idle task is handed after the clear.
     """
 
@@ -112,11 +112,11 @@ class PipelineRecord:
     batches: list[TensorDict]
     logs: list[TensorDict | Exception]
     consumed: dict[str, bool]
-    sights: list[ProcessView]
+    views: list[ProcessView]
     claimable: list[str]
 
 
-def run_flow(
+def run_pipeline(
     part: PartitionUnderTest,
     recording: Recording,
     collector: DataPlaneClient,
@@ -175,7 +175,7 @@ def run_flow(
         batches=batches,
         logs=logs,
         consumed=consumed,
-        sights=run_concurrently(looks, part.timeouts.check, "process"),
+        views=run_concurrently(looks, part.timeouts.check, "process"),
         claimable=part.claim_all(IDLE_TASK, [INPUT_IDS]),
     )
 
@@ -189,7 +189,7 @@ def _rollout(seed: int, weight_version: int) -> SyntheticRollout:
     ids = [made.sample_ids[row] for row in order]
     return SyntheticRollout(
         sample_ids=ids,
-        columns=in_order(made.columns, made.sample_ids, ids),
+        columns=reorder_rows(made.columns, made.sample_ids, ids),
         tags=[{**made.tags[row], "uid": made.sample_ids[row]} for row in order],
         message_logs=[made.message_logs[row] for row in order],
     )

@@ -23,7 +23,7 @@ from rlconform.certify.assertions.values import (
     expect_equal,
     rows_in,
 )
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import SyntheticRollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta
@@ -90,7 +90,7 @@ def split_both_ways(
     claimed = claim_rows(part, field_names(columns), len(ids), columns[INPUT_IDS].shape[1])
     lengths = dict(zip(ids, rollout.lengths, strict=True))
     in_memory = shard_batch_for_dp(
-        in_order(columns, ids, claimed.sample_ids),
+        reorder_rows(columns, ids, claimed.sample_ids),
         [lengths[sample_id] for sample_id in claimed.sample_ids],
         DP_WORLD,
         batch_size,
@@ -104,7 +104,7 @@ def first_write(
     part: PartitionUnderTest, client: DataPlaneClient, rollout: SyntheticRollout, **columns: Any
 ) -> None:
     """``kv_first_write`` of the rollout, and of further columns, through ``client``."""
-    part.will_hold(rollout.sample_ids)
+    part.note_ids(rollout.sample_ids)
     batch = {**dict(rollout.columns.items()), **columns}
     kv_first_write(client, batch, rollout.sample_ids, part.id, tags=rollout.tags)
 
@@ -164,7 +164,7 @@ def read_shard(
         ) from error
 
 
-def in_order(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -> TensorDict:
+def reorder_rows(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -> TensorDict:
     """The rows of ``batch``, which are ``ids``, in the order ``wanted``.
 
     Raises:
@@ -190,4 +190,4 @@ def expect_batch(batch: TensorDictBase, expected: TensorDict, whose: str) -> Non
         try:
             expect_column(batch, name, rows_in(expected, name))
         except ContractViolation as violation:
-            raise ContractViolation(f"{whose}: {violation.expected}", violation.came) from violation
+            raise ContractViolation(f"{whose}: {violation.expected}", violation.got) from violation

@@ -26,7 +26,7 @@ from rlconform.certify.assertions.values import (
     rows_in,
     same_object,
 )
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import PIXEL_VALUES, SyntheticRollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags, Target
@@ -94,7 +94,7 @@ class StepBatch:
         self._rows: dict[str, dict[str, Any]] = {}
         self._objects: set[str] = set()
         self.meta: KVBatchMeta = kv_first_write(
-            through(part),
+            partition_client(part),
             columns,
             sample_ids,
             part.id,
@@ -108,7 +108,9 @@ class StepBatch:
         self, meta: KVBatchMeta, via: PartitionUnderTest | None = None, **columns: Tensor
     ) -> None:
         """``write_columns`` of the meta's rows."""
-        write_columns(through(via or self.part), meta, columns, token_fields=self.token_fields)
+        write_columns(
+            partition_client(via or self.part), meta, columns, token_fields=self.token_fields
+        )
         self.keep(meta, columns)
 
     def keep(self, meta: KVBatchMeta, columns: Mapping[str, Any] | TensorDictBase) -> None:
@@ -125,7 +127,7 @@ class StepBatch:
                 rows = [row[:length] for row, length in zip(rows, lengths, strict=True)]
             self._rows.setdefault(field, {}).update(zip(meta.sample_ids, rows, strict=True))
 
-    def carries(self, field: str) -> bool:
+    def has_column(self, field: str) -> bool:
         """Whether the column was written."""
         return field in self._rows
 
@@ -149,7 +151,7 @@ class StepBatch:
         part = via or self.part
         try:
             return read_columns(
-                through(part),
+                partition_client(part),
                 self.meta_of(ids),
                 fields,
                 pad_value_dict=pads,
@@ -237,7 +239,7 @@ def expect_logs_rebuilt(
     """The logs of these rows come back as they were, their token ids as views of the batch."""
     places = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
     logs = [places[i] for i in ids]
-    travel = step.carries(MESSAGE_LOG)
+    travel = step.has_column(MESSAGE_LOG)
     batch = step.read(ids, [INPUT_IDS, *([MESSAGE_LOG] if travel else [])], width, via=via)
     stripped = batch.get(MESSAGE_LOG) if travel else strip_message_logs(logs)
     try:
@@ -263,7 +265,7 @@ def padded(row: Tensor, width: int, pad_value: complex) -> Tensor:
     return whole
 
 
-def through(part: PartitionUnderTest) -> DataPlaneClient:
+def partition_client(part: PartitionUnderTest) -> DataPlaneClient:
     """The partition as the codec's client: the two methods that the codec calls."""
     return cast(DataPlaneClient, _Through(part))
 

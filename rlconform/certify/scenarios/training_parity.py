@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rlconform.certify.assertions.values import ContractViolation, expect, expect_equal
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
 from rlconform.certify.target import open_target
 
 if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e needs it
@@ -148,7 +148,7 @@ def _expect_no_difference(expected: TrainingRecord, came: TrainingRecord) -> Non
 
 
 @contextmanager
-def trainings_on(plane: PlaneSession) -> Iterator[ParityRuns]:
+def start_parity_runs(plane: PlaneSession) -> Iterator[ParityRuns]:
     """Start both crews, and end them."""
     plane.owner()  # starts Ray, where none runs
     with plane.starting.running():

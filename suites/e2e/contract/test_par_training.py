@@ -16,17 +16,19 @@ PATIENCE_S = 300
 @requirement("PAR-03", patience=PATIENCE_S)
 @pytest.mark.parametrize("packing", ["none", "sequence_packing", "dynamic_batching"])
 @pytest.mark.parametrize("model", ["tiny_llama_copy", "tiny_moe_copy"])
-def test_a_run_through_the_plane_is_the_run_in_memory(
-    trainings: ParityRuns, model: str, packing: str
+def test_a_run_through_the_plane_equals_the_run_in_memory(
+    parity_runs: ParityRuns, model: str, packing: str
 ) -> None:
-    trainings.expect_equal_runs(model, packing)
+    parity_runs.expect_equal_runs(model, packing)
 
 
 @requirement("PAR-03", patience=PATIENCE_S)
-def test_a_policy_learns_what_it_learns_in_memory(trainings: ParityRuns) -> None:
-    trainings.expect_learning("tiny_llama_copy")
+def test_a_policy_learns_through_the_plane_as_in_memory(parity_runs: ParityRuns) -> None:
+    parity_runs.expect_learning("tiny_llama_copy")
 
 
 @requirement("PAR-03", patience=PATIENCE_S)
-def test_a_resumed_run_is_the_whole_one(trainings: ParityRuns, tmp_path: Path) -> None:
-    trainings.expect_resumed_run(tmp_path)
+def test_a_resumed_run_equals_the_uninterrupted_one(
+    parity_runs: ParityRuns, tmp_path: Path
+) -> None:
+    parity_runs.expect_resumed_run(tmp_path)

@@ -10,12 +10,12 @@ import pytest
 from rlconform.certify.assertions.values import expect
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
-    claim_that_waits,
-    claims_beside,
+    claim_until_done,
     expect_once,
     expect_timeout,
     expect_waiting,
     expect_woken,
+    start_blocking_claim,
 )
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall, run_concurrently
@@ -27,25 +27,25 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 @requirement("CLAIM-05")
 @pytest.mark.parametrize("waits", ["owner", "attached"])
-def test_a_blocked_claim_wakes_by_what_others_put(
+def test_a_put_of_another_process_wakes_a_blocked_claim(
     part: PartitionUnderTest, actors: Actors, waits: str
 ) -> None:
     first, second, third = (part.via(actor) for actor in actors(3))
     waiter, first = (part, first) if waits == "owner" else (third, part)
     # one that sleeps through its rows ends soon, and frees its process
-    waiting = claim_that_waits(waiter, 3, timeout_s=2 * part.timeouts.settle)
-    first.put_payload(IDS[:2])
+    waiting = start_blocking_claim(waiter, 3, timeout_s=2 * part.timeouts.settle)
+    first.put_labeled(IDS[:2])
     expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
-    second.put_payload(IDS[2:])
+    second.put_labeled(IDS[2:])
     expect_ids(expect_woken(waiting, waiter, second), IDS, "rows of the woken claim")
 
 
 @requirement("CLAIM-06")
-def test_an_attached_clients_claim_times_out_having_claimed_nothing(
+def test_a_timed_out_claim_of_an_attached_client_claims_nothing(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     expect_timeout(attached, 3, timeout_s=0.5)
     expect_ids(attached.claim(batch_size=2), IDS[:2], "rows still claimable after the timeout")
 
@@ -57,7 +57,7 @@ def claims_of_four(
 
     def produce() -> None:
         for start in range(0, len(ids), 8):
-            part.put_payload(ids[start : start + 8])
+            part.put_labeled(ids[start : start + 8])
 
     def claim(consumer: PartitionUnderTest, rank: int | None) -> list[str]:
         return consumer.claim(batch_size=5, dp_rank=rank).sample_ids
@@ -65,7 +65,7 @@ def claims_of_four(
     consumers = [part.via(actor) for actor in actors(4)]
     claims = [partial(claim, *each) for each in zip(consumers, ranks, strict=True)]
     producer = BackgroundCall(produce, "the producer")
-    made = claims_beside(producer, claims, len(ids), part.timeouts.check)
+    made = claim_until_done(producer, claims, len(ids), part.timeouts.check)
     producer.result(part.timeouts.operation)
     return made
 
@@ -103,7 +103,7 @@ def test_each_group_is_claimed_once_and_whole_by_processes(
 
 
 @requirement("CLAIM-06")
-def test_claims_that_time_out_beside_others_take_no_row_along(
+def test_claims_that_time_out_beside_others_lose_no_row(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     most, at_once = 61, 4  # not all rows make up claims: some consumer's last one finds too few
@@ -112,10 +112,10 @@ def test_claims_that_time_out_beside_others_take_no_row_along(
 
     def produce() -> None:
         for n in part.rounds(most):  # one by one: a claim finds some of its rows, and waits
-            part.put_payload([f"r{n}"])
+            part.put_labeled([f"r{n}"])
             put.append(f"r{n}")
         if len(put) % at_once == 0:
-            part.put_payload(["odd"])
+            part.put_labeled(["odd"])
             put.append("odd")
 
     def claim(consumer: PartitionUnderTest) -> list[str]:
@@ -126,22 +126,22 @@ def test_claims_that_time_out_beside_others_take_no_row_along(
 
     claims = [partial(claim, part.via(actor)) for actor in actors(3)]
     producer = BackgroundCall(produce, "the producer")
-    made = claims_beside(producer, claims, most, part.timeouts.check)
+    made = claim_until_done(producer, claims, most, part.timeouts.check)
     producer.result(part.timeouts.operation)
     expect_once([*made, part.claim_all()], put)
 
 
 @requirement("CLAIM-07")
-def test_a_row_whose_last_fields_come_at_once_is_claimed_once(
+def test_a_row_whose_last_fields_are_put_at_once_is_claimed_once(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     first, second, consumer = (part.via(actor) for actor in actors(3))
     for turn in part.rounds(10):
         ids = [f"{sample_id}_{turn}" for sample_id in IDS]
-        part.put_payload(ids, "x")
+        part.put_labeled(ids, "x")
         calls = [
-            partial(first.put_payload, ids, "y"),
-            partial(second.put_payload, ids, "z"),
+            partial(first.put_labeled, ids, "y"),
+            partial(second.put_labeled, ids, "z"),
             partial(consumer.claim_all, "train", ["x", "y", "z"], len(ids)),
         ]
         *_, early = run_concurrently(calls, part.timeouts.check / 2, "writer or claimer")

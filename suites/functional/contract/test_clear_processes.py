@@ -16,26 +16,26 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 @requirement("CLEAR-01")
 def test_ids_are_dropped_whoever_put_them(part: PartitionUnderTest, actors: Actors) -> None:
     writer, clearer = (part.via(actor) for actor in actors(2))
-    writer.put_payload(IDS)
+    writer.put_labeled(IDS)
     for view in (part, writer):
-        view.expect_payload(IDS[:2])  # whoever read rows may remember them, or where they lie
+        view.expect_labeled(IDS[:2])  # whoever read rows may remember them, or where they lie
     clearer.clear(IDS[:2])
     for view in (part, writer, clearer):
         expect_unreadable(partial(view.get, IDS[:2], "x"), IDS[0], "x")
         view.expect_absent(IDS[:2])
-        view.expect_payload(IDS[2:])
-    part.put_payload(IDS[:2], version=1)
+        view.expect_labeled(IDS[2:])
+    part.put_labeled(IDS[:2], version=1)
     for view in (writer, clearer):
-        view.expect_payload(IDS[:2], version=1)
+        view.expect_labeled(IDS[:2], version=1)
 
 
 @requirement("CLEAR-03")
-def test_none_drops_what_this_process_put_whoever_wrote_more_of_it(
+def test_none_drops_own_rows_that_another_process_wrote_to(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     (worker,) = (part.via(actor) for actor in actors(1))
-    part.put_payload(IDS)
-    worker.put_payload(IDS, "y")  # as a worker writes its logprobs back
+    part.put_labeled(IDS)
+    worker.put_labeled(IDS, "y")  # as a worker writes its logprobs back
     part.clear(None)
     part.expect_absent(IDS)
     expect_unreadable(partial(worker.get, IDS[:1], "y"), IDS[0], "y")
@@ -44,7 +44,7 @@ def test_none_drops_what_this_process_put_whoever_wrote_more_of_it(
 @requirement("CLEAR-03")
 def test_none_drops_what_an_attached_process_put(part: PartitionUnderTest, actors: Actors) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
-    attached.put_payload(IDS)
+    attached.put_labeled(IDS)
     attached.clear(None)
     part.expect_absent(IDS)
 
@@ -54,17 +54,17 @@ def test_none_of_an_attached_process_leaves_what_the_owner_put(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     (attached,) = (part.via(actor) for actor in actors(1))
-    part.put_payload(IDS[:2])
-    attached.put_payload(IDS[2:])
+    part.put_labeled(IDS[:2])
+    attached.put_labeled(IDS[2:])
     attached.clear(None)
-    part.expect_payload(IDS[:2])
+    part.expect_labeled(IDS[:2])
 
 
 @requirement("CLEAR-08")
 def test_none_leaves_what_another_process_put(part: PartitionUnderTest, actors: Actors) -> None:
     (actor,) = actors(1)
-    part.put_payload(IDS[:1])
-    part.via(actor).put_payload(IDS[1:])
+    part.put_labeled(IDS[:1])
+    part.via(actor).put_labeled(IDS[1:])
     part.clear(None)
-    part.expect_payload(IDS[1:])
+    part.expect_labeled(IDS[1:])
     expect_unreadable(lambda: part.get(IDS[:1], "x"), IDS[0], "x")

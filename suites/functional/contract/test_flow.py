@@ -18,10 +18,12 @@ from rlconform.certify.assertions.values import (
     same_object,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import Recording, shorten
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
-from rlconform.certify.scenarios.rollout_pipeline import MESSAGE_LOGS, PipelineRecord, run_flow
-from rlconform.certify.scenarios.sharding_parity import expect_batch, in_order
+from rlconform.certify.recording.recorder import Recording
+from rlconform.certify.recording.text import shorten
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.rollout_pipeline import MESSAGE_LOGS, PipelineRecord, run_pipeline
+from rlconform.certify.scenarios.sharding_parity import expect_batch, reorder_rows
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS
 from rlconform.wire import rebuild_message_logs
@@ -43,13 +45,13 @@ def flow(
 
     def run(with_logs: bool = target.declares("objects") is True) -> PipelineRecord:
         collector, *ranks = actors(1 + DP_WORLD)
-        return run_flow(part, recording, collector, ranks, with_logs)
+        return run_pipeline(part, recording, collector, ranks, with_logs)
 
     return run
 
 
 @requirement("FLOW-01")
-def test_tags_and_lengths_stand_beside_their_own_rows(flow: Flow) -> None:
+def test_tags_and_lengths_are_returned_with_their_own_rows(flow: Flow) -> None:
     record = flow()
     tags = dict(zip(record.written.sample_ids, record.written.tags, strict=True))
     lengths = {i: row[INPUT_LENGTHS] for i, row in tags.items()}
@@ -72,7 +74,7 @@ def expect_own(came: Mapping[str, Any], own: Mapping[str, Any], what: str) -> No
 
 
 @requirement("FLOW-02")
-def test_the_fresh_rows_are_told_by_their_tags_alone(flow: Flow) -> None:
+def test_fresh_rows_are_selected_by_their_tags_alone(flow: Flow) -> None:
     record = flow()
     for claim in record.claims:
         expect(not claim.calls, "no client call between a claim and the decision", claim.calls)
@@ -104,15 +106,15 @@ def test_kept_and_dropped_rows_are_those_claimed(flow: Flow) -> None:
 
 
 @requirement("FLOW-04")
-def test_dropped_rows_are_gone_and_kept_ones_stay_for_every_rank(flow: Flow) -> None:
+def test_dropped_rows_are_gone_and_kept_ones_readable_by_every_rank(flow: Flow) -> None:
     record = flow()
     for rank, (shard, batch) in enumerate(zip(record.shards, record.batches, strict=True)):
         expect_as_written(record, batch, shard.sample_ids, f"rank {rank}, before the clear")
-    for sight in record.sights:
-        whose = f"{sight.who}, after the clear"
-        kept = read_by(whose, sight.kept)
+    for view in record.views:
+        whose = f"{view.who}, after the clear"
+        kept = read_by(whose, view.kept)
         expect_as_written(record, kept, record.kept.sample_ids, whose)
-        expect(not sight.dropped, f"no dropped row readable by {sight.who}", sight.dropped)
+        expect(not view.dropped, f"no dropped row readable by {view.who}", view.dropped)
     expect_equal(
         sorted(record.claimable), sorted(record.kept.sample_ids), "rows claimable by a second task"
     )
@@ -122,12 +124,12 @@ def expect_as_written(
     record: PipelineRecord, batch: TensorDict, ids: list[str], whose: str
 ) -> None:
     """The tensors of ``batch`` are the rows ``ids`` as the collector had them."""
-    written = in_order(record.written.columns, record.written.sample_ids, ids)
+    written = reorder_rows(record.written.columns, record.written.sample_ids, ids)
     expect_batch(batch, written, whose)
 
 
 @requirement("FLOW-05")
-def test_message_logs_come_along(flow: Flow) -> None:
+def test_message_logs_reach_every_rank(flow: Flow) -> None:
     record = flow(True)
     logs = dict(zip(record.written.sample_ids, record.written.message_logs, strict=True))
     for rank, (shard, batch) in enumerate(zip(record.shards, record.logs, strict=True)):

@@ -22,9 +22,9 @@ def test_a_finished_put_is_seen_in_every_process(part: PartitionUnderTest, actor
     for n in range(20):
         ids = [f"r{n}_{k}" for k in range(2)]
         for version in (0, 1):
-            writer.put_payload(ids, version=version)
-            reader.expect_payload(ids, version=version)
-            part.expect_payload(ids, version=version)
+            writer.put_labeled(ids, version=version)
+            reader.expect_labeled(ids, version=version)
+            part.expect_labeled(ids, version=version)
     writer.clear(ids)
     expect_unreadable(lambda: reader.get(ids[:1], "x"), ids[0], "x")
 
@@ -43,7 +43,7 @@ def test_rows_of_megabytes_pass_between_processes(part: PartitionUnderTest, acto
 @requirement("GET-11")
 def test_claimed_rows_are_read_by_another_process(part: PartitionUnderTest, actors: Actors) -> None:
     (actor,) = actors(1)
-    part.put_payload(IDS, "x", "y")
+    part.put_labeled(IDS, "x", "y")
     meta = part.claim("train", ["x", "y"])
     batch = part.via(actor).get_data(meta)
     for field in ("x", "y"):

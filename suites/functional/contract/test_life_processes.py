@@ -11,8 +11,9 @@ import pytest
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.assertions.values import ContractViolation, expect_rejection
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import shorten
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.recording.text import shorten
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient
 
@@ -24,18 +25,18 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 def test_an_attached_clients_close_leaves_the_plane_up(
     part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
 ) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     leaving = new_actor()
-    part.via(leaving).put_payload(["parting"])
+    part.via(leaving).put_labeled(["parting"])
     leaving.close()
     leaving.close()  # once more, as by a trainer's own finalizer
     (staying,) = actors(1)
     for view in (part, part.via(staying)):
         read = BackgroundCall(
-            lambda v=view: v.expect_payload([*IDS, "parting"]), "a read after another's close"
+            lambda v=view: v.expect_labeled([*IDS, "parting"]), "a read after another's close"
         )
         read.result(view.call_s)
-    write = BackgroundCall(lambda: part.put_payload(["later"]), "a put after another's close")
+    write = BackgroundCall(lambda: part.put_labeled(["later"]), "a put after another's close")
     write.result(part.timeouts.operation)
     expect_ids(part.claim("train"), [*IDS, "parting", "later"], "rows claimable")
 
@@ -44,9 +45,9 @@ def test_an_attached_clients_close_leaves_the_plane_up(
 def test_a_late_client_sees_what_was_put_before(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
 ) -> None:
-    part.put_payload(IDS, tags=[{"weight_version": 3}] * 3)
+    part.put_labeled(IDS, tags=[{"weight_version": 3}] * 3)
     late = part.via(new_actor())
-    late.expect_payload(IDS)
+    late.expect_labeled(IDS)
     meta = late.claim("train")
     expect_ids(meta, IDS, "rows claimable by a late client")
     if tags_by_id(meta) != {i: {"weight_version": 3} for i in IDS}:
@@ -57,18 +58,18 @@ def test_a_late_client_sees_what_was_put_before(
 def test_calls_of_an_attached_client_after_its_close_are_rejected(
     part: PartitionUnderTest, new_actor: Callable[[], DataPlaneClient]
 ) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     leaving = part.via(new_actor())
-    leaving.expect_payload(IDS)
+    leaving.expect_labeled(IDS)
     leaving.client.close()
     try:
-        BackgroundCall(lambda: part.expect_payload(IDS), "a read after another's close").result(
+        BackgroundCall(lambda: part.expect_labeled(IDS), "a read after another's close").result(
             part.timeouts.operation
         )
     except Exception as error:  # noqa: BLE001 - whatever a plane raises that is gone
         pytest.skip(f"the close ended the plane, which LIFE-02 judges: {shorten(str(error))}")
     calls: dict[str, Callable[[], object]] = {
-        "put_samples": lambda: leaving.put_payload(["late"]),
+        "put_samples": lambda: leaving.put_labeled(["late"]),
         "get_samples": lambda: leaving.get(IDS, "x"),
         "claim_meta": lambda: leaving.claim("train"),
     }
@@ -101,18 +102,18 @@ MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
 
 
 @requirement("LIFE-07")
-def test_a_malformed_call_of_one_process_harms_no_other(
+def test_a_malformed_call_of_one_process_affects_no_other(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     careless, other = actors(2)
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     for n, (method, wrong, harmless) in enumerate(MALFORMED):
         # what registering again does to living rows is the plane's choice: another partition
         where = f"{part.id}-other" if method == "register_partition" else part.id
         call = partial(getattr(careless, method), partition_id=where, **wrong)
         expect_harmless(call, f"{method} with {wrong}", part.via(careless).call_s, harmless)
         for view, who in ((part, "owner"), (part.via(other), "other")):
-            view.put_payload([f"{who}{n}"])
-            view.expect_payload([*IDS, f"{who}{n}"])
+            view.put_labeled([f"{who}{n}"])
+            view.expect_labeled([*IDS, f"{who}{n}"])
     late = [f"{who}{n}" for n in range(len(MALFORMED)) for who in ("owner", "other")]
     expect_ids(part.claim("prev_lp"), [*IDS, *late], "rows claimable after malformed calls")

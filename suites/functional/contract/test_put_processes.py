@@ -40,7 +40,7 @@ CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
 
 @requirement("PUT-13")
 @pytest.mark.parametrize(("first", "second"), CHANGES.values(), ids=CHANGES)
-def test_who_has_read_a_field_reads_its_newest_rows(
+def test_a_process_that_has_read_a_field_reads_its_newest_rows(
     part: PartitionUnderTest, actors: Actors, first: list[torch.Tensor], second: list[torch.Tensor]
 ) -> None:
     writer, reader = (part.via(actor) for actor in actors(2))
@@ -56,7 +56,7 @@ def test_an_attached_clients_receipt_names_what_was_written(
 ) -> None:
     (writer,) = (part.via(actor) for actor in actors(1))
     for fields in (["x", "y"], ["z"]):
-        meta = writer.put_payload(IDS[::-1], *fields)
+        meta = writer.put_labeled(IDS[::-1], *fields)
         expect_equal(meta.sample_ids, IDS[::-1], "sample_ids on the receipt")
         expect_equal(meta.partition_id, part.id, "partition_id on the receipt")
         expect_equal(sorted(meta.fields or []), fields, "fields written by this put")
@@ -84,7 +84,7 @@ def test_objects_reach_another_process(
 
 
 @requirement("PUT-22")
-def test_a_put_is_seen_as_a_whole(
+def test_a_put_becomes_visible_with_all_its_fields(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
     rounds, fields = 60, ["x", "y", "z", "extra"]
@@ -94,7 +94,7 @@ def test_a_put_is_seen_as_a_whole(
 
     def produce() -> None:
         for n in range(rounds):
-            writing.put_payload([f"r{n}_{k}" for k in range(3)], *fields)
+            writing.put_labeled([f"r{n}_{k}" for k in range(3)], *fields)
 
     producer = BackgroundCall(produce, "the producer")
     seen = 0
@@ -103,7 +103,7 @@ def test_a_put_is_seen_as_a_whole(
         ids = part.claim("train", ["x"], 3).sample_ids
         if ids:
             seen += len(ids)
-            part.expect_payload(ids, *fields)  # raises if a field isn't there yet
+            part.expect_labeled(ids, *fields)  # raises if a field isn't there yet
         elif over:
             break
         else:
@@ -113,7 +113,7 @@ def test_a_put_is_seen_as_a_whole(
 
 
 @requirement("PUT-22")
-def test_the_same_rows_written_by_two_processes_are_one_of_the_two(
+def test_rows_put_by_two_processes_at_once_are_those_of_one_put(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     rounds = 20
@@ -133,7 +133,7 @@ def test_the_same_rows_written_by_two_processes_are_one_of_the_two(
 def _try_to_put(part: PartitionUnderTest, fields: list[str], version: int) -> Exception | None:
     """Put all rows in ``version``; the refusal, if the plane refused as another wrote them."""
     try:
-        part.put_payload(IDS, *fields, version=version)
+        part.put_labeled(IDS, *fields, version=version)
     except ContractViolation:
         raise
     except Exception as refusal:  # noqa: BLE001 - a plane may refuse with any error

@@ -7,7 +7,8 @@ from functools import partial
 
 from rlconform.certify.assertions.values import expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 
@@ -22,8 +23,8 @@ def test_processes_write_the_fields_that_the_owner_declared(
     fields = ["x", "y"]
     part = new_partition(fields=fields)
     for actor, field in zip(actors(2), fields, strict=True):
-        part.via(actor).put_payload(IDS, field)
-    part.expect_payload(IDS, *fields)
+        part.via(actor).put_labeled(IDS, field)
+    part.expect_labeled(IDS, *fields)
 
 
 @requirement("REG-01")
@@ -37,37 +38,37 @@ def test_each_process_writes_every_field_that_was_declared(
         **{f"attached{n}": part.via(actor) for n, actor in enumerate(actors(2))},
     }
     for who, view in views.items():
-        view.put_payload([f"{who}_{i}" for i in IDS], *fields)
+        view.put_labeled([f"{who}_{i}" for i in IDS], *fields)
     for view in views.values():
-        view.expect_payload([f"{who}_{i}" for who in views for i in IDS], *fields)
+        view.expect_labeled([f"{who}_{i}" for who in views for i in IDS], *fields)
 
 
 @requirement("REG-03")
-def test_processes_go_on_with_a_partition_that_was_registered_again(
+def test_processes_keep_using_a_partition_that_is_registered_again(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     rollout, policy = (part.via(actor) for actor in actors(2))
     for step in range(3):  # as a trainer does with each step's partition
-        rollout.put_payload(IDS, tags=[{"weight_version": step}] * len(IDS), version=step)
+        rollout.put_labeled(IDS, tags=[{"weight_version": step}] * len(IDS), version=step)
         meta = policy.claim("train")
         expect_ids(meta, IDS, f"rows that another process claims in step {step}")
         expect_equal(
             tags_by_id(meta), {i: {"weight_version": step} for i in IDS}, f"tags of step {step}"
         )
-        policy.expect_payload(IDS, version=step)
-        policy.put_payload(IDS, "y", version=step)
-        part.expect_payload(IDS, "y", version=step)
+        policy.expect_labeled(IDS, version=step)
+        policy.put_labeled(IDS, "y", version=step)
+        part.expect_labeled(IDS, "y", version=step)
         part.clear(IDS)
         part.register()
 
 
 @requirement("REG-06", leans_on=("REG-02",))
-def test_many_processes_bring_new_fields_at_once(part: PartitionUnderTest, actors: Actors) -> None:
+def test_many_processes_add_new_fields_at_once(part: PartitionUnderTest, actors: Actors) -> None:
     rounds = 5
 
     def produce(producing: PartitionUnderTest, who: int) -> None:
         for n in range(rounds):
-            producing.put_payload([f"p{who}"], f"extra_{who}_{n}")
+            producing.put_labeled([f"p{who}"], f"extra_{who}_{n}")
 
     def watch() -> None:
         for _ in range(8 * rounds):
@@ -77,4 +78,4 @@ def test_many_processes_bring_new_fields_at_once(part: PartitionUnderTest, actor
     calls = [partial(produce, producing, who) for who, producing in enumerate(producers)]
     run_concurrently([*calls, watch], part.timeouts.check, "producer")
     for who in range(len(producers)):
-        part.expect_payload([f"p{who}"], *(f"extra_{who}_{n}" for n in range(rounds)))
+        part.expect_labeled([f"p{who}"], *(f"extra_{who}_{n}" for n in range(rounds)))

@@ -16,9 +16,9 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 @requirement("STAT-02")
 def test_every_process_gets_the_same_status(part: PartitionUnderTest, actors: Actors) -> None:
     views = [part, *(part.via(actor) for actor in actors(2))]
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_equal([v.consumed() for v in views], [False] * 3, "status with rows unclaimed")
     views[1].claim("train")
     expect_equal([v.consumed() for v in views], [True] * 3, "status with all claimed")
-    views[2].put_payload(["late"])
+    views[2].put_labeled(["late"])
     expect_equal([v.consumed() for v in views], [False] * 3, "status after one more row")

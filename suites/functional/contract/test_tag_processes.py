@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from rlconform.certify.assertions.values import expect
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 
@@ -14,9 +15,9 @@ Actors = Callable[[int], list[DataPlaneClient]]
 
 
 @requirement("TAG-07")
-def test_two_processes_stamp_the_same_rows(part: PartitionUnderTest, actors: Actors) -> None:
+def test_two_processes_put_tags_on_the_same_rows(part: PartitionUnderTest, actors: Actors) -> None:
     ids = [f"r{i}" for i in range(30)]
-    part.put_payload(ids)
+    part.put_labeled(ids)
     keys = ["std", "reward"]
 
     def stamp(stamping: PartitionUnderTest, key: str) -> None:

@@ -41,7 +41,7 @@ def shards_by_length(step: StepBatch, rollout: SyntheticRollout) -> list[KVBatch
 
 
 @requirement("WIRE-01")
-def test_what_a_process_wrote_another_reads_padded(
+def test_a_process_reads_padded_what_another_wrote(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     collector, reader = (part.via(actor) for actor in actors(2))
@@ -72,7 +72,7 @@ def test_ranks_read_unequal_shards_at_one_width(part: PartitionUnderTest, actors
 
 
 @requirement("WIRE-03")
-def test_ranks_write_back_at_unlike_widths_and_one_reader_sees_each_row(
+def test_one_reader_reads_write_backs_of_different_widths(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     """As sequence parallelism leaves them: each rank rounds its own longest row up."""
@@ -94,7 +94,7 @@ def test_ranks_write_back_at_unlike_widths_and_one_reader_sees_each_row(
 
 
 @requirement("WIRE-04")
-def test_images_of_another_process_stay_rectangular(
+def test_images_written_by_another_process_stay_rectangular(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     collector, reader = (part.via(actor) for actor in actors(2))
@@ -106,7 +106,7 @@ def test_images_of_another_process_stay_rectangular(
 
 
 @requirement("WIRE-06")
-def test_message_logs_of_another_process_are_rebuilt(
+def test_message_logs_written_by_another_process_are_rebuilt(
     part: PartitionUnderTest, actors: Actors, target: Target
 ) -> None:
     collector, reader = (part.via(actor) for actor in actors(2))

@@ -9,7 +9,7 @@ import pytest
 
 from rlconform.certify.assertions.values import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.consumers import claims_beside, expect_once, expect_waiting
+from rlconform.certify.scenarios.consumers import claim_until_done, expect_once, expect_waiting
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 
@@ -19,20 +19,20 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
 def test_whole_groups_are_claimed(new_partition: Callable[..., PartitionUnderTest]) -> None:
     part = new_partition(grpo_group_size=2)
-    part.put_payload([IDS[0], IDS[2], IDS[3]])
+    part.put_labeled([IDS[0], IDS[2], IDS[3]])
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the one whole group")
-    part.put_payload([IDS[1], IDS[4]])
+    part.put_labeled([IDS[1], IDS[4]])
     expect_ids(part.claim("train", batch_size=3), IDS[:2], "rows of the group made whole")
 
 
 @requirement("CLAIM-15", leans_on=("CLAIM-04",))
 @pytest.mark.parametrize(("size", "asked"), [(2, 3), (3, 4), (3, 5)])
-def test_no_group_is_cut_where_the_claim_is_full(
+def test_no_group_is_split_where_the_claim_is_full(
     new_partition: Callable[..., PartitionUnderTest], size: int, asked: int
 ) -> None:
     part = new_partition(grpo_group_size=size)
     groups = [[f"u{group}_g{row}" for row in range(size)] for group in range(2)]
-    part.put_payload([*groups[0], *groups[1]])
+    part.put_labeled([*groups[0], *groups[1]])
     first = part.claim("train", batch_size=asked).sample_ids
     expect(sorted(first) in groups, f"one of the groups {groups}, for {asked} rows", first)
     rest = part.claim("train", batch_size=asked).sample_ids
@@ -44,10 +44,10 @@ def test_a_blocking_claim_waits_for_the_whole_group(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(grpo_group_size=2)
-    part.put_payload([IDS[0], IDS[2]])
+    part.put_labeled([IDS[0], IDS[2]])
     waiting = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
     expect_waiting(waiting, part, "a whole group", "an answer with two half groups ready")
-    part.put_payload([IDS[3]])
+    part.put_labeled([IDS[3]])
     expect_ids(waiting.result(part.timeouts.settle), IDS[2:4], "rows of the group made whole")
 
 
@@ -61,14 +61,14 @@ def test_consumers_get_each_group_once_and_whole(
     def produce() -> None:
         for group in part.rounds(16):
             for row in range(2):
-                part.put_payload([f"u{group}_g{row}"])
+                part.put_labeled([f"u{group}_g{row}"])
                 put.append(f"u{group}_g{row}")
 
     def claim() -> list[str]:
         return part.claim(batch_size=4).sample_ids
 
     producer = BackgroundCall(produce, "the producer")
-    claims = claims_beside(producer, [claim] * 3, 32, part.timeouts.check)
+    claims = claim_until_done(producer, [claim] * 3, 32, part.timeouts.check)
     producer.result(part.timeouts.operation)
     halves = [c for c in claims if set(Counter(i.partition("_")[0] for i in c).values()) != {2}]
     expect(not halves, "both rows of a group in one claim", halves[:3])
@@ -80,11 +80,11 @@ def test_a_group_is_whole_when_all_its_rows_are_ready(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(grpo_group_size=2)
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[:1], "y")
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[:1], "y")
     came = part.claim("train", ["x", "y"], 2).sample_ids
     expect_equal(came, [], "rows of a group of which one lacks a field")
-    part.put_payload(IDS[1:2], "y")
+    part.put_labeled(IDS[1:2], "y")
     expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
 
 
@@ -93,20 +93,22 @@ def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(grpo_group_size=2)
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear([IDS[1], IDS[2]])  # leaves two halves, neighbours by position, of two prompts
     expect_ids(part.claim("train", batch_size=2), IDS[4:], "rows of the one group still whole")
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
-    part.put_payload([IDS[2]])  # may take the slot of the other prompt's row
+    part.put_labeled([IDS[2]])  # may take the slot of the other prompt's row
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the group made whole again")
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of the half group")
 
 
 @requirement("CLAIM-15")
-def test_a_group_is_told_by_its_whole_uid(new_partition: Callable[..., PartitionUnderTest]) -> None:
+def test_a_group_is_identified_by_its_whole_uid(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
     part = new_partition(grpo_group_size=2)
-    part.put_payload(["step3_p0_g0", "step3_p1_g1"])
+    part.put_labeled(["step3_p0_g0", "step3_p1_g1"])
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
-    part.put_payload(["step3_p0_g1"])
+    part.put_labeled(["step3_p0_g1"])
     group = ["step3_p0_g0", "step3_p0_g1"]
     expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")

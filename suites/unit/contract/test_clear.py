@@ -1,4 +1,4 @@
-"""CLEAR: cleared rows are gone, and only they."""
+"""CLEAR: cleared rows are gone, all others stay, and memory is released."""
 
 from __future__ import annotations
 
@@ -8,38 +8,33 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tensordict import TensorDictBase
 
 from rlconform.certify.assertions.values import (
     ContractViolation,
     expect,
     expect_equal,
-    row_difference,
-    rows_in,
-    show_row,
+    expect_objects,
 )
 from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
-from rlconform.certify.scenarios.partition import (
-    PartitionUnderTest,
-    expect_ids,
-    expect_unreadable,
-    tags_by_id,
-)
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.object_columns import put_unless_refused
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target
-from rlconform.wire import stack_or_nest
+from rlconform.wire import object_array, stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 
 @requirement("CLEAR-01")
 def test_exactly_the_ids_given_are_dropped(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[1:3])
     part.expect_absent(IDS[1:3])
-    part.expect_payload([IDS[0], IDS[3]])
+    part.expect_labeled([IDS[0], IDS[3]])
     expect_equal(sorted(part.claim_all()), [IDS[0], IDS[3]], "rows left")
 
 
@@ -48,25 +43,37 @@ NEIGHBOURS = ["u_g0", "u_g1", "u_g10", "u_g2", "u_g3"]
 
 @requirement("CLEAR-01")
 @pytest.mark.parametrize("given", [["u_g1"], ["u_g0", "u_g3"]], ids=["prefix", "ends"])
-def test_ids_beside_those_given_stay(part: PartitionUnderTest, given: list[str]) -> None:
-    part.put_payload(NEIGHBOURS)
+def test_ids_similar_to_those_given_are_kept(part: PartitionUnderTest, given: list[str]) -> None:
+    part.put_labeled(NEIGHBOURS)
     part.clear(given)
     part.expect_absent(given)
-    part.expect_payload([i for i in NEIGHBOURS if i not in given])
+    part.expect_labeled([i for i in NEIGHBOURS if i not in given])
 
 
 @requirement("CLEAR-01")
-def test_an_id_given_twice_takes_no_other_along(part: PartitionUnderTest) -> None:
-    part.put_payload(NEIGHBOURS)
+def test_an_id_given_twice_clears_no_other_row(part: PartitionUnderTest) -> None:
+    part.put_labeled(NEIGHBOURS)
     try:
         part.clear(["u_g1", "u_g1"])
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - whether to refuse it is the plane's to say
-        part.expect_payload(NEIGHBOURS)
+        part.expect_labeled(NEIGHBOURS)
     else:
         part.expect_absent(["u_g1"])
-        part.expect_payload([i for i in NEIGHBOURS if i != "u_g1"])
+        part.expect_labeled([i for i in NEIGHBOURS if i != "u_g1"])
+
+
+@requirement("CLEAR-01")
+def test_all_ids_of_a_large_step_are_dropped(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    step = put_large_step(new_partition)
+    step.clear(STEP_IDS[1:])
+    for sample_id in (STEP_IDS[1], STEP_IDS[700], STEP_IDS[-1]):
+        expect_unreadable(lambda i=sample_id: step.get([i], "x"), sample_id, "x")
+    expect_equal(step.claim().sample_ids, STEP_IDS[:1], "rows left")
+    step.expect_rows(STEP_IDS[:1], x=[torch.tensor(0)])
 
 
 @requirement("CLEAR-02")
@@ -75,37 +82,47 @@ def test_an_id_given_twice_takes_no_other_along(part: PartitionUnderTest) -> Non
     [[], ["ghost"], IDS[:2], ["ghost", IDS[0], IDS[2]], [IDS[2], "ghost"]],
     ids=["empty", "unknown", "cleared", "living_last", "living_first"],
 )
-def test_clearing_what_is_not_there_is_no_error(part: PartitionUnderTest, again: list[str]) -> None:
-    part.put_payload(IDS)
+def test_clearing_missing_rows_is_no_error(part: PartitionUnderTest, again: list[str]) -> None:
+    part.put_labeled(IDS)
     part.clear(IDS[:2])
     part.clear(again)
     gone = sorted({*IDS[:2], *again})
     part.expect_absent(gone)  # the living among the missing are dropped all the same
-    part.expect_payload([i for i in IDS if i not in gone])
+    part.expect_labeled([i for i in IDS if i not in gone])
 
 
 @requirement("CLEAR-03")
 def test_none_drops_all_that_this_process_put(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[2:], "x", "y")
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[2:], "x", "y")
     part.put(["tags_only"], [{"std": 0.0}])
     part.claim("train", batch_size=2)
     part.clear(None)
     part.expect_absent(IDS)
     part.register()  # a clear of everything may end the registration, or keep it
     again = [IDS[0], "tags_only"]
-    part.put_payload(again, version=1)
-    part.expect_payload(again, version=1)
+    part.put_labeled(again, version=1)
+    part.expect_labeled(again, version=1)
     left = [tags for tags in part.claim("train").tags or [] if tags]
     expect(not left, "no tag of what was cleared", left)
 
 
 @requirement("CLEAR-03")
 def test_none_drops_what_another_thread_of_this_process_put(part: PartitionUnderTest) -> None:
-    put = BackgroundCall(lambda: part.put_payload(IDS), "a put by another thread")
+    put = BackgroundCall(lambda: part.put_labeled(IDS), "a put by another thread")
     put.result(part.timeouts.operation)
     part.clear(None)
     part.expect_absent(IDS)
+
+
+@requirement("CLEAR-03")
+def test_none_drops_a_large_step(new_partition: Callable[..., PartitionUnderTest]) -> None:
+    step = put_large_step(new_partition)
+    step.clear(None)
+    for sample_id in (STEP_IDS[0], STEP_IDS[700], STEP_IDS[-1]):
+        expect_unreadable(lambda i=sample_id: step.get([i], "x"), sample_id, "x")
+    step.register()  # a clear of everything may end the registration, or keep it
+    expect_equal(step.claim().sample_ids, [], "rows left")
 
 
 @requirement("CLEAR-03")
@@ -116,17 +133,17 @@ def test_none_on_an_empty_partition_is_no_error(
     part = new_partition(register=known)
     part.clear(None)
     part.register()
-    part.put_payload(IDS)
-    part.expect_payload(IDS)
+    part.put_labeled(IDS)
+    part.expect_labeled(IDS)
 
 
 @requirement("CLEAR-04")
-def test_a_cleared_id_starts_anew(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x", "y", tags=[{"old": i} for i in IDS])
+def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS, "x", "y", tags=[{"old": i} for i in IDS])
     part.claim("train")
     part.clear(IDS)
-    part.put_payload(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
-    part.expect_payload(IDS, "x", version=1)
+    part.put_labeled(IDS, "x", version=1, tags=[{"new": i} for i in IDS])
+    part.expect_labeled(IDS, "x", version=1)
     expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
     meta = part.claim("train")
     expect_ids(meta, IDS, "ids claimable in their new life")
@@ -134,7 +151,7 @@ def test_a_cleared_id_starts_anew(part: PartitionUnderTest) -> None:
 
 
 @requirement("CLEAR-04")
-def test_a_cleared_id_may_grow_in_its_next_life(part: PartitionUnderTest) -> None:
+def test_a_cleared_id_can_be_put_again_with_larger_rows(part: PartitionUnderTest) -> None:
     for version, width in enumerate((32, 1 << 18, 32)):
         rows = labeled_rows(part.id, IDS, "x", version, width)
         part.put(IDS, x=torch.stack(rows))
@@ -144,7 +161,7 @@ def test_a_cleared_id_may_grow_in_its_next_life(part: PartitionUnderTest) -> Non
 
 @requirement("CLEAR-04")
 @pytest.mark.parametrize("by", ["ids", "none", "register"])
-def test_a_field_is_of_any_dtype_in_its_next_life(part: PartitionUnderTest, by: str) -> None:
+def test_a_field_can_have_another_dtype_after_a_clear(part: PartitionUnderTest, by: str) -> None:
     part.put(IDS, x=torch.ones(4, 2))
     part.clear(None if by == "none" else IDS)
     if by != "ids":  # a clear of everything may end the registration, or keep it
@@ -155,18 +172,31 @@ def test_a_field_is_of_any_dtype_in_its_next_life(part: PartitionUnderTest, by: 
     expect_ids(part.claim("train"), others, "rows of the next step, of another dtype")
 
 
+@requirement("CLEAR-04")
+def test_an_id_that_is_put_again_has_none_of_its_old_objects(
+    new_partition: Callable[..., PartitionUnderTest], target: Target
+) -> None:
+    part, ids = new_partition(fields=["x", "log"]), IDS[:3]
+    if put_unless_refused(part, target, ids, log=object_array(["a", {"n": 1}, None])):
+        part.clear(ids)
+        part.put_labeled(ids)
+        expect_unreadable(lambda: part.get(ids[:1], "log"), ids[0], "log")
+        part.put(ids, log=object_array(["c", "d", {}]))
+        expect_objects(part.get(ids, "log"), "log", ["c", "d", {}])
+
+
 @requirement("CLEAR-05")
-def test_rows_with_unlike_fields_are_cleared_in_one_call(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2], "x")
-    part.put_payload(IDS[1:3], "y", "z")
+def test_rows_with_different_fields_are_cleared_in_one_call(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:2], "x")
+    part.put_labeled(IDS[1:3], "y", "z")
     part.put(IDS[3:], [{"std": 0.0}])
     part.claim("train", ["x"])  # and tasks have got to different stages
     part.claim("prev_lp", ["y", "z"])
     part.clear(IDS)
     for field in ("x", "y", "z"):
         part.expect_absent(IDS, field)
-    part.put_payload(IDS, "z", version=1)
-    part.expect_payload(IDS, "z", version=1)
+    part.put_labeled(IDS, "z", version=1)
+    part.expect_labeled(IDS, "z", version=1)
     for task in ("train", "prev_lp"):
         meta = part.claim(task, ["z"])
         expect_ids(meta, IDS, f"rows of the new life claimable by {task}")
@@ -177,13 +207,13 @@ def test_rows_with_unlike_fields_are_cleared_in_one_call(part: PartitionUnderTes
 def test_rows_with_tags_only_are_cleared(part: PartitionUnderTest) -> None:
     part.put(IDS[:2], [{"std": 0.0}, {"std": 1.0}])
     part.clear(IDS[:1])
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     came = tags_by_id(part.claim("train"))
     expect_equal(came, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
 
 
 @requirement("CLEAR-06", patience=90)
-def test_memory_comes_back(
+def test_memory_is_released(
     new_partition: Callable[..., PartitionUnderTest], target: Target
 ) -> None:
     part = new_partition(fields=["x", "y", "z", "log"])
@@ -224,90 +254,3 @@ def test_memory_comes_back(
         f"50 cycles of {size >> 20} MiB to grow the plane by less than {2 * size >> 20} MiB",
         " MiB, and again ".join(f"{each / (1 << 20):.0f}" for each in grown) + " MiB",
     )
-
-
-@requirement("CLEAR-07", race=True)
-def test_reads_that_race_clears_give_the_own_row_or_an_error(part: PartitionUnderTest) -> None:
-    def living(n: int) -> list[str]:
-        """Three ids that no round before or after has: what a plane gives again is another's."""
-        return [f"r{3 * (n % 3) + k}" for k in range(3)]
-
-    def churn() -> None:
-        for n in part.rounds(300):
-            part.put_payload(living(n))
-            if n:
-                part.clear(living(n - 1))
-        part.clear(living(n))
-
-    churner = BackgroundCall(churn, "the churner")
-    n = 0
-    while not churner.finished.is_set():
-        n += 1
-        asked = living(n)[:2]
-        try:
-            batch = part.get(asked, "x")
-        except ContractViolation:
-            raise
-        except Exception:  # noqa: BLE001 - an error is right here, another row's bytes are not
-            churner.give_way()
-            continue
-        _expect_own_rows(part, asked, batch)
-    churner.result(part.timeouts.operation)
-
-
-@requirement("CLEAR-07", race=True)
-def test_puts_that_race_clears_of_their_row_harm_no_other_row(part: PartitionUnderTest) -> None:
-    kept: list[str] = []
-    for n in part.rounds(40):
-        doomed, keeper = f"doomed{n}", f"kept{n}"
-        part.put_payload([doomed], "x")
-        writer = BackgroundCall(
-            lambda i=doomed: part.put_payload([i], "x", "y", version=1), "a put on a cleared row"
-        )
-        part.clear([doomed])
-        part.put_payload([keeper], "x", "y")  # may take over the cleared row's slot
-        kept.append(keeper)
-        _finish(writer, part.timeouts.operation)
-        part.clear([doomed])
-    for sample_id in kept:
-        _expect_kept(part, sample_id)
-
-
-def _finish(writer: BackgroundCall, timeout_s: float) -> None:
-    """A put that lost the race against a clear may raise; it must come back."""
-    try:
-        writer.result(timeout_s)
-    except ContractViolation:
-        raise
-    except Exception:  # noqa: BLE001 - see above
-        return
-
-
-def _expect_kept(part: PartitionUnderTest, sample_id: str) -> None:
-    try:
-        batch = part.get([sample_id], "x", "y")
-    except ContractViolation:
-        raise
-    except Exception as error:
-        raise ContractViolation(
-            f"{sample_id!r}, never cleared, to be readable after puts raced clears of other rows",
-            f"{type(error).__name__}: {error}",
-        ) from error
-    for field in ("x", "y"):
-        rows = rows_in(batch, field)
-        expect_equal(len(rows), 1, f"rows of {field} for one id")
-        want = labeled_row(part.id, sample_id, field)
-        if row_difference(rows[0], want):
-            raise ContractViolation(
-                f"{field} of {sample_id!r} to be its own bytes", f"bytes of {show_row(rows[0])}"
-            )
-
-
-def _expect_own_rows(part: PartitionUnderTest, ids: list[str], batch: TensorDictBase) -> None:
-    """Each row that came is its own; of a batch that lacks rows (GET-06) each is one asked for."""
-    own = [labeled_row(part.id, sample_id, "x") for sample_id in ids]
-    rows = rows_in(batch, "x") if "x" in batch.keys() else []  # noqa: SIM118
-    for index, row in enumerate(rows):
-        allowed = own[index : index + 1] if len(rows) == len(own) else own
-        if all(row_difference(row, want) for want in allowed):
-            raise ContractViolation(f"x of {ids}, or an error", f"bytes of {show_row(row)}")

@@ -1,4 +1,4 @@
-"""GET: a read gives the rows and fields asked for, in the order asked, or an error."""
+"""GET: a read returns the rows and fields asked for, in the order asked, or raises."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rlconform.certify.assertions.values import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.contract import KVBatchMeta
 
@@ -33,22 +34,26 @@ WAYS: dict[str, Callable[[PartitionUnderTest, list[str]], TensorDictBase]] = {
     "get_samples": lambda part, ids: part.get(ids, "x"),
     "get_data": lambda part, ids: part.get_data(meta_of(part, ids, ["x"])),
 }
+
 Way = Callable[[PartitionUnderTest, list[str]], TensorDictBase]
+
 either_way = pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 
 
 @requirement("GET-01")
 @pytest.mark.parametrize("order", [(3, 2, 1, 0), (1, 3, 0, 2), (2,), (0, 2)], ids=str)
-def test_rows_come_in_the_order_asked(part: PartitionUnderTest, order: tuple[int, ...]) -> None:
-    part.put_payload([IDS[2], IDS[0]])
-    part.put_payload([IDS[3], IDS[1]])
+def test_rows_are_returned_in_the_order_asked(
+    part: PartitionUnderTest, order: tuple[int, ...]
+) -> None:
+    part.put_labeled([IDS[2], IDS[0]])
+    part.put_labeled([IDS[3], IDS[1]])
     asked = [IDS[i] for i in order]
-    part.expect_payload(asked)
+    part.expect_labeled(asked)
     part.expect_rows_by_meta(asked, x=labeled_rows(part.id, asked, "x"))
 
 
 @requirement("GET-01")
-def test_many_rows_come_in_the_order_asked(
+def test_many_rows_are_returned_in_the_order_asked(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(num_samples=257)
@@ -56,14 +61,25 @@ def test_many_rows_come_in_the_order_asked(
     shuffled = [ids[i] for i in torch.randperm(257, generator=torch.Generator().manual_seed(0))]
     part.put(ids, x=torch.nested.nested_tensor(
         labeled_rows(part.id, ids, "x"), layout=torch.jagged), y=torch.arange(257))  # fmt: skip
-    part.expect_payload(shuffled)
+    part.expect_labeled(shuffled)
     part.expect_rows(shuffled, y=[torch.tensor(int(i[1:])) for i in shuffled])
+
+
+@requirement("GET-01")
+def test_rows_of_a_large_step_are_returned_in_the_order_asked(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    step = put_large_step(new_partition)
+    order = torch.randperm(len(STEP_IDS), generator=torch.Generator().manual_seed(0))
+    asked = [STEP_IDS[i] for i in order]
+    step.expect_rows(asked, x=list(order))
+    step.expect_rows_by_meta(asked, x=list(order))
 
 
 @requirement("GET-02")
 @either_way
 def test_a_repeated_id_repeats_or_is_rejected(part: PartitionUnderTest, read: Way) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     asked = [IDS[1], IDS[0], IDS[1], IDS[1]]
     try:
         batch = read(part, asked)
@@ -76,7 +92,7 @@ def test_a_repeated_id_repeats_or_is_rejected(part: PartitionUnderTest, read: Wa
 
 @requirement("GET-02")
 @either_way
-def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(
+def test_repeated_rows_of_different_lengths_repeat_or_are_rejected(
     part: PartitionUnderTest, read: Way
 ) -> None:
     rows = [torch.arange(n) for n in (2, 1, 3)]
@@ -92,8 +108,8 @@ def test_repeated_rows_of_unlike_lengths_repeat_or_are_rejected(
 
 @requirement("GET-03")
 @pytest.mark.parametrize("asked", [["x"], ["z", "x"], ["x", "y", "z"]], ids=str)
-def test_only_the_fields_asked_for_come(part: PartitionUnderTest, asked: list[str]) -> None:
-    part.put_payload(IDS, "x", "y", "z")
+def test_only_the_fields_asked_for_are_returned(part: PartitionUnderTest, asked: list[str]) -> None:
+    part.put_labeled(IDS, "x", "y", "z")
     came = sorted(map(str, part.get(IDS, *asked).keys()))
     expect_equal(came, sorted(asked), "fields of the result")
 
@@ -101,20 +117,20 @@ def test_only_the_fields_asked_for_come(part: PartitionUnderTest, asked: list[st
 @requirement("GET-04")
 @pytest.mark.parametrize("asked", [["u0_g0", "ghost"], ["ghost"], ["ghost", "u0_g0"]], ids="-".join)
 def test_an_unknown_id_raises(part: PartitionUnderTest, asked: list[str]) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_lookup_error(lambda: part.get(asked, "x"), "an id that was never put")
 
 
 @requirement("GET-04")
 def test_one_unknown_id_among_many_raises(part: PartitionUnderTest) -> None:
     ids = [f"r{i}" for i in range(48)]
-    part.put_payload(ids)
+    part.put_labeled(ids)
     asked = [*ids[:30], "ghost", *ids[30:]]
     expect_lookup_error(lambda: part.get(asked, "x"), "one unknown id among 48 known ones")
     expect_lookup_error(
         lambda: part.get_data(meta_of(part, asked, ["x"])), "a meta with one unknown id among 48"
     )
-    part.expect_payload(ids)
+    part.expect_labeled(ids)
 
 
 @requirement("GET-05")
@@ -126,8 +142,8 @@ def test_one_unknown_id_among_many_raises(part: PartitionUnderTest) -> None:
 def test_a_field_not_produced_for_every_id_raises(
     part: PartitionUnderTest, ids: list[str], fields: list[str]
 ) -> None:
-    part.put_payload(IDS, "x")
-    part.put_payload(IDS[:2], "y")
+    part.put_labeled(IDS, "x")
+    part.put_labeled(IDS[:2], "y")
     expect_lookup_error(lambda: part.get(ids, *fields), "a field not produced for every id")
     expect_lookup_error(
         lambda: part.get_data(meta_of(part, ids, ["x"]), fields), "such a field, asked by a meta"
@@ -138,26 +154,26 @@ def test_a_field_not_produced_for_every_id_raises(
 @either_way
 @pytest.mark.parametrize("asked", [IDS[:2], IDS, IDS[1:3]], ids=["alone", "all", "some"])
 def test_a_cleared_row_raises(part: PartitionUnderTest, asked: list[str], read: Way) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.clear(IDS[:2])
     expect_lookup_error(lambda: read(part, asked), "a row that was cleared")
-    part.expect_payload(IDS[2:])
+    part.expect_labeled(IDS[2:])
 
 
 @requirement("GET-06")
-def test_an_old_meta_reads_no_newer_rows(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2])
+def test_the_meta_of_cleared_rows_reads_no_newer_rows(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:2])
     meta = part.claim("train")
     part.clear(IDS[:2])
-    part.put_payload(IDS[2:])  # may take over the cleared rows' slots
+    part.put_labeled(IDS[2:])  # may take over the cleared rows' slots
     expect_lookup_error(
         lambda: part.get_data(meta), "get_data with the meta of rows cleared since (a late reader)"
     )
 
 
 @requirement("GET-07")
-def test_no_ids_give_an_empty_batch(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+def test_no_ids_return_an_empty_batch(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
     expect_equal(tuple(part.get([], "x").batch_size), (0,), "batch size")
     of_meta = part.get_data(meta_of(part, [], ["x"]))
     expect_equal(tuple(of_meta.batch_size), (0,), "batch size of get_data of an empty shard")
@@ -165,7 +181,7 @@ def test_no_ids_give_an_empty_batch(part: PartitionUnderTest) -> None:
 
 @requirement("GET-08")
 def test_reading_moves_no_cursor(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.get(IDS, "x")
     part.get(IDS[:1], "x")
     expect(not part.consumed("train"), "rows that were only read to be unconsumed", "consumed")
@@ -175,7 +191,7 @@ def test_reading_moves_no_cursor(part: PartitionUnderTest) -> None:
 @requirement("GET-09")
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_batch_size_is_the_number_of_rows(part: PartitionUnderTest, count: int) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.put(IDS, y=torch.zeros(4, 3), z=torch.nested.nested_tensor(
         [torch.zeros(n) for n in (1, 0, 2, 5)], layout=torch.jagged))  # fmt: skip
     for fields in (["x", "y", "z"], ["y"], ["z"]):
@@ -186,8 +202,8 @@ def test_batch_size_is_the_number_of_rows(part: PartitionUnderTest, count: int) 
 
 
 @requirement("GET-11")
-def test_select_fields_go_before_the_metas(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, "x", "y")
+def test_select_fields_override_the_fields_of_the_meta(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS, "x", "y")
     for named, select, expected in (
         (["x"], ["y"], ["y"]),
         (["x"], None, ["x"]),
@@ -204,7 +220,7 @@ def test_select_fields_go_before_the_metas(part: PartitionUnderTest) -> None:
 
 @requirement("GET-11")
 def test_get_data_without_any_fields_raises(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_rejection(
         lambda: part.get_data(meta_of(part, IDS, None)), "a meta that names no fields", ValueError
     )
@@ -212,7 +228,7 @@ def test_get_data_without_any_fields_raises(part: PartitionUnderTest) -> None:
 
 @requirement("GET-12")
 def test_empty_select_fields_are_rejected(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_rejection(lambda: part.get(IDS), "a read of no fields", ValueError)
     meta = meta_of(part, IDS, ["x"])
     expect_rejection(

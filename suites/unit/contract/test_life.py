@@ -34,15 +34,15 @@ def test_threads_share_a_client(part: PartitionUnderTest) -> None:
     def work(thread: int) -> None:
         for n in range(rounds):
             ids = [f"t{thread}_{k}" for k in range(3)]
-            part.put_payload(ids, "x", "y", version=n)
-            part.expect_payload(ids[::-1], "x", "y", version=n)
+            part.put_labeled(ids, "x", "y", version=n)
+            part.expect_labeled(ids[::-1], "x", "y", version=n)
             if n % 3 == 2:
                 part.clear(ids[:1])
-                part.put_payload(ids[:1], "x", "y", version=n)
+                part.put_labeled(ids[:1], "x", "y", version=n)
 
     run_concurrently([lambda t=t: work(t) for t in range(8)], part.timeouts.check, "thread")
     ids = [f"t{t}_{k}" for t in range(8) for k in range(3)]
-    part.expect_payload(ids, "x", "y", version=rounds - 1)
+    part.expect_labeled(ids, "x", "y", version=rounds - 1)
     expect_ids(part.claim("train"), ids, "rows of all threads")
 
 
@@ -54,12 +54,12 @@ def test_threads_put_and_read_different_dtypes_at_once(
     threads: WorkloadRunner, part: PartitionUnderTest
 ) -> None:
     part.register(fields=[str(dtype).removeprefix("torch.") for dtype in DTYPES])
-    roles = []
+    workloads = []
     for dtype in DTYPES:
         field = str(dtype).removeprefix("torch.")
         ids = tuple(f"{field}_{k}" for k in range(3))
-        roles.append(Overwriter(0.5, ids, (field,), ragged=True, dtypes={field: dtype}))
-    history = threads.play(*roles, Claimer(fields=("int64",), idle_s=0.001))
+        workloads.append(Overwriter(0.5, ids, (field,), ragged=True, dtypes={field: dtype}))
+    history = threads.run(*workloads, Claimer(fields=("int64",), idle_s=0.001))
     check_history(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
 
 
@@ -127,13 +127,13 @@ def _right_call(part: PartitionUnderTest, method: str) -> dict[str, Any]:
 
 @requirement("LIFE-07")
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
+def test_a_malformed_call_changes_nothing_else(
     client: DataPlaneClient, part: PartitionUnderTest, name: str
 ) -> None:
     method, wrong = MALFORMED[name]
     if method == "register_partition":  # what it does to living rows is the plane's choice
         wrong = wrong | {"partition_id": f"{part.id}-other"}
-    part.put_payload(["bystander"])
+    part.put_labeled(["bystander"])
     part.put([STAMPED], [{"std": 0.0}])
     arguments = _right_call(part, method) | wrong
     expect_harmless(
@@ -143,11 +143,11 @@ def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
         HARMFUL.get(name, lambda _came: True),
     )
     part.clear([STAMPED])
-    after = BackgroundCall(lambda: part.expect_payload(["bystander"]), "a read after it")
+    after = BackgroundCall(lambda: part.expect_labeled(["bystander"]), "a read after it")
     after.result(part.timeouts.operation)
-    after = BackgroundCall(lambda: part.put_payload(["later"]), "a put after it")
+    after = BackgroundCall(lambda: part.put_labeled(["later"]), "a put after it")
     after.result(part.timeouts.operation)
-    part.expect_payload(["bystander", "later"])
+    part.expect_labeled(["bystander", "later"])
     after = BackgroundCall(lambda: part.claim_all("prev_lp"), "claims after it")
     claimed = after.result(part.timeouts.operation)
     put_as_text = ["1", "2", "3"] if name == "put_ids_not_text" else []
@@ -160,18 +160,18 @@ def test_a_malformed_call_raises_or_is_read_and_harms_nobody(
 
 
 @requirement("LIFE-08")
-def test_registering_shows_consumers_nothing(
+def test_registering_makes_no_row_visible(
     new_partition: Callable[..., PartitionUnderTest],
 ) -> None:
     part = new_partition(fields=["x", "y"])
     expect_equal(part.claim("train", ["x"]).sample_ids, [], "rows after registering")
-    part.put_payload(["real"], "x", "y")
+    part.put_labeled(["real"], "x", "y")
     expect_ids(part.claim("train", ["x"]), ["real"], "rows after one put")
     expect(part.consumed("train"), "the one row to be all there is", "something else counted")
 
 
 @requirement("LIFE-08")
-def test_registering_again_and_again_shows_consumers_nothing(part: PartitionUnderTest) -> None:
+def test_registering_repeatedly_makes_no_row_visible(part: PartitionUnderTest) -> None:
     rounds = 40
 
     def register() -> None:
@@ -198,7 +198,7 @@ def test_closing_twice_is_no_error(client: DataPlaneClient) -> None:
 
 @requirement("LIFE-03", ends_plane=True)
 def test_calls_after_close_are_rejected(client: DataPlaneClient, part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     client.close()
     for method in RIGHT_CALLS:
         arguments = _right_call(part, method)
@@ -210,7 +210,7 @@ def test_calls_after_close_are_rejected(client: DataPlaneClient, part: Partition
 def test_a_new_plane_holds_nothing_of_the_old(
     plane: PlaneSession, part: PartitionUnderTest
 ) -> None:
-    part.put_payload(IDS, tags=[{"old": 1}] * 3)
+    part.put_labeled(IDS, tags=[{"old": 1}] * 3)
     part.claim("train")
     plane.renew()
     anew = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
@@ -218,8 +218,8 @@ def test_a_new_plane_holds_nothing_of_the_old(
     for sample_id in IDS:
         expect_unreadable(partial(anew.get, [sample_id], "x"), sample_id, "x")
     expect_equal(anew.claim_all(), [], "rows claimable in a new plane")
-    anew.put_payload(IDS, version=1)
-    anew.expect_payload(IDS, version=1)
+    anew.put_labeled(IDS, version=1)
+    anew.expect_labeled(IDS, version=1)
     meta = anew.claim("train")
     expect_ids(meta, IDS, "rows of the new plane")
     expect(not any(meta.tags or []), "no tags of the old plane", meta.tags)

@@ -53,7 +53,7 @@ def test_each_rank_reads_what_it_would_get_in_memory(
 
 @requirement("PAR-02")
 @packed
-def test_each_rank_is_told_to_pack_as_it_would_be_in_memory(
+def test_each_rank_gets_the_packing_plan_it_would_get_in_memory(
     step: PartitionUnderTest, rollout: SyntheticRollout, packing: Mapping[str, Any]
 ) -> None:
     split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)

@@ -41,7 +41,7 @@ def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
     try:
         expect_whole_column(part.get_data(KVBatchMeta(part.id, None, ids, fields=["x"])), "x")
     except ContractViolation as violation:
-        raise ContractViolation(f"of get_data: {violation.expected}", violation.came) from None
+        raise ContractViolation(f"of get_data: {violation.expected}", violation.got) from None
 
 
 def carries_whole(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
@@ -88,7 +88,7 @@ def test_each_jagged_column_of_a_batch_works_in_torch(part: PartitionUnderTest) 
 
 
 @requirement("PUT-05")
-def test_a_column_put_dense_in_some_rows_works_in_torch(part: PartitionUnderTest) -> None:
+def test_a_column_put_partly_dense_works_in_torch(part: PartitionUnderTest) -> None:
     rows = random_rows(torch.float32, [(n,) for n in (4, 4, 3, 6)])
     ids = ["r0", "r1", "r2", "r3"]
     part.put(ids[:2], x=torch.stack(rows[:2]))

@@ -1,4 +1,4 @@
-"""Object columns come back exactly, or are refused: PUT-21, and what it means for other calls."""
+"""PUT-21, PUT-25: object columns and leaves that are no column come back exactly or are refused."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tensordict import NonTensorData, NonTensorStack
+from tensordict import NonTensorData, NonTensorStack, TensorDict, tensorclass
 
 from rlconform.certify.assertions.values import (
     ContractViolation,
+    expect,
     expect_equal,
     expect_objects,
+    is_rejected,
     leaning_on,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
+from rlconform.certify.recording.text import shorten
+from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.object_columns import put_unless_refused
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    batch_of,
+)
 from rlconform.contract import KVBatchMeta, Target
 from rlconform.wire import object_array
 
@@ -49,22 +57,16 @@ def as_stack(values: list[Any]) -> NonTensorStack:
     return NonTensorStack(*[NonTensorData(value) for value in values])
 
 
-def put_unless_refused(
+def put_or_leave_nothing(
     part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
 ) -> bool:
-    """Whether the plane took the columns; a refusal is right without the capability ``objects``."""
-    try:
-        part.put(ids, **columns)
-    except TypeError as refusal:
-        if target.declares("objects"):
-            raise ContractViolation(
-                "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
-            ) from refusal
-        with leaning_on("PUT-16"):
-            for field in columns:
-                part.expect_absent(ids[:3], field)
-        return False
-    return True
+    """Put the columns; whether the plane accepted them. A refusal leaves nothing."""
+    if put_unless_refused(part, target, ids, **columns):
+        return True
+    with leaning_on("PUT-16"):
+        for field in columns:
+            part.expect_absent(ids[:3], field)
+    return False
 
 
 @requirement("PUT-21")
@@ -74,14 +76,14 @@ def test_object_column_is_exact_or_refused(
     part: PartitionUnderTest, target: Target, values: list[Any], beside: bool
 ) -> None:
     tensors = {"x": torch.arange(3)} if beside else {}
-    if put_unless_refused(part, target, IDS, **tensors, log=object_array(values)):
+    if put_or_leave_nothing(part, target, IDS, **tensors, log=object_array(values)):
         _expect_all(part, values, tensors)
 
 
 @requirement("PUT-21")
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside_tensors"])
 @pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
-def test_a_stack_of_objects_is_exact_or_refused(
+def test_a_non_tensor_stack_is_exact_or_refused(
     part: PartitionUnderTest, values: list[Any], beside: bool
 ) -> None:
     """Tensordict's own form of such a column; the contract names numpy's, so it may be refused."""
@@ -106,13 +108,13 @@ def _expect_all(
 
 
 @requirement("PUT-21")
-def test_five_hundred_objects(
+def test_five_hundred_objects_come_back(
     new_partition: Callable[..., PartitionUnderTest], target: Target
 ) -> None:
     part = new_partition(fields=["log"], num_samples=500)
     ids = [f"r{i}" for i in range(500)]
     values = [{"i": i, "text": "t" * (i % 7)} for i in range(500)]
-    if put_unless_refused(part, target, ids, log=object_array(values)):
+    if put_or_leave_nothing(part, target, ids, log=object_array(values)):
         expect_objects(part.get(ids, "log"), "log", values)
         meta = KVBatchMeta(part.id, None, ids[::-1], fields=["log"])
         expect_objects(part.get_data(meta), "log", values[::-1])
@@ -122,7 +124,7 @@ def test_five_hundred_objects(
 def test_objects_put_one_by_one_are_read_together(part: PartitionUnderTest, target: Target) -> None:
     values = ["text", {"a": [1]}, None]
     for sample_id, value in zip(IDS, values, strict=True):
-        if not put_unless_refused(part, target, [sample_id], log=object_array([value])):
+        if not put_or_leave_nothing(part, target, [sample_id], log=object_array([value])):
             return
     expect_objects(part.get(IDS[::-1], "log"), "log", values[::-1])
 
@@ -130,35 +132,23 @@ def test_objects_put_one_by_one_are_read_together(part: PartitionUnderTest, targ
 @requirement("PUT-21")
 def test_one_object_of_several_is_read_alone(part: PartitionUnderTest, target: Target) -> None:
     values = ["text", {"a": [1]}, None]
-    if put_unless_refused(part, target, IDS, log=object_array(values)):
+    if put_or_leave_nothing(part, target, IDS, log=object_array(values)):
         for sample_id, value in zip(IDS, values, strict=True):
             expect_objects(part.get([sample_id], "log"), "log", [value])
 
 
 @requirement("PUT-13")
 def test_the_newest_objects_are_read(part: PartitionUnderTest, target: Target) -> None:
-    if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
+    if put_or_leave_nothing(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
         newer = [{"m": 2}, "b", {}]
         part.put(IDS, log=object_array(newer))
         expect_objects(part.get(IDS, "log"), "log", newer)
 
 
-@requirement("CLEAR-04")
-def test_an_id_that_lives_again_has_no_objects_of_its_past(
-    part: PartitionUnderTest, target: Target
-) -> None:
-    if put_unless_refused(part, target, IDS, log=object_array(["a", {"n": 1}, None])):
-        part.clear(IDS)
-        part.put_payload(IDS)
-        expect_unreadable(lambda: part.get(IDS[:1], "log"), IDS[0], "log")
-        part.put(IDS, log=object_array(["c", "d", {}]))
-        expect_objects(part.get(IDS, "log"), "log", ["c", "d", {}])
-
-
 @requirement("PUT-14")
-def test_the_receipt_names_objects_too(part: PartitionUnderTest, target: Target) -> None:
+def test_the_receipt_names_object_columns(part: PartitionUnderTest, target: Target) -> None:
     columns = {"x": torch.zeros(3), "log": object_array(["a", None, {}])}
-    if put_unless_refused(part, target, IDS, **columns):
+    if put_or_leave_nothing(part, target, IDS, **columns):
         receipt = part.put([f"other_{i}" for i in IDS], **columns)
         expect_equal(sorted(receipt.fields or []), ["log", "x"], "fields written by this put")
 
@@ -174,7 +164,9 @@ OTHER_COLUMNS: dict[str, list[Any]] = {
 
 @requirement("PUT-21")
 @pytest.mark.parametrize("values", OTHER_COLUMNS.values(), ids=OTHER_COLUMNS)
-def test_other_objects_are_exact_or_refused(part: PartitionUnderTest, values: list[Any]) -> None:
+def test_objects_beyond_the_capability_are_exact_or_refused(
+    part: PartitionUnderTest, values: list[Any]
+) -> None:
     if takes(part, object_array(values)):
         expect_objects(part.get(IDS, "x", "log"), "log", values)
         part.expect_rows(IDS, x=list(torch.arange(3)))
@@ -203,3 +195,72 @@ def takes(part: PartitionUnderTest, column: Any) -> bool:
             part.expect_absent(IDS, "log")
         return False
     return True
+
+
+# -- PUT-25: leaves that are no column ------------------------------------------------------------
+
+
+@tensorclass
+class Images:
+    """A column of a class of its own, as frameworks pack their images."""
+
+    pixels: torch.Tensor
+
+
+BAD_LEAVES: dict[str, Callable[[], object]] = {
+    "nested_tensordict": lambda: TensorDict({"deep": torch.ones(3)}, batch_size=[3]),
+    "tensorclass": lambda: Images(pixels=torch.ones(3, 2), batch_size=[3]),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+}
+
+
+@requirement("PUT-25")
+@pytest.mark.parametrize("make", BAD_LEAVES.values(), ids=BAD_LEAVES)
+def test_a_leaf_that_is_no_column_is_rejected_or_exact(
+    part: PartitionUnderTest, make: Callable[[], object]
+) -> None:
+    leaf, batch = make(), batch_of({"x": labeled_column(part.id, IDS, "x", 1)}, len(IDS))
+    batch["y"] = leaf
+    if is_rejected(lambda: part.put_batch(IDS, batch)):
+        with leaning_on("PUT-16"):
+            part.expect_absent(IDS)
+        return
+    due = "a leaf that is no column to be rejected, or to come back intact (left out, the model "
+    due += "would never see it)"
+    try:
+        came = part.get(IDS, "x", "y").get("y", None)
+    except ContractViolation:
+        raise
+    except Exception as error:
+        got = f"a put that was accepted, and reading it raised {type(error).__name__}: {error}"
+        raise ContractViolation(due, shorten(got)) from error
+    expect(same_leaf(came, leaf), due, f"a put that was accepted, and in its place {came!r}")
+
+
+def same_leaf(came: object, leaf: object) -> bool:
+    """Whether what came is the leaf that was put: of its kind, with its values."""
+    if isinstance(leaf, torch.Tensor):
+        if not isinstance(came, torch.Tensor) or came.dtype != leaf.dtype:
+            return False
+        dense = came.to_dense() if came.layout is not torch.strided else came
+        return torch.equal(dense, leaf.to_dense())
+    if type(came) is not type(leaf):
+        return False
+    inner, outer = (one.to_tensordict() for one in (came, leaf))  # type: ignore[attr-defined]
+    return inner.keys() == outer.keys() and all(same_leaf(inner[k], outer[k]) for k in outer.keys())  # noqa: SIM118
+
+
+@requirement("PUT-25")
+def test_a_nested_tensor_of_strided_layout_is_rejected_or_exact(part: PartitionUnderTest) -> None:
+    rows = [torch.ones(n) for n in (1, 2, 3)]
+    batch = batch_of({"x": labeled_column(part.id, IDS, "x", 1)}, len(IDS))
+    batch["y"] = torch.nested.nested_tensor(rows, layout=torch.strided)
+    try:
+        part.put_batch(IDS, batch)
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - any refusal will do
+        with leaning_on("PUT-16"):
+            part.expect_absent(IDS)
+    else:
+        part.expect_rows(IDS, y=rows)

@@ -29,7 +29,7 @@ packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 
 def claimed(part: PartitionUnderTest) -> KVBatchMeta:
     """Self-describing rows ``x``, put and claimed; the lengths to split by stand in their tags."""
-    part.put_payload(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
+    part.put_labeled(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
     return claim_rows(part, ["x"], len(IDS))
 
 
@@ -42,13 +42,13 @@ def rows_read(part: PartitionUnderTest, shard: KVBatchMeta, field: str) -> list[
 
 @requirement("SHARD-01")
 @packed
-def test_the_ranks_have_each_row_as_often_as_it_was_claimed(
+def test_each_claimed_row_goes_to_exactly_one_rank(
     part: PartitionUnderTest, packing: Mapping[str, Any]
 ) -> None:
     meta = claimed(part)
     shards, _ = split_claim(meta, DP_WORLD, GLOBAL_BATCH, **packing)
     for shard in shards:
-        part.expect_payload(shard.sample_ids)
+        part.expect_labeled(shard.sample_ids)
     read = Counter(sample_id for shard in shards for sample_id in shard.sample_ids)
     for what, ids in (("claimed", meta.sample_ids), ("put", IDS)):
         expected = Counter(ids)
@@ -62,7 +62,7 @@ def test_the_ranks_have_each_row_as_often_as_it_was_claimed(
 
 @requirement("SHARD-02")
 @packed
-def test_what_the_ranks_write_back_is_put_in_the_order_claimed(
+def test_write_backs_are_restored_to_the_order_claimed(
     part: PartitionUnderTest, packing: Mapping[str, Any]
 ) -> None:
     meta = claimed(part)

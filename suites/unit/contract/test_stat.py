@@ -18,7 +18,7 @@ def expect_status(part: PartitionUnderTest, expected: bool, when: str, *tasks: s
 
 @requirement("STAT-01")
 def test_true_once_every_task_has_every_row(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.claim("train", batch_size=2)
     expect_status(part, False, "with a row unclaimed")
     part.claim("train", batch_size=1)
@@ -30,29 +30,29 @@ def test_true_once_every_task_has_every_row(part: PartitionUnderTest) -> None:
 
 @requirement("STAT-01")
 def test_false_again_when_more_rows_come(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:2])
+    part.put_labeled(IDS[:2])
     part.claim("train")
     expect_status(part, True, "with every row claimed")
-    part.put_payload(IDS[2:])
+    part.put_labeled(IDS[2:])
     expect_status(part, False, "after one more row")
 
 
 @requirement("STAT-01")
 @pytest.mark.parametrize("again", [IDS[:2], ["new_g0", "new_g1"]], ids=["same_ids", "new_ids"])
 def test_false_for_new_rows_after_a_clear(part: PartitionUnderTest, again: list[str]) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.claim("train")
     part.clear(IDS)
     for _ in range(2):
-        part.put_payload(again, version=1)
+        part.put_labeled(again, version=1)
         expect_status(part, False, "for new rows after every earlier one was cleared")
         part.clear(again)
         part.register()
 
 
 @requirement("STAT-01")
-def test_claimed_rows_that_were_cleared_stand_for_no_others(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+def test_claimed_rows_that_were_cleared_do_not_count_for_others(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
     part.clear(part.claim("train", batch_size=2).sample_ids)
     expect_status(part, False, "with a row unclaimed, after claimed ones were cleared")
     part.claim("train")
@@ -61,8 +61,8 @@ def test_claimed_rows_that_were_cleared_stand_for_no_others(part: PartitionUnder
 
 @requirement("STAT-01", leans_on=("REG-02",))
 def test_rows_of_undeclared_fields_count_too(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS[:1])
-    part.put_payload(IDS[1:], UNDECLARED)
+    part.put_labeled(IDS[:1])
+    part.put_labeled(IDS[1:], UNDECLARED)
     try:
         part.get(IDS[1:], UNDECLARED)
     except ContractViolation:
@@ -77,7 +77,7 @@ def test_rows_of_undeclared_fields_count_too(part: PartitionUnderTest) -> None:
 
 @requirement("STAT-03")
 def test_never_true_for_a_task_that_claimed_nothing(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     expect_status(part, False, "for a task that claimed nothing", "prev_lp")
 
 
@@ -88,7 +88,7 @@ def test_never_true_for_an_unknown_task(
     part: PartitionUnderTest, asked: list[str], rows: str
 ) -> None:
     if rows != "none":
-        part.put_payload(IDS)
+        part.put_labeled(IDS)
         part.claim("train")
     if rows == "cleared":
         part.clear(IDS)
@@ -111,7 +111,7 @@ def test_false_where_nothing_was_produced(part: PartitionUnderTest) -> None:
 
 @requirement("STAT-05")
 def test_cleared_rows_do_not_count(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     claimed = part.claim("train", batch_size=2).sample_ids
     part.clear([i for i in IDS if i not in claimed])
     expect_status(part, True, "once the unclaimed row was cleared")
@@ -119,7 +119,7 @@ def test_cleared_rows_do_not_count(part: PartitionUnderTest) -> None:
 
 @requirement("STAT-05")
 def test_rows_with_tags_only_do_not_count(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS)
+    part.put_labeled(IDS)
     part.put(["tags_only"], [{"std": 0.0}])
     part.claim_all()
     expect_status(part, True, "with every produced row claimed")

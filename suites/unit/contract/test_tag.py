@@ -1,4 +1,4 @@
-"""TAG: primitives beside the rows, so that a consumer can filter without fetching."""
+"""TAG: primitive values beside the rows, by which a consumer filters without fetching."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import pytest
 
 from rlconform.certify.assertions.values import expect, expect_equal, leaning_on, same_object
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.recorder import shorten
+from rlconform.certify.recording.text import shorten
+from rlconform.certify.scenarios.consumers import expect_waiting
 from rlconform.certify.scenarios.labeled_rows import labeled_column
-from rlconform.certify.scenarios.partition import PartitionUnderTest, tags_by_id
-from rlconform.certify.threads import BackgroundCall
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import BatchMeta
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("TAG-01")
-def test_each_row_comes_with_its_own_tags(part: PartitionUnderTest) -> None:
+def test_each_row_is_claimed_with_its_own_tags(part: PartitionUnderTest) -> None:
     tags = {
         "u0_g0": {"int": 3, "float": 0.5, "str": "ü", "true": True, "none": None},
         "u0_g1": {"int": -(2**53) - 1, "float": 1e-300, "str": "", "true": False, "none": None},
         "u1_g0": {"int": 0, "float": -0.0, "str": "x" * 300, "true": True, "none": None},
     }
-    part.put_payload(IDS[::-1], tags=[tags[i] for i in IDS[::-1]])
+    part.put_labeled(IDS[::-1], tags=[tags[i] for i in IDS[::-1]])
     came = tags_by_id(part.claim("train"))
     expect_equal(sorted(came), sorted(IDS), "rows with tags")
     for sample_id in IDS:
@@ -55,7 +57,7 @@ def test_tags_of_one_key_keep_their_own_types(
 ) -> None:
     size = len(IDS) // puts
     for start in range(0, len(IDS), size):
-        part.put_payload(IDS[start : start + size], tags=tags[start : start + size])
+        part.put_labeled(IDS[start : start + size], tags=tags[start : start + size])
     came = tags_by_id(part.claim("train"))
     for sample_id, row in zip(IDS, tags, strict=True):
         expect(
@@ -66,9 +68,9 @@ def test_tags_of_one_key_keep_their_own_types(
 
 
 @requirement("TAG-01")
-def test_rows_that_came_with_equal_tags_have_their_own(part: PartitionUnderTest) -> None:
+def test_rows_put_with_the_same_tags_are_tagged_independently(part: PartitionUnderTest) -> None:
     one, stamp = {"weight_version": 1}, {"weight_version": 2, "std": 0.5}
-    part.put_payload(IDS, tags=[one] * len(IDS))
+    part.put_labeled(IDS, tags=[one] * len(IDS))
     part.put(IDS[:1], [stamp])
     expected = {i: dict(one) for i in IDS} | {IDS[0]: stamp}
     expect_equal(
@@ -77,25 +79,59 @@ def test_rows_that_came_with_equal_tags_have_their_own(part: PartitionUnderTest)
 
 
 @requirement("TAG-01")
-def test_rows_with_and_without_tags_keep_apart(part: PartitionUnderTest) -> None:
+def test_rows_with_and_without_tags_are_told_apart(part: PartitionUnderTest) -> None:
     tags = {IDS[0]: {}, IDS[1]: {"weight_version": 7}, IDS[2]: {}}
-    part.put_payload(IDS, tags=list(tags.values()))
+    part.put_labeled(IDS, tags=list(tags.values()))
     expect_equal(tags_by_id(part.claim("train")), tags, "tags where only one row has any")
 
 
+@requirement("TAG-01")
+def test_a_claim_that_waited_returns_tags_and_lengths(part: PartitionUnderTest) -> None:
+    tags = {i: {"weight_version": n, "input_lengths": 5 + n} for n, i in enumerate(IDS[:3])}
+    waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    part.put_labeled(IDS[:2], tags=[tags[i] for i in IDS[:2]])
+    expect_waiting(waiting, part, "a third row", "an answer without it")
+    part.put_labeled(IDS[2:3], tags=[tags[IDS[2]]])
+    woken = waiting.result(part.timeouts.settle)
+    expect_equal(tags_by_id(woken), tags, "tags of the woken claim")
+    lengths = dict(zip(woken.sample_ids, woken.sequence_lengths or [], strict=False))
+    expect_equal(
+        lengths, {i: tags[i]["input_lengths"] for i in tags}, "sequence_lengths of the woken claim"
+    )
+
+
 @requirement("TAG-02")
-def test_a_put_without_tags_leaves_them(part: PartitionUnderTest) -> None:
+def test_a_put_without_tags_keeps_the_old_ones(part: PartitionUnderTest) -> None:
     tags = {i: {"weight_version": n} for n, i in enumerate(IDS)}
-    part.put_payload(IDS, "x", tags=list(tags.values()))
-    part.put_payload(IDS, "y")
-    part.put_payload(IDS, "x", version=1)
+    part.put_labeled(IDS, "x", tags=list(tags.values()))
+    part.put_labeled(IDS, "y")
+    part.put_labeled(IDS, "x", version=1)
     expect_equal(tags_by_id(part.claim("train", ["x", "y"])), tags, "tags after write-backs")
+
+
+@requirement("TAG-02", race=True)
+def test_a_write_that_races_a_put_of_tags_does_not_undo_it(part: PartitionUnderTest) -> None:
+    stamp = {"weight_version": 2, "std": 0.5}  # whole: whether tags are merged is not asked here
+    for n in range(20):
+        ids = [f"{sample_id}_{n}" for sample_id in IDS]
+        part.put_labeled(ids, "x", tags=[{"weight_version": 1}] * len(ids))
+        run_concurrently(
+            [
+                lambda i=ids: part.put_labeled(i, "y"),
+                lambda i=ids: part.put(i, [stamp] * len(i)),
+            ],
+            part.timeouts.operation,
+            "writer",
+        )
+        came = tags_by_id(part.claim("train", ["x", "y"]))
+        stamped = dict.fromkeys(ids, stamp)
+        expect_equal(came, stamped, "tags of rows that were stamped and written to at once")
 
 
 @requirement("TAG-03")
 @pytest.mark.parametrize("fields", [[], ["y"]], ids=["alone", "with_a_field"])
 def test_tags_of_a_second_put_are_merged(part: PartitionUnderTest, fields: list[str]) -> None:
-    part.put_payload(IDS, tags=[{"a": i, "b": i} for i in IDS])
+    part.put_labeled(IDS, tags=[{"a": i, "b": i} for i in IDS])
     columns = {field: labeled_column(part.id, IDS[::-1], field) for field in fields}
     part.put(IDS[::-1], [{"b": f"new {i}", "c": i} for i in IDS[::-1]], **columns)
     merged = {i: {"a": i, "b": f"new {i}", "c": i} for i in IDS}
@@ -111,7 +147,7 @@ def test_no_row_is_claimed_before_its_tags(
 
     def produce() -> None:  # by one: more of them slow the poll, and the gap is seen less often
         for n in range(rounds):
-            part.put_payload([f"r{n}"], tags=[{"weight_version": n}])
+            part.put_labeled([f"r{n}"], tags=[{"weight_version": n}])
 
     producer = BackgroundCall(produce, "the producer")
     seen: dict[str, object] = {}
@@ -136,10 +172,10 @@ def test_no_row_is_claimed_before_its_tags(
 
 @requirement("TAG-05")
 def test_clear_drops_the_tags(part: PartitionUnderTest) -> None:
-    part.put_payload(IDS, tags=[{"weight_version": 1}] * 3)
+    part.put_labeled(IDS, tags=[{"weight_version": 1}] * 3)
     part.clear(IDS)
-    part.put_payload(IDS[:1])
-    part.put_payload(IDS[1:], tags=[{"fresh": True}] * 2)
+    part.put_labeled(IDS[:1])
+    part.put_labeled(IDS[1:], tags=[{"fresh": True}] * 2)
     meta = part.claim("train")
     came = tags_by_id(meta)
     expect_equal(
@@ -156,7 +192,7 @@ def test_lengths_are_reported_only_when_every_row_has_one(
 ) -> None:
     lengths = {i: 10 * n for n, i in enumerate(IDS)}  # the first was aborted, and has no token
     tags = [{"input_lengths": lengths[i]} if n < known else {"other": 1} for n, i in enumerate(IDS)]
-    part.put_payload(IDS, tags=tags)
+    part.put_labeled(IDS, tags=tags)
     meta = part.claim("train")
     if known < len(IDS):
         expect_equal(meta.sequence_lengths, None, "sequence_lengths where a row has none")
@@ -167,7 +203,7 @@ def test_lengths_are_reported_only_when_every_row_has_one(
 
 
 @requirement("TAG-06")
-def test_lengths_are_those_of_the_tags_that_come_with_them(part: PartitionUnderTest) -> None:
+def test_lengths_agree_with_the_tags_of_the_same_claim(part: PartitionUnderTest) -> None:
     def expect_lengths_of_its_tags(meta: BatchMeta, when: str) -> None:
         tags = meta.tags or [{} for _ in meta.sample_ids]
         known = [row.get("input_lengths") for row in tags]
@@ -176,10 +212,10 @@ def test_lengths_are_those_of_the_tags_that_come_with_them(part: PartitionUnderT
             with leaning_on(*(["TAG-01"] if meta.tags is None else [])):
                 expect_equal(meta.sequence_lengths, expected, f"sequence_lengths {when}")
 
-    part.put_payload(IDS, tags=[{"input_lengths": 10 + n} for n, _ in enumerate(IDS)])
+    part.put_labeled(IDS, tags=[{"input_lengths": 10 + n} for n, _ in enumerate(IDS)])
     expect_lengths_of_its_tags(part.claim("train"), "as first put")
     part.put(IDS, [{"input_lengths": 20 + n} for n, _ in enumerate(IDS)])
     expect_lengths_of_its_tags(part.claim("prev_lp"), "after another turn was played")
     part.clear(IDS)
-    part.put_payload(IDS, version=1)
+    part.put_labeled(IDS, version=1)
     expect_lengths_of_its_tags(part.claim("train"), "of rows that have none in this life")

@@ -94,7 +94,7 @@ def logprobs_for(lengths: Sequence[int], multiple: int = 1, seed: int = 0) -> to
 
 
 @requirement("WIRE-01")
-def test_a_rollout_comes_back_with_each_fields_own_padding(part: PartitionUnderTest) -> None:
+def test_a_rollout_comes_back_with_the_padding_of_each_field(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(4, 4, aborted=2, width_multiple=8)
     step = StepBatch(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
     per_sample = ["sample_mask", "total_reward", "input_lengths"]
@@ -133,7 +133,7 @@ def test_valid_tokens_come_back_bitwise(part: PartitionUnderTest, dtype: torch.d
 
 @requirement("WIRE-01")
 @pytest.mark.parametrize("value", [0, PAD_TOKEN_ID], ids=["zero", "pad_token_id"])
-def test_tokens_that_look_like_padding_are_none(part: PartitionUnderTest, value: int) -> None:
+def test_tokens_equal_to_the_padding_value_are_kept(part: PartitionUnderTest, value: int) -> None:
     """Many tokenizers end a row with the token that they pad with."""
     lengths = [4, 2, 3]
     tokens = torch.arange(1, 16).view(3, 5)
@@ -147,7 +147,9 @@ def test_tokens_that_look_like_padding_are_none(part: PartitionUnderTest, value:
 
 @requirement("WIRE-01")
 @pytest.mark.parametrize("lengths", [[3, 0, 5, 1], [4, 4]], ids=str)
-def test_tokens_with_dimensions_of_their_own(part: PartitionUnderTest, lengths: list[int]) -> None:
+def test_tokens_with_trailing_dimensions_come_back(
+    part: PartitionUnderTest, lengths: list[int]
+) -> None:
     """Router replay has (layers, experts) at each token."""
     columns = {
         "input_lengths": torch.tensor(lengths),
@@ -163,7 +165,7 @@ def test_tokens_with_dimensions_of_their_own(part: PartitionUnderTest, lengths: 
 
 
 @requirement("WIRE-02")
-def test_every_shard_has_the_width_that_the_driver_minted(part: PartitionUnderTest) -> None:
+def test_every_shard_is_padded_to_the_width_set_by_the_driver(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(4, 4, seed=2)
     width = rounded_up(max(rollout.lengths), 16)
     info = {GLOBAL_FORWARD_PAD_SEQLEN: width}
@@ -191,14 +193,14 @@ def test_dense_and_jagged_fields_share_the_width(part: PartitionUnderTest) -> No
 
 
 @requirement("WIRE-02")
-def test_a_shard_of_rows_without_tokens_has_the_width_too(part: PartitionUnderTest) -> None:
+def test_a_shard_of_rows_without_tokens_is_padded_to_the_width(part: PartitionUnderTest) -> None:
     lengths = [0, 6, 0, 3]
     step = StepBatch(part, ids_of(lengths), columns_of(lengths, input_ids=torch.int64))
     step.expect_padded(["u0_g0", "u2_g0"], ["input_ids"], width=8, pads=PADS)
 
 
 @requirement("WIRE-02")
-def test_a_field_written_back_has_the_steps_width(part: PartitionUnderTest) -> None:
+def test_a_field_written_back_is_padded_to_the_width_of_the_step(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 4, seed=3)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     for start in (0, 4):  # each rank at a width of its own
@@ -214,7 +216,9 @@ def test_a_field_written_back_has_the_steps_width(part: PartitionUnderTest) -> N
 
 @requirement("WIRE-03")
 @pytest.mark.parametrize("multiple", [4, 64], ids=lambda multiple: f"rounded_to_{multiple}")
-def test_a_wider_write_back_is_cut_to_each_row(part: PartitionUnderTest, multiple: int) -> None:
+def test_a_wider_write_back_is_truncated_to_each_row(
+    part: PartitionUnderTest, multiple: int
+) -> None:
     rollout = rollout_batch(2, 4, seed=4, aborted=2)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     step.write_back(step.meta, prev_logprobs=logprobs_for(rollout.lengths, multiple))
@@ -226,7 +230,7 @@ def test_a_wider_write_back_is_cut_to_each_row(part: PartitionUnderTest, multipl
 
 
 @requirement("WIRE-03")
-def test_ranks_that_round_to_unlike_widths_meet_in_one_batch(part: PartitionUnderTest) -> None:
+def test_write_backs_of_different_widths_are_read_as_one_batch(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(3, 4, seed=5)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     by_length = shortest_to_longest(rollout)
@@ -238,7 +242,7 @@ def test_ranks_that_round_to_unlike_widths_meet_in_one_batch(part: PartitionUnde
 
 
 @requirement("WIRE-03")
-def test_rows_without_tokens_stay_so_in_a_write_back(part: PartitionUnderTest) -> None:
+def test_a_write_back_keeps_rows_without_tokens_empty(part: PartitionUnderTest) -> None:
     lengths = [0, 3, 0, 5]
     step = StepBatch(part, ids_of(lengths), columns_of(lengths, input_ids=torch.int64))
     step.write_back(step.meta, prev_logprobs=logprobs_for(lengths, 8))
@@ -276,7 +280,7 @@ def test_image_features_stay_rectangular(part: PartitionUnderTest, shape: tuple[
 
 
 @requirement("WIRE-04")
-def test_a_rollout_with_images(part: PartitionUnderTest) -> None:
+def test_a_rollout_with_images_comes_back(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 4, seed=7, image_shape=(3, 8, 8))
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     step.expect_padded(
@@ -285,7 +289,7 @@ def test_a_rollout_with_images(part: PartitionUnderTest) -> None:
 
 
 @requirement("WIRE-04")
-def test_a_count_of_patches_is_no_count_of_tokens(part: PartitionUnderTest) -> None:
+def test_patch_counts_are_independent_of_token_counts(part: PartitionUnderTest) -> None:
     """Each row has its own number of patches; the reader pads to the most of them."""
     lengths, patches = [5, 1, 3], [2, 9, 0]
     rows = random_rows(torch.float32, [(count, 4) for count in patches])

@@ -1,4 +1,4 @@
-"""Batches by seed, and the checksums by which a consumer knows its rows."""
+"""Batches made from a seed, and the checksums by which a consumer checks its rows."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def as_bytes(batch: TensorDict) -> int:
 
 @pytest.mark.parametrize("shape", [*SHAPES, SMALL], ids=lambda shape: shape.name)
 def test_a_batch_is_what_its_description_says(shape: BatchShape) -> None:
-    batch, told = make_batch(shape), describe(shape)
-    assert batch.batch_size == (told.rows,)
-    assert as_bytes(batch) == told.bytes
+    batch, described = make_batch(shape), describe(shape)
+    assert batch.batch_size == (described.rows,)
+    assert as_bytes(batch) == described.bytes
     for name, column in shape.columns.items():
         assert batch.get(name).dtype == getattr(torch, column.dtype)
         assert batch.get(name).is_nested == bool(column.ragged)

@@ -1,4 +1,4 @@
-"""Shapes and plans: the data that comes with the kit, and what is refused."""
+"""Shapes and plans: those of the kit are valid, invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a policy worker does, in one process: its shard, the driver's plan, its one write-back.
+"""``DataPlaneWorkerMixin`` in one process: fetching a shard, the packing plan, the write-back.
 
-Several ranks stand in ``tests/functional/test_worker_ranks.py``; here a group has one.
+``tests/functional/test_worker_ranks.py`` tests several ranks; a group has one rank here.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from rlconform.plane import kv_first_write
 from rlconform.plane.fetch_policy import ModelRanks
 from rlconform.plane.group_broadcast import GroupLost, ReplicaGroup
 from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
-from rlconform.plane.tensor_message import TensorMessage, put_together
 from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, WorkerBatch
 from rlconform.selftest.conforming_planes import nested_where_it_may
 from rlconform.wire import object_column, same_rows, to_nested_by_length
+from rlconform.wire.serialization import TensorMessage
 
 IDS = ["u_g0", "u_g1", "v_g0", "v_g1"]
 LENGTHS = [2, 0, 3, 3]
 WIDTH = 8
 PAD = 9
-LEADER = ModelRanks(tp=0, cp=0, pp=0)
+SRC = ModelRanks(tp=0, cp=0, pp=0)
 LATE_S = 0.05
 
 
 class PolicyWorker(DataPlaneWorkerMixin):
-    """A worker that is nothing else."""
+    """A worker with only the mixin."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def client() -> Iterator[MemoryClient]:
 @pytest.fixture
 def worker(client: MemoryClient) -> PolicyWorker:
     worker = PolicyWorker()
-    worker.attach_plane(client, ranks=LEADER, pad_values={"input_ids": PAD})
+    worker.attach_plane(client, ranks=SRC, pad_values={"input_ids": PAD})
     return worker
 
 
@@ -70,7 +70,7 @@ def alone(tmp_path: Path) -> Iterator[dist.ProcessGroup]:
 
 
 def tokens(width: int = 3, fill: int = PAD) -> torch.Tensor:
-    """Rows of LENGTHS tokens that tell row and place, padded to ``width``."""
+    """Rows of LENGTHS tokens whose values encode row and column, padded to ``width``."""
     rows = torch.arange(len(IDS))[:, None] * 100 + torch.arange(width)
     return rows.where(torch.arange(width) < torch.tensor(LENGTHS)[:, None], fill)
 
@@ -88,7 +88,7 @@ def meta(client: MemoryClient) -> KVBatchMeta:
 
 
 def read_back(worker: PolicyWorker, meta: KVBatchMeta, field: str) -> Any:
-    """A column as it is stored, read by the worker itself."""
+    """A stored column, read by the worker itself."""
     return worker.fetch_shard(meta, [field], layout="jagged").batch.get(field)
 
 
@@ -189,11 +189,11 @@ def test_what_is_not_there_is_a_lookup_error(worker: PolicyWorker, meta: KVBatch
         worker.fetch_shard(replace(meta, sample_ids=[*IDS[:3], "w"]))
 
 
-# Who reads
+# Which ranks read
 
 
-def test_a_worker_without_siblings_reads_by_itself(client: MemoryClient) -> None:
-    choice = PolicyWorker().attach_plane(client, ranks=LEADER)
+def test_a_worker_without_a_replica_group_reads_by_itself(client: MemoryClient) -> None:
+    choice = PolicyWorker().attach_plane(client, ranks=SRC)
     assert choice.policy == "independent"
     assert choice.reason
 
@@ -201,25 +201,25 @@ def test_a_worker_without_siblings_reads_by_itself(client: MemoryClient) -> None
 def test_auto_and_a_group_of_one_read_by_themselves(
     client: MemoryClient, alone: dist.ProcessGroup
 ) -> None:
-    siblings = ReplicaGroup(alone)
+    replica = ReplicaGroup(alone)
     worker = PolicyWorker()
-    assert worker.attach_plane(client, ranks=LEADER, siblings=siblings).policy == "independent"
-    asked = worker.attach_plane(client, ranks=LEADER, siblings=siblings, policy="leader_broadcast")
-    assert asked.policy == "leader_broadcast"
+    assert worker.attach_plane(client, ranks=SRC, replica=replica).policy == "independent"
+    chosen = worker.attach_plane(client, ranks=SRC, replica=replica, policy="leader_broadcast")
+    assert chosen.policy == "leader_broadcast"
 
 
 @pytest.mark.parametrize("policy", ["leader_broadcast", "leader", ""])
 def test_a_policy_that_cannot_be_followed_is_refused(client: MemoryClient, policy: Any) -> None:
-    with pytest.raises(ValueError, match=r"policy|siblings"):
-        PolicyWorker().attach_plane(client, ranks=LEADER, policy=policy)
+    with pytest.raises(ValueError, match=r"policy|replica"):
+        PolicyWorker().attach_plane(client, ranks=SRC, policy=policy)
 
 
-def test_the_first_sibling_is_the_one_that_writes(
+def test_rank_0_of_the_group_must_be_the_one_that_writes(
     client: MemoryClient, alone: dist.ProcessGroup
 ) -> None:
     with pytest.raises(ValueError, match="tp=1"):
         PolicyWorker().attach_plane(
-            client, ranks=ModelRanks(tp=1, cp=0, pp=0), siblings=ReplicaGroup(alone)
+            client, ranks=ModelRanks(tp=1, cp=0, pp=0), replica=ReplicaGroup(alone)
         )
 
 
@@ -326,24 +326,24 @@ def test_a_column_that_does_not_fit_is_refused_and_nothing_stored(
 
 
 @pytest.mark.parametrize("place", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 3)])
-def test_a_sibling_of_the_leader_writes_nothing_and_says_so(
+def test_another_rank_than_src_writes_nothing_and_says_so(
     client: MemoryClient, meta: KVBatchMeta, place: tuple[int, int, int]
 ) -> None:
-    sibling = PolicyWorker()
-    sibling.attach_plane(client, ranks=ModelRanks(tp=place[0], cp=place[1], pp=place[2]))
-    left = sibling.write_back(meta, "score", torch.ones(4))
+    other = PolicyWorker()
+    other.attach_plane(client, ranks=ModelRanks(tp=place[0], cp=place[1], pp=place[2]))
+    left = other.write_back(meta, "score", torch.ones(4))
     assert not left.written
     assert left.receipt is None
     assert f"tp={place[0]}" in left.reason
     with pytest.raises(LookupError):
         client.get_samples(IDS, "train", ["score"])
     client.close()
-    assert not sibling.write_back(meta, "score", torch.ones(4)).written
+    assert not other.write_back(meta, "score", torch.ones(4)).written
     with pytest.raises(ClientClosed):
-        sibling.fetch_shard(meta)
+        other.fetch_shard(meta)
 
 
-# A leader that reads for a group, here of itself alone
+# A src rank that reads for a group of one
 
 
 COLUMNS: dict[str, Any] = {
@@ -365,24 +365,24 @@ def test_policies_agree_bit_for_bit(
     client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup, name: str, layout: Any
 ) -> None:
     client.put_samples(IDS, "train", TensorDict({name: COLUMNS[name]}, [4]))
-    came = []
+    got = []
     for policy in ("independent", "leader_broadcast"):
         worker = PolicyWorker()
-        siblings = ReplicaGroup(alone, timeout_s=10)
-        worker.attach_plane(client, ranks=LEADER, siblings=siblings, policy=policy)  # type: ignore[arg-type]
-        came.append(worker.fetch_shard(meta, [name], layout=layout).batch.get(name))
+        replica = ReplicaGroup(alone, timeout_s=10)
+        worker.attach_plane(client, ranks=SRC, replica=replica, policy=policy)  # type: ignore[arg-type]
+        got.append(worker.fetch_shard(meta, [name], layout=layout).batch.get(name))
     if name == "objects":
-        assert str(came[0].tolist()) == str(came[1].tolist())
+        assert str(got[0].tolist()) == str(got[1].tolist())
     else:
-        assert same_rows(came[0], came[1])
+        assert same_rows(got[0], got[1])
 
 
-def test_a_leader_raises_the_planes_own_error_and_goes_on(
+def test_the_src_rank_raises_the_planes_own_error_and_goes_on(
     client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup
 ) -> None:
     worker = PolicyWorker()
-    siblings = ReplicaGroup(alone, timeout_s=10)
-    worker.attach_plane(client, ranks=LEADER, siblings=siblings, policy="leader_broadcast")
+    replica = ReplicaGroup(alone, timeout_s=10)
+    worker.attach_plane(client, ranks=SRC, replica=replica, policy="leader_broadcast")
     with pytest.raises(LookupError):
         worker.fetch_shard(meta, ["advantages"])
     with pytest.raises(ValueError, match="input_ids"):
@@ -392,15 +392,15 @@ def test_a_leader_raises_the_planes_own_error_and_goes_on(
     assert worker.fetch_shard(meta).batch.batch_size == (4,)
 
 
-def test_a_value_that_cannot_be_sent_is_the_leaders_error(alone: dist.ProcessGroup) -> None:
-    siblings = ReplicaGroup(alone, timeout_s=10)
+def test_a_value_that_cannot_be_sent_is_an_error_on_the_src_rank(alone: dist.ProcessGroup) -> None:
+    replica = ReplicaGroup(alone, timeout_s=10)
     with pytest.raises(TypeError):
-        siblings.share(lambda: {"lock": threading.Lock()}, lambda value: value)
-    assert siblings.share(lambda: 1, lambda value: value + 1) == 2
+        replica.share(lambda: {"lock": threading.Lock()}, lambda value: value)
+    assert replica.share(lambda: 1, lambda value: value + 1) == 2
 
 
-def test_a_leader_that_read_for_too_long_does_not_go_on_alone(alone: dist.ProcessGroup) -> None:
-    siblings = ReplicaGroup(alone, timeout_s=LATE_S)
+def test_a_src_rank_that_read_for_too_long_does_not_go_on_alone(alone: dist.ProcessGroup) -> None:
+    replica = ReplicaGroup(alone, timeout_s=LATE_S)
 
     def read_for_too_long() -> int:
         end = time.monotonic() + 2 * LATE_S
@@ -409,28 +409,28 @@ def test_a_leader_that_read_for_too_long_does_not_go_on_alone(alone: dist.Proces
         return 1
 
     with pytest.raises(GroupLost):
-        siblings.share(read_for_too_long, lambda value: value)
-    assert_unusable(siblings)
+        replica.share(read_for_too_long, lambda value: value)
+    assert_unusable(replica)
 
 
 def test_an_interrupt_is_passed_on_and_the_group_stays_in_step(alone: dist.ProcessGroup) -> None:
-    siblings = ReplicaGroup(alone, timeout_s=10)
+    replica = ReplicaGroup(alone, timeout_s=10)
 
     def interrupted(_value: int = 0) -> int:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        siblings.share(interrupted, lambda value: value)
+        replica.share(interrupted, lambda value: value)
     with pytest.raises(KeyboardInterrupt):
-        siblings.share(lambda: 1, interrupted)
-    assert siblings.share(lambda: 1, lambda value: value) == 1
+        replica.share(lambda: 1, interrupted)
+    assert replica.share(lambda: 1, lambda value: value) == 1
 
 
-def assert_unusable(siblings: ReplicaGroup) -> None:
+def assert_unusable(replica: ReplicaGroup) -> None:
     """A later call raises before it reads."""
     reads: list[int] = []
     with pytest.raises(GroupLost):
-        siblings.share(lambda: reads.append(1), lambda value: value)
+        replica.share(lambda: reads.append(1), lambda value: value)
     assert reads == []
 
 
@@ -440,27 +440,26 @@ def test_a_group_needs_a_timeout(alone: dist.ProcessGroup, timeout_s: float) -> 
         ReplicaGroup(alone, timeout_s=timeout_s)
 
 
-def test_a_stranger_is_no_sibling(alone: dist.ProcessGroup) -> None:
+def test_a_process_outside_the_group_is_refused(alone: dist.ProcessGroup) -> None:
     assert alone.size() == 1
     with pytest.raises(ValueError, match="rank"):
         ReplicaGroup(dist.GroupMember.NON_GROUP_MEMBER)  # type: ignore[arg-type]
 
 
-# What travels
+# What is sent
 
 
 def sent_and_back(value: Any) -> Any:
-    parcel = TensorMessage.of(value)
-    assert [(t.dtype, tuple(t.shape)) for t in parcel.tensors] == list(parcel.record.tensors)
-    return put_together(parcel.record.structure, [tensor.clone() for tensor in parcel.tensors])
+    message = TensorMessage.of(value)
+    return TensorMessage(message.structure, [tensor.clone() for tensor in message.tensors]).value()
 
 
 def test_tensors_are_never_pickled() -> None:
     whole = torch.arange(100_000)
-    parcel = TensorMessage.of([{"role": "user", "token_ids": whole[i : i + 3]} for i in range(50)])
-    assert len(parcel.tensors) == 50
-    assert sum(tensor.numel() for tensor in parcel.tensors) == 150
-    assert len(parcel.record.structure) < 50 * 40
+    message = TensorMessage.of([{"role": "user", "token_ids": whole[i : i + 3]} for i in range(50)])
+    assert len(message.tensors) == 50
+    assert sum(tensor.numel() for tensor in message.tensors) == 150
+    assert len(message.structure) < 50 * 40
 
 
 def test_a_tensor_that_is_there_twice_stays_one() -> None:
@@ -484,13 +483,13 @@ def test_a_tensor_of_any_strides_comes_back(tensor: torch.Tensor) -> None:
     assert torch.equal(sent_and_back({"x": tensor})["x"], tensor)
 
 
-def test_tensors_that_bytes_do_not_tell_are_pickled() -> None:
+def test_tensors_that_are_more_than_their_bytes_are_pickled() -> None:
     jagged = to_nested_by_length(tokens(), LENGTHS)
     trained = torch.nn.Parameter(torch.ones(2))
-    came = sent_and_back([torch.eye(3).to_sparse(), jagged, trained])
-    assert torch.equal(came[0].to_dense(), torch.eye(3))
-    assert same_rows(came[1], jagged)
-    assert isinstance(came[2], torch.nn.Parameter)
+    got = sent_and_back([torch.eye(3).to_sparse(), jagged, trained])
+    assert torch.equal(got[0].to_dense(), torch.eye(3))
+    assert same_rows(got[1], jagged)
+    assert isinstance(got[2], torch.nn.Parameter)
 
 
 def test_a_class_of_a_script_travels_by_value() -> None:

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlconform.backends.memory import TARGET, MemoryClient
-from rlconform.certify.isolation.runner import RunRecord
-from rlconform.certify.results import CheckResult, Outcome, RequirementResult
+from rlconform.certify.results import CheckResult, Outcome, RequirementResult, RunRecord
 from rlconform.cli import app
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import load_incidents
@@ -41,7 +40,7 @@ class LeavesRowsOut(MemoryClient):
     """Leaves rows out."""
 
 
-def failed(name: str, evidence: str = f"{SAYS}; came none") -> RequirementResult:
+def failed(name: str, evidence: str = f"{SAYS}; got none") -> RequirementResult:
     return RequirementResult(name, Outcome.FAIL, evidence, [], [evidence])
 
 
@@ -96,7 +95,7 @@ def test_our_own_error_is_never_a_kill() -> None:
 def test_a_right_plane_breaks_nothing() -> None:
     assert judge_reference("r", [PASSED]).kind is TrialOutcome.PASSED
     alarm = judge_reference("r", [PASSED, failed("GET-04")])
-    assert (alarm.kind, alarm.told) == (TrialOutcome.FALSE_ALARM, f"GET-04: {SAYS}; came none")
+    assert (alarm.kind, alarm.told) == (TrialOutcome.FALSE_ALARM, f"GET-04: {SAYS}; got none")
     assert judge_reference("r", [PASSED], complete=False).kind is TrialOutcome.SUITE_ERROR
 
 

@@ -1,9 +1,9 @@
-"""Verdicts on claims: null ids, phantoms, duplicates, rows that were lost or went to one task only.
+"""Checkers of claims: null ids, phantoms, duplicates, lost rows, rows that only one task got.
 
-a claim that overlaps                    may hand out the row   may come back without it
-the put that makes the row ready                 yes                     yes
-a clear of the row                               yes                     yes
-another claim of the same task           one of them, not both           yes
+a claim that overlaps                    may return the row     may return without it
+the put that makes the row ready                yes                     yes
+a clear of the row                              yes                     yes
+another claim of the same task           one of them, not both          yes
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from rlconform.certify.concurrency.history import FIELD, History, Interval
 
 
 def null_ids(history: History) -> Iterator[Anomaly]:
-    """Ids that came with a claim and are no text."""
+    """Claimed ids that are no strings."""
     for claim in history.of("claim"):
         wrong = [i for i in claim.ids if not isinstance(i, str)]
         if wrong:
-            said = f"a claim named {len(wrong)} of {len(claim.ids)} rows {wrong[0]!r}"
-            yield anomaly("null-id", None, said, claim)
+            text = (
+                f"a claim returned {wrong[0]!r} as the id of {len(wrong)} of {len(claim.ids)} rows"
+            )
+            yield anomaly("null-id", None, text, claim)
 
 
 def phantoms(history: History) -> Iterator[Anomaly]:
-    """Claimed rows that can't have been ready: never put, cleared before, a field not produced."""
+    """Claimed rows that can't have been ready: never put, cleared before, or a field is missing."""
     for claim in history.of("claim"):
         for sample_id in claim.ids if claim.ok else ():
             if not isinstance(sample_id, str):
@@ -41,24 +43,24 @@ def _phantom(history: History, claim: Operation, sample_id: str, field: str) -> 
     put = history.wrote(sample_id, (FIELD, field)).begun(claim.latest)
     if put is None:
         known = history.puts.get(sample_id)
-        what = f"field {field!r} of it was never put" if known else "nobody ever put it"
-        said = f"{claim.task!r} was handed {sample_id!r}, though {what}"
-        first = [known.by_start[0].event] if known else []
-        return anomaly("phantom", sample_id, said, *first, claim)
+        why = f"its field {field!r} was never put" if known else "it was never put"
+        text = f"{claim.task!r} claimed {sample_id!r}, though {why}"
+        first = [known.by_start[0].operation] if known else []
+        return anomaly("phantom", sample_id, text, *first, claim)
     clear = history.cleared_between(sample_id, put.end, claim.start)
     assert clear is not None
-    said = (
-        f"{claim.task!r} was handed {sample_id!r}, though its clear had been over for "
-        f"{_ms(claim.start - clear.end)} when the claim began"
+    text = (
+        f"{claim.task!r} claimed {sample_id!r}, though it had been cleared "
+        f"{_ms(claim.start - clear.end)} before the claim began"
     )
-    return anomaly("phantom", sample_id, said, put.event, clear.event, claim)
+    return anomaly("phantom", sample_id, text, put.operation, clear.operation, claim)
 
 
 def duplicated(history: History) -> Iterator[Anomaly]:
-    """Rows that a task was handed again without a clear and a put in between.
+    """Rows that a task claimed twice without a clear and a put in between.
 
-    Between two deliveries of a row, from the earlier start to the later end, there is room for
-    another life only if both a clear and a put of the row touch that time.
+    The second claim can have returned a new life of the row only if both a clear and a put of the
+    row may have taken effect between the earlier start and the later end of the two claims.
     """
     for (task, sample_id), claims in history.deliveries.items():
         if not isinstance(sample_id, str):
@@ -67,14 +69,14 @@ def duplicated(history: History) -> Iterator[Anomaly]:
             start = min(first.start, second.start)
             if first is not second and _reborn(history, sample_id, start, second.latest):
                 continue
-            said = (
-                f"{task!r} was handed {sample_id!r} twice in one claim"
+            text = (
+                f"{task!r} claimed {sample_id!r} twice in one claim"
                 if first is second
-                else f"{task!r} was handed {sample_id!r} twice, to {first.who} and {second.who}, "
+                else f"{task!r} claimed {sample_id!r} twice, by {first.who} and {second.who}, "
                 f"without a clear and a put in between"
             )
             put = history.puts_of(sample_id).begun(first.latest)
-            yield anomaly("duplicated", sample_id, said, *_events(put), first, second)
+            yield anomaly("duplicated", sample_id, text, *_operations(put), first, second)
 
 
 def _reborn(history: History, sample_id: str, start: float, end: float) -> bool:
@@ -85,46 +87,45 @@ def _reborn(history: History, sample_id: str, start: float, end: float) -> bool:
 
 
 def lost(history: History) -> Iterator[Anomaly]:
-    """Rows that no task was handed, though a task asked until nothing was left."""
+    """Rows that no task claimed, though a task claimed until nothing was left."""
     for task, sample_id, put, last in _undelivered(history):
-        if not _others(history, task, sample_id, put):
-            said = (
-                f"{sample_id!r} was never handed to {task!r}: it had been put for "
-                f"{_ms(last.start - put.end)} when a last claim, which had room for more, began"
+        if not _other_claims(history, task, sample_id, put):
+            text = (
+                f"{task!r} never claimed {sample_id!r}, put {_ms(last.start - put.end)} before its "
+                f"last claim, which returned fewer rows than it asked for"
             )
-            yield anomaly("lost", sample_id, said, put.event, last)
+            yield anomaly("lost", sample_id, text, put.operation, last)
 
 
 def cross_task(history: History) -> Iterator[Anomaly]:
-    """Rows that one task was handed and another one never, though it asked until the end."""
+    """Rows that one task claimed and another never, though it claimed until nothing was left."""
     for task, sample_id, put, last in _undelivered(history):
-        for other in _others(history, task, sample_id, put):
-            said = (
-                f"{sample_id!r} was handed to {other.task!r} and never to {task!r}, which asked "
-                f"until nothing was left: tasks share what they should each have"
+        for other in _other_claims(history, task, sample_id, put):
+            text = (
+                f"{other.task!r} claimed {sample_id!r}, and {task!r} never did, though it claimed "
+                f"until nothing was left: the tasks share rows that each should get"
             )
-            yield anomaly("cross-task", sample_id, said, put.event, other, last)
+            yield anomaly("cross-task", sample_id, text, put.operation, other, last)
             break
 
 
-def _others(history: History, task: str, sample_id: str, put: Interval) -> list[Operation]:
-    """Deliveries of this life of the row to other tasks."""
+def _other_claims(history: History, task: str, sample_id: str, put: Interval) -> list[Operation]:
+    """Claims by other tasks that returned this life of the row."""
     names = (name for name in history.tasks if name != task)
     claims = (history.deliveries.get((name, sample_id), []) for name in names)
     return [claim for each in claims for claim in each if claim.latest > put.start]
 
 
 def _undelivered(history: History) -> Iterator[tuple[str, str, Interval, Operation]]:
-    """Rows that must have been handed to a task by its last claim that had room, and were not.
+    """Rows that a task must have claimed by its last claim that was not full, and did not.
 
-    A claim without an end may have taken as many rows as it asked for: they are neither lost nor
-    delivered.
+    A claim without an end may have taken as many rows as it asked for, so that many are excused.
     """
-    for last in _last_claims_with_room(history):
+    for last in _last_claims_not_full(history):
         missing = [
             (last.task, sample_id, put, last)
             for sample_id in history.puts
-            if (put := _sure(history, sample_id, last)) is not None
+            if (put := _ready_since(history, sample_id, last)) is not None
             and not _delivered(history, last.task, sample_id, put)
         ]
         excused = sum(
@@ -136,7 +137,7 @@ def _undelivered(history: History) -> Iterator[tuple[str, str, Interval, Operati
             yield from missing
 
 
-def _last_claims_with_room(history: History) -> list[Operation]:
+def _last_claims_not_full(history: History) -> list[Operation]:
     last: dict[tuple[str, tuple[str, ...]], Operation] = {}
     for claim in history.of("claim"):
         if claim.ok and len(claim.ids) < claim.asked:
@@ -144,8 +145,8 @@ def _last_claims_with_room(history: History) -> list[Operation]:
     return list(last.values())
 
 
-def _sure(history: History, sample_id: str, claim: Operation) -> Interval | None:
-    """The last of the puts that prove the row ready for the claim; None where it may not be."""
+def _ready_since(history: History, sample_id: str, claim: Operation) -> Interval | None:
+    """The last of the puts that prove the row ready for the claim; None if it may not be ready."""
     proofs = [
         history.surely_there(sample_id, (FIELD, field), claim.start, claim.latest)
         for field in claim.fields
@@ -156,9 +157,9 @@ def _sure(history: History, sample_id: str, claim: Operation) -> Interval | None
 
 
 def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bool:
-    """Whether this life of the row may have been handed to the task.
+    """Whether the task may have claimed this life of the row.
 
-    The put may overwrite a row that was claimed long before: with no clear that lies wholly in
+    The put may overwrite a row that was claimed long before; without a clear that lies wholly in
     between, that was the same life.
     """
     claims = history.deliveries.get((task, sample_id))
@@ -170,8 +171,8 @@ def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bo
     )
 
 
-def _events(span: Interval | None) -> list[Operation]:
-    return [] if span is None else [span.event]
+def _operations(interval: Interval | None) -> list[Operation]:
+    return [] if interval is None else [interval.operation]
 
 
 def _ms(seconds: float) -> str:

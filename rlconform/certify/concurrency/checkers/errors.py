@@ -1,4 +1,4 @@
-"""Verdicts on calls as such: right ones that raised, and those that hung."""
+"""Checkers of calls as such: valid ones that raised, and those that hung."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from rlconform.certify.concurrency.history import History
 
 
 def refused(history: History) -> Iterator[Anomaly]:
-    """Right calls that raised; reads are judged by what was there to read.
+    """Valid calls that raised, save reads and registrations.
 
-    Whether a partition that holds rows can be registered again, is the plane's to say.
+    Other checkers judge reads, and a plane may refuse to register a partition that holds rows.
     """
-    for event in history.events:
-        if event.error and event.op not in {"get", "register"}:
-            said = f"{event.who}'s {event.op} raised {event.error}"
-            row = event.ids[0] if event.ids else None
-            yield anomaly("refused", row, said, event)
+    for op in history.operations:
+        if op.error and op.op not in {"get", "register"}:
+            text = f"{op.who}'s {op.op} raised {op.error}"
+            row = op.ids[0] if op.ids else None
+            yield anomaly("refused", row, text, op)
 
 
 def refused_alone(history: History) -> Iterator[Anomaly]:
-    """Right calls that raised, save puts whose rows another call wrote or cleared meanwhile.
+    """Valid calls that raised, save puts whose rows another call wrote or cleared meanwhile.
 
-    Rows stay right where a plane lets one of two such calls fail, and the contract asks no more.
+    The contract lets a plane fail one of two such calls, as long as rows stay right.
     """
     for found in refused(history):
-        event = found.events[0]
-        if event.op != "put" or not history.contended(event):
+        op = found.operations[0]
+        if op.op != "put" or not history.contended(op):
             yield found
 
 
 def hung(history: History) -> Iterator[Anomaly]:
-    """Calls that did not come back within the target's deadline."""
-    for event in history.events:
-        if event.end is None:
-            said = f"{event.who}'s {event.op} did not come back"
-            yield anomaly("hung", event.ids[0] if event.ids else None, said, event)
+    """Calls that did not return within the target's deadline."""
+    for op in history.operations:
+        if op.end is None:
+            text = f"{op.who}'s {op.op} did not return"
+            yield anomaly("hung", op.ids[0] if op.ids else None, text, op)

@@ -1,11 +1,11 @@
-"""Verdicts on reads: rows of others, values nobody put, values or absences of the past.
+"""Checkers of reads: wrong rows, values that were never put, outdated values and absences.
 
     a read that overlaps             may give
     a put of the row                 the value before it or the value that it writes
     a clear of the row               the row or an error
 
-A read of one row that was surely there may not fail. Which error a read of an absent row raises is
-for GET-04 to GET-06 to judge.
+A read of rows that surely existed may not fail. Which error a read of an absent row raises is for
+GET-04 to GET-06 to judge.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rlconform.certify.concurrency.history import FIELD, History, Interval
 
 
 def wrong_rows(history: History) -> Iterator[Anomaly]:
-    """Reads that gave another row's bytes, or bytes that no put wrote."""
+    """Reads that returned another row's bytes, or bytes that no put wrote."""
     for read, sample_id, field, value in values_read(history):
         if isinstance(value, str):
-            said = f"{read.who} asked for {field!r} of {sample_id!r} and got {value}"
-            yield anomaly("wrong-row", sample_id, said, *_source(history, value), read)
+            text = f"{read.who} asked for {field!r} of {sample_id!r} and got {value}"
+            yield anomaly("wrong-row", sample_id, text, *_source(history, value), read)
 
 
 def _source(history: History, value: str) -> list[Operation]:
-    """The put that wrote what came, where it names one."""
+    """The put that wrote what was read, if ``value`` names its version."""
     name, _, version = value.rpartition(" v")
     number = version.partition(" ")[0]
     if not name or not number.isdigit():
@@ -35,13 +35,15 @@ def _source(history: History, value: str) -> list[Operation]:
 
 
 def unwritten(history: History) -> Iterator[Anomaly]:
-    """Reads that gave a value of the row which no put had begun to write."""
+    """Reads that returned a version of the row which no put had begun to write."""
     for read, sample_id, field, value in values_read(history):
         if isinstance(value, int):
             put = history.put_of(sample_id, field, value)
             if put is None or put.start > read.latest:
-                said = f"{read.who} read {field!r} of {sample_id!r} as v{value}, which nobody put"
-                yield anomaly("phantom", sample_id, said, read)
+                text = (
+                    f"{read.who} read {field!r} of {sample_id!r} as v{value}, which was never put"
+                )
+                yield anomaly("phantom", sample_id, text, read)
 
 
 def stale_reads(history: History) -> Iterator[Anomaly]:
@@ -50,32 +52,32 @@ def stale_reads(history: History) -> Iterator[Anomaly]:
         put = history.put_of(sample_id, field, value)
         after = put and _superseded(history, sample_id, field, put.end, read.start)
         if put and after:
-            what = f"v{after.event.version}" if after.event.op == "put" else "its clear"
-            said = (
-                f"{read.who} read {field!r} of {sample_id!r} as v{value}, though {what} had been "
-                f"acknowledged {1000 * (read.start - after.end):.1f} ms before the read began"
+            newer = f"v{after.operation.version}" if after.operation.op == "put" else "its clear"
+            text = (
+                f"{read.who} read {field!r} of {sample_id!r} as v{value}, though {newer} had "
+                f"returned {1000 * (read.start - after.end):.1f} ms before the read began"
             )
-            yield anomaly("stale-read", sample_id, said, put.event, after.event, read)
+            yield anomaly("stale-read", sample_id, text, put.operation, after.operation, read)
     for read in refused_reads(history):
         proof = _surely_there(history, read)
         if proof is not None:
-            said = (
+            text = (
                 f"{read.who} could not read {read.fields} of {read.ids[0]!r} ({read.error}), "
-                f"though its put had been acknowledged "
+                f"though its put had returned "
                 f"{1000 * (read.start - proof.end):.1f} ms before the read began"
             )
-            yield anomaly("stale-read", read.ids[0], said, proof.event, read)
+            yield anomaly("stale-read", read.ids[0], text, proof.operation, read)
 
 
 def _surely_there(history: History, read: Operation) -> Interval | None:
-    """The last put that proves every row and field asked for to be there; None if one may not."""
+    """The last put that proves every row and field of the read to exist; None if one may not."""
     latest = None
     for sample_id in read.ids:
         for field in read.fields:
             proof = history.surely_there(sample_id, (FIELD, field), read.start, read.latest)
             if proof is None:
                 return None
-            latest = max(latest or proof, proof, key=lambda span: span.end)
+            latest = max(latest or proof, proof, key=lambda interval: interval.end)
     return latest
 
 
@@ -85,7 +87,7 @@ def refused_reads(history: History) -> Iterator[Operation]:
 
 
 def values_read(history: History) -> Iterator[tuple[Operation, str, str, Value]]:
-    """Every value that was read, with the read, the row and the field."""
+    """Every value that was read, with its read, row and field."""
     for read in history.of("get"):
         for sample_id, values in zip(read.ids, read.values, strict=False):
             for field, value in values.items():

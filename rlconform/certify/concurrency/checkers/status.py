@@ -1,11 +1,11 @@
-"""Verdicts on ``check_consumption_status``, in a history without clears.
+"""Checkers of ``check_consumption_status``, for histories without clears.
 
     an answer that overlaps                       may be
     a put of a new row                            with the row or without it
-    the claim that hands out the last row         True or False
+    the claim that returns the last row           True or False
 
-A row is *surely unclaimed* from the end of its put to the start of the first claim that hands it
-out, and *maybe unclaimed* from the start of its put to the end of that claim.
+A row is *surely unclaimed* from the end of its put to the start of the first claim that returns
+it, and *maybe unclaimed* from the start of its put to the end of that claim.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlconform.certify.concurrency.history import History, Interval, IntervalInd
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """What a history tells of one task: its answers, and when rows were unclaimed by it."""
+    """What a history shows of one task: its status calls, and when it had unclaimed rows."""
 
     name: str
     answers: list[Operation]
@@ -31,20 +31,20 @@ class TaskStatus:
 
 
 def early_status(history: History) -> Iterator[Anomaly]:
-    """True, while a row had been put that the task had surely not claimed."""
+    """Answers of True while a row had been put that the task had surely not claimed."""
     for task in _tasks(history):
         for asked in task.answers:
             row = task.surely_unclaimed.covering(asked.start, asked.latest)
             if asked.answer is True and row is not None:
-                said = (
-                    f"{asked.who} was told that {task.name!r} had claimed everything, while "
-                    f"{row.event.ids[0]!r} and what came with it lay unclaimed"
+                text = (
+                    f"the status of {task.name!r} was True for {asked.who}, though "
+                    f"{row.operation.ids[0]!r} and the other rows of its put were unclaimed"
                 )
-                yield anomaly("early-status", row.event.ids[0], said, row.event, asked)
+                yield anomaly("early-status", row.operation.ids[0], text, row.operation, asked)
 
 
 def late_status(history: History) -> Iterator[Anomaly]:
-    """False, though there are rows and each that may have been put had been claimed before."""
+    """Answers of False though rows were put, and all that may have been put had been claimed."""
     for task in _tasks(history):
         for asked in task.answers:
             if asked.answer is not False or task.maybe_unclaimed.touching(
@@ -53,17 +53,17 @@ def late_status(history: History) -> Iterator[Anomaly]:
                 continue
             claim = task.claims.over(asked.start)
             if claim is not None:
-                said = (
-                    f"{asked.who} was told that {task.name!r} had rows left, though all that had "
-                    f"been put was claimed by then"
+                text = (
+                    f"the status of {task.name!r} was False for {asked.who}, though all rows "
+                    f"that had been put were claimed by then"
                 )
-                yield anomaly("late-status", None, said, claim.event, asked)
+                yield anomaly("late-status", None, text, claim.operation, asked)
 
 
 def non_monotonic(history: History) -> Iterator[Anomaly]:
-    """Two answers in a row, to whomever, that differ with nothing between them to explain it.
+    """Successive answers, to any callers, that differ without a call between them to explain it.
 
-    True turns False by a put alone, False turns True by a claim alone.
+    Only a put turns True into False, and only a claim turns False into True.
     """
     for task in _tasks(history):
         answered = {
@@ -80,21 +80,21 @@ def non_monotonic(history: History) -> Iterator[Anomaly]:
             if before is None or causes.touching(before.start, asked.latest):
                 continue
             cause = "claim" if asked.answer else "put"
-            said = (
-                f"the status of {task.name!r} was {not asked.answer} for {before.event.who} and "
-                f"{asked.answer} for {asked.who} after it, without a {cause} in between"
+            text = (
+                f"the status of {task.name!r} was {not asked.answer} for {before.operation.who} "
+                f"and {asked.answer} for {asked.who} after it, without a {cause} in between"
             )
-            yield anomaly("non-monotonic", None, said, before.event, asked)
+            yield anomaly("non-monotonic", None, text, before.operation, asked)
 
 
 def _tasks(history: History) -> list[TaskStatus]:
-    """Every task that was asked about; none where rows were cleared, as lives would mix."""
+    """Every task whose status was asked for; none if rows were cleared, as lives would mix."""
     if history.of("clear"):
         return []
     asked: dict[str, list[Operation]] = {}
-    for event in history.of("status"):
-        if event.ok:
-            asked.setdefault(event.task, []).append(event)
+    for op in history.of("status"):
+        if op.ok:
+            asked.setdefault(op.task, []).append(op)
     return [_task(history, name, answers) for name, answers in asked.items()]
 
 
@@ -111,8 +111,8 @@ def _task(history: History, name: str, answers: list[Operation]) -> TaskStatus:
         last = claims[0].latest if claims else float("inf")
         acknowledged = min(puts, key=lambda put: put.end)
         if not lost_claims:  # one without an end may have taken any row
-            surely.append(Interval(acknowledged.end, first, acknowledged.event))
-        maybe.append(Interval(puts.by_start[0].start, last, puts.by_start[0].event))
+            surely.append(Interval(acknowledged.end, first, acknowledged.operation))
+        maybe.append(Interval(puts.by_start[0].start, last, puts.by_start[0].operation))
     taking = [
         Interval(claim.start, claim.latest, claim)
         for claim in history.of("claim")
@@ -123,6 +123,6 @@ def _task(history: History, name: str, answers: list[Operation]) -> TaskStatus:
         answers,
         IntervalIndex(surely),
         IntervalIndex(maybe),
-        IntervalIndex(span for puts in history.puts.values() for span in puts),
+        IntervalIndex(put for puts in history.puts.values() for put in puts),
         IntervalIndex(taking + lost_claims),
     )

@@ -1,8 +1,8 @@
-"""Verdicts on tags, which only claims show: late ones, and stamps that were lost.
+"""Checkers of tags, which only claims return: missing tags, and lost updates of tags.
 
-a claim that overlaps                       may show
+a claim that overlaps                       may return
 the put that makes the row ready            the row with all of its tags, or not the row
-a stamp, a put of tags on a known row       the tags before it or after it
+a put of tags on an existing row            the tags before it or after it
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from rlconform.contract import Tags
 
 
 def tags_late(history: History) -> Iterator[Anomaly]:
-    """Claimed rows without a tag that every put which can have made them ready carries."""
-    carried: dict[str, tuple[list[Interval], list[frozenset[str]]]] = {}
-    for claim, sample_id, tags in _shown(history):
-        if sample_id not in carried:
-            carried[sample_id] = _carried(history, sample_id)
-        puts, keys = carried[sample_id]
+    """Claimed rows without a tag that every put which can have made them ready wrote."""
+    written: dict[str, tuple[list[Interval], list[frozenset[str]]]] = {}
+    for claim, sample_id, tags in _claimed_tags(history):
+        if sample_id not in written:
+            written[sample_id] = _tags_written(history, sample_id)
+        puts, keys = written[sample_id]
         begun = bisect_right(puts, claim.latest, key=lambda put: put.start)
         missing = sorted(keys[begun - 1] - tags.keys()) if begun else []
         if missing:
-            said = (
-                f"{claim.task!r} was handed {sample_id!r} without its tag {missing[0]!r}, which "
-                f"came with the put that made the row ready"
+            text = (
+                f"{claim.task!r} claimed {sample_id!r} without its tag {missing[0]!r}, which the "
+                f"put that made the row ready wrote"
             )
-            yield anomaly("tags-late", sample_id, said, puts[begun - 1].event, claim)
+            yield anomaly("tags-late", sample_id, text, puts[begun - 1].operation, claim)
 
 
-def _carried(history: History, sample_id: str) -> tuple[list[Interval], list[frozenset[str]]]:
-    """The puts of a row that wrote fields, and after each the tags that all so far carried."""
+def _tags_written(history: History, sample_id: str) -> tuple[list[Interval], list[frozenset[str]]]:
+    """The puts that wrote fields of a row, and after each the tag keys that all so far wrote."""
     puts = list(history.puts_of(sample_id))
-    keys = [_keys(put.event, sample_id) for put in puts]
+    keys = [_keys(put.operation, sample_id) for put in puts]
     return puts, list(accumulate(keys, frozenset.intersection))
 
 
@@ -47,13 +47,13 @@ def _keys(put: Operation, sample_id: str) -> frozenset[str]:
 
 
 def lost_updates(history: History) -> Iterator[Anomaly]:
-    """Tags that were stamped before a claim began, and that it shows not at all or in the past."""
-    stamped: dict[Any, list[str]] = {}
+    """Tags that were put before a claim began, and that it returns not at all or outdated."""
+    keys_of: dict[Any, list[str]] = {}
     for sample_id, (kind, key) in history.writes:
         if kind == TAG:
-            stamped.setdefault(sample_id, []).append(key)
-    for claim, sample_id, tags in _shown(history):
-        for key in stamped.get(sample_id, ()):
+            keys_of.setdefault(sample_id, []).append(key)
+    for claim, sample_id, tags in _claimed_tags(history):
+        for key in keys_of.get(sample_id, ()):
             yield from _lost(history, claim, sample_id, key, tags)
 
 
@@ -63,36 +63,36 @@ def _lost(
     sure = history.surely_there(sample_id, (TAG, key), claim.start, claim.latest)
     if key not in tags:
         if sure is not None:
-            said = (
-                f"tag {key!r} of {sample_id!r} is gone: {sure.event.who} had stamped it "
+            text = (
+                f"tag {key!r} of {sample_id!r} is gone: {sure.operation.who} had put it "
                 f"{1000 * (claim.start - sure.end):.1f} ms before the claim began"
             )
-            yield anomaly("lost-update", sample_id, said, sure.event, claim)
+            yield anomaly("lost-update", sample_id, text, sure.operation, claim)
         return
-    stamps = history.wrote(sample_id, (TAG, key))
-    same = [stamp for stamp in stamps if _tag(stamp.event, sample_id, key) == tags[key]]
+    writes = history.wrote(sample_id, (TAG, key))
+    same = [write for write in writes if _tag(write.operation, sample_id, key) == tags[key]]
     after = [
-        stamps.inside(stamp.end, claim.start)
-        or history.cleared_between(sample_id, stamp.end, claim.start)
-        for stamp in same
+        writes.inside(write.end, claim.start)
+        or history.cleared_between(sample_id, write.end, claim.start)
+        for write in same
     ]
     if not same or None not in after:
-        past = [same[-1].event] if same else []
-        past += [span.event for span in after[-1:] if span]
-        said = (
+        past = [same[-1].operation] if same else []
+        past += [newer.operation for newer in after[-1:] if newer]
+        text = (
             f"tag {key!r} of {sample_id!r} is {tags[key]!r}, "
-            f"{'of the past' if same else 'which nobody stamped'}"
+            f"{'which is outdated' if same else 'which nobody put'}"
         )
-        yield anomaly("lost-update", sample_id, said, *past, claim)
+        yield anomaly("lost-update", sample_id, text, *past, claim)
 
 
-def _tag(stamp: Operation, sample_id: str, key: str) -> Any:
-    assert stamp.tags is not None
-    return stamp.tags[stamp.ids.index(sample_id)][key]
+def _tag(write: Operation, sample_id: str, key: str) -> Any:
+    assert write.tags is not None
+    return write.tags[write.ids.index(sample_id)][key]
 
 
-def _shown(history: History) -> Iterator[tuple[Operation, str, Tags]]:
-    """Each claimed row that somebody put, with the tags that came with it."""
+def _claimed_tags(history: History) -> Iterator[tuple[Operation, str, Tags]]:
+    """Each claimed row that was put, with the tags that the claim returned."""
     for claim in history.of("claim"):
         if claim.ok:
             for index, sample_id in enumerate(claim.ids):

@@ -113,14 +113,14 @@ def with_a_lock() -> Tensor:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (without_longest, r"to_padded_tensor.*shape \(3, 5\).*came shape \(3, 9\)"),
-        (lambda: with_longest(9), r"to_padded_tensor.*shape \(3, 5\).*came shape \(3, 9\)"),
-        (lambda: with_longest(3), r"to_padded_tensor.*shape \(3, 5\).*came shape \(3, 3\)"),
-        (with_lengths, r"lengths\(\) of 'x' to be None.*came tensor\(\[3, 1, 5\]\)"),
+        (without_longest, r"to_padded_tensor.*shape \(3, 5\).*got shape \(3, 9\)"),
+        (lambda: with_longest(9), r"to_padded_tensor.*shape \(3, 5\).*got shape \(3, 9\)"),
+        (lambda: with_longest(3), r"to_padded_tensor.*shape \(3, 5\).*got shape \(3, 3\)"),
+        (with_lengths, r"lengths\(\) of 'x' to be None.*got tensor\(\[3, 1, 5\]\)"),
         (with_holes, r"lengths\(\) of 'x' to be None"),
         (lambda: with_values_left_over(2, 0), r"offsets\(\).*from 0 to 11.*\[2, 5, 6, 11\]"),
         (lambda: with_values_left_over(0, 2), r"offsets\(\).*from 0 to 11.*\[0, 3, 4, 9\]"),
-        (with_a_lock, r"pickle.*to work.*came TypeError: cannot pickle"),
+        (with_a_lock, r"pickle.*to work.*got TypeError: cannot pickle"),
         (lambda: jagged([torch.ones(n, 3) for n in (1, 2)]).transpose(1, 2), "second dimension"),
     ],
     ids=[

@@ -166,9 +166,9 @@ def test_a_column_may_come_back_in_any_layout() -> None:
     [
         (ROWS[:2], "3 rows"),
         ([*ROWS, ROWS[0]], "3 rows"),
-        ([ROWS[0], ROWS[2], ROWS[1]], "row 1 of 'x' = [5, 6]; came [3, 4]"),
-        ([row.reshape(2, 1) for row in ROWS], "row 0 of 'x' of shape (2, 1); came (2,)"),
-        ([row.int() for row in ROWS], "row 0 of 'x' of torch.int32; came torch.int64"),
+        ([ROWS[0], ROWS[2], ROWS[1]], "row 1 of 'x' = [5, 6]; got [3, 4]"),
+        ([row.reshape(2, 1) for row in ROWS], "row 0 of 'x' of shape (2, 1); got (2,)"),
+        ([row.int() for row in ROWS], "row 0 of 'x' of torch.int32; got torch.int64"),
     ],
 )
 @pytest.mark.parametrize("layout", [torch.stack, jagged])
@@ -182,7 +182,7 @@ def test_a_row_that_says_whose_it_is_does_so_whatever_its_width() -> None:
     rows = labeled_rows("p", ["r9", "r10", "r11"], "x")
     swapped = jagged([rows[1], rows[0], rows[2]])
     said = str(violation(lambda: expect_column(batch(x=swapped), "x", rows)))
-    assert "of shape (13,) = row:p|r9|x|v0; came (14,), row:p|r10|x|v0" in said
+    assert "of shape (13,) = row:p|r9|x|v0; got (14,), row:p|r10|x|v0" in said
 
 
 def test_scalars_are_not_rows_of_one() -> None:
@@ -192,9 +192,22 @@ def test_scalars_are_not_rows_of_one() -> None:
     assert "()" in str(violation(lambda: expect_column(batch(x=column), "x", list(flat))))
 
 
-def test_a_missing_field_is_a_violation_that_names_what_came() -> None:
-    came = violation(lambda: leaf_of(batch(y=torch.zeros(3), z=torch.zeros(3)), "x"))
-    assert (came.expected, came.came) == ("field 'x' in the result", "fields ['y', 'z']")
+def test_a_missing_field_is_a_violation_that_names_the_fields_it_got() -> None:
+    found = violation(lambda: leaf_of(batch(y=torch.zeros(3), z=torch.zeros(3)), "x"))
+    assert (found.expected, found.got) == ("field 'x' in the result", "fields ['y', 'z']")
+
+
+@pytest.mark.parametrize(
+    ("order", "leans_on"), [([2, 1, 0], ("GET-01",)), ([1, 1, 2], ()), ([2, 0, 3], ())]
+)
+def test_rows_in_another_order_may_follow_from_the_order_of_reads(
+    order: list[int], leans_on: tuple[str, ...]
+) -> None:
+    rows = [torch.full((2,), float(value)) for value in range(4)]
+    batch = TensorDict({"x": torch.stack([rows[at] for at in order])}, [3])
+    with pytest.raises(ContractViolation) as raised:
+        expect_column(batch, "x", rows[:3])
+    assert raised.value.leans_on == leans_on
 
 
 @pytest.mark.parametrize(
@@ -322,9 +335,9 @@ def test_floats_in_objects_compare_bitwise(depth: int) -> None:
 # -- plain expectations --------------------------------------------------------------------------
 
 
-def test_a_violation_says_what_was_expected_and_what_came() -> None:
+def test_a_violation_says_what_was_expected_and_what_it_got() -> None:
     came = violation(lambda: expect(False, "three rows", [1, 2]))
-    assert str(came) == "expected three rows; came [1, 2]"
+    assert str(came) == "expected three rows; got [1, 2]"
     assert len(str(violation(lambda: expect(False, "less", list(range(10**4)))))) < 300
     expect(True, "three rows", "three")
 
@@ -389,7 +402,7 @@ def test_a_call_that_hangs_is_no_rejection() -> None:
     late = BackgroundCall(answer.wait, "the call")
     try:
         came = violation(lambda: expect_rejection(lambda: late.result(0.01), "a wrong call"))
-        assert "still runs" in came.came
+        assert "still runs" in came.got
     finally:
         answer.set()
 

@@ -1,4 +1,4 @@
-"""The checker of histories by itself: for each verdict, histories that show it and ones that don't.
+"""Checkers: for each kind of anomaly, histories that show it and histories that don't.
 
 Times are written in whole steps. Calls that overlap may have taken effect in either order, so that
 a history is bad only where no order explains it.
@@ -15,7 +15,7 @@ import pytest
 
 from rlconform.certify.concurrency.anomaly import Checker
 from rlconform.certify.concurrency.check_saved import CHECKERS
-from rlconform.certify.concurrency.check_saved import main as judge_again
+from rlconform.certify.concurrency.check_saved import main as check_saved
 from rlconform.certify.concurrency.checkers.claims import (
     cross_task,
     duplicated,
@@ -29,7 +29,7 @@ from rlconform.certify.concurrency.checkers.status import early_status, late_sta
 from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
 from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.events import Operation, to_jsonl
-from rlconform.certify.concurrency.explain import MEANS, HistoryViolation, check_history
+from rlconform.certify.concurrency.explain import IMPACT, HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
 
 
@@ -63,9 +63,9 @@ def clear(start: float, end: float | None, ids: str = "r", **more: Any) -> Opera
 def claim(start: float, end: float | None, *ids: Any, **more: Any) -> Operation:
     """A claim of at most 4 rows with field x for task ``train``; ``tags`` is that of each row."""
     tags = more.pop("tags", None)
-    told: dict[str, Any] = {"task": "train", "asked": 4, "fields": ("x",)} | more
+    attributes: dict[str, Any] = {"task": "train", "asked": 4, "fields": ("x",)} | more
     beside = None if tags is None else tuple(tags for _ in ids)
-    return Operation(who="k", op="claim", start=start, end=end, ids=ids, tags=beside, **told)
+    return Operation(who="k", op="claim", start=start, end=end, ids=ids, tags=beside, **attributes)
 
 
 def get(start: float, end: float | None, error: str = "", **values: Any) -> Operation:
@@ -92,12 +92,12 @@ MISSING = "UnknownSample: r"
 
 @dataclass(frozen=True)
 class Case:
-    """A history and what one checker finds in it: the verdict, or nothing."""
+    """A history, and the kind of anomaly that a checker finds in it, or nothing."""
 
     name: str
     checker: Checker
-    verdict: str
-    events: Sequence[Operation]
+    kind: str
+    operations: Sequence[Operation]
 
 
 BAD = [
@@ -486,26 +486,26 @@ GOOD = [
         "",
         [put(0, 1), clear(2, None), put(4, 5, 2, error="Conflict")],
     ),
-    Case("all came back", hung, "", [put(0, 1)]),
+    Case("all returned", hung, "", [put(0, 1)]),
 ]
 
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: f"{case.checker.__name__}: {case.name}")
 def test_a_bad_history_is_found(case: Case) -> None:
-    findings = list(case.checker(History(case.events)))
-    assert [found.verdict for found in findings] == [case.verdict] * len(findings)
+    findings = list(case.checker(History(case.operations)))
+    assert [found.kind for found in findings] == [case.kind] * len(findings)
     assert findings
     for found in findings:
-        assert all(event in case.events for event in found.events)
+        assert all(op in case.operations for op in found.operations)
 
 
 @pytest.mark.parametrize("case", GOOD, ids=lambda case: f"{case.checker.__name__}: {case.name}")
 def test_a_good_history_is_left_alone(case: Case) -> None:
-    assert [found.said for found in case.checker(History(case.events))] == []
+    assert [found.description for found in case.checker(History(case.operations))] == []
 
 
-def test_every_verdict_has_a_bad_history_and_a_meaning() -> None:
-    assert {case.verdict for case in BAD} == set(MEANS)
+def test_every_kind_of_anomaly_has_a_bad_history_and_an_impact() -> None:
+    assert {case.kind for case in BAD} == set(IMPACT)
 
 
 def test_every_checker_has_good_and_bad_histories() -> None:
@@ -518,23 +518,23 @@ def test_a_violation_shows_the_shortest_proof_first() -> None:
     with pytest.raises(HistoryViolation) as caught:
         check_history(History([*long, *short]), "claims", null_ids, phantoms)
     violation = caught.value
-    assert "phantom: 'train' was handed 'ghost', though nobody ever put it" in str(violation)
+    assert "phantom: 'train' claimed 'ghost', though it was never put" in str(violation)
     assert "1 more of the kind" in str(violation)
-    assert MEANS["phantom"] in str(violation)
+    assert IMPACT["phantom"] in str(violation)
     assert violation.lines == [
         "0.00 ms to 1000.00 ms  k  claim of up to 4 with x for 'train' -> 'ghost'",
         "(4 calls by 3 callers in all)",
     ]
 
 
-def test_lines_tell_of_the_row_concerned_alone() -> None:
-    events = [
+def test_lines_show_only_the_row_concerned() -> None:
+    operations = [
         put(0, 1, 1, ids="q r", tags={"w": 3}),
         put(2, 3, 2, ids="r s"),
         get(4, 5, x=1),
     ]
     with pytest.raises(HistoryViolation) as caught:
-        check_history(History(events), "overwrite", stale_reads)
+        check_history(History(operations), "overwrite", stale_reads)
     assert caught.value.lines == [
         "0.00 ms to 1000.00 ms  p  put 'r' and 1 more v1 of x, y tags {'w': 3} -> done",
         "2000.00 ms to 3000.00 ms  p  put 'r' and 1 more v2 of x, y -> done",
@@ -543,27 +543,27 @@ def test_lines_tell_of_the_row_concerned_alone() -> None:
     ]
 
 
-def test_a_right_history_is_no_violation() -> None:
+def test_a_correct_history_is_no_violation() -> None:
     check_history(History([put(0, 1), claim(2, 3, "r")]), "claims", *{case.checker for case in BAD})
 
 
 # -- saved histories -----------------------------------------------------------------------------
 
 
-def test_a_saved_history_is_judged_again(
+def test_a_saved_history_is_checked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A race may not show twice; the calls that it made show it as often as they are judged."""
-    events = [put(0, 1, ids="s"), claim(2, 3, "s"), claim(4, 5, "s")]
+    """A race may not show twice, but its saved calls show it each time that they are checked."""
+    operations = [put(0, 1, ids="s"), claim(2, 3, "s"), claim(4, 5, "s")]
     with pytest.raises(HistoryViolation) as caught:
-        check_history(History(events), "claims", phantoms, duplicated)
+        check_history(History(operations), "claims", phantoms, duplicated)
     assert caught.value.checker == "duplicated"
     file = tmp_path / "history.jsonl"
-    file.write_text(to_jsonl(events), "utf-8")
-    assert judge_again([str(file), "duplicated"]) == 1
+    file.write_text(to_jsonl(operations), "utf-8")
+    assert check_saved([str(file), "duplicated"]) == 1
     assert str(caught.value) in capsys.readouterr().out
-    assert judge_again([str(file), "phantoms"]) == 0
-    assert judge_again([str(file), "nobody"]) == 2
+    assert check_saved([str(file), "phantoms"]) == 0
+    assert check_saved([str(file), "nobody"]) == 2
 
 
 def test_every_checker_of_the_checks_judges_saved_histories() -> None:

@@ -1,4 +1,4 @@
-"""Roles at work: what they write down, of right planes, and of ones that raise or hang."""
+"""Workloads: what they log of correct planes, and of planes that raise or hang."""
 
 from __future__ import annotations
 
@@ -31,25 +31,30 @@ from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.recording.recorder import MethodGivenUp
 from rlconform.certify.reproduce.render import Origin
 from rlconform.certify.reproduce.supervisor import EVENTS
-from rlconform.certify.scenarios.row_versions import batch, row, value_of, values_of
+from rlconform.certify.scenarios.labeled_rows import (
+    version_of,
+    versioned_batch,
+    versioned_row,
+    versions_in,
+)
 from rlconform.contract import Timeouts
 
 PATIENCE_S = 10.0
 QUICK = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=20)
 
 
-def stage_on(client: Any, heard: Any = lambda _: None) -> WorkloadRunner:
+def runner_on(client: Any, on_operations: Any = lambda _: None) -> WorkloadRunner:
     client.register_partition("p", ["x"], 8, ["train"])
     return WorkloadRunner(
-        lambda n: [WorkloadThread(client) for _ in range(n)], "p", QUICK, "0", heard
+        lambda n: [WorkloadThread(client) for _ in range(n)], "p", QUICK, "0", on_operations
     )
 
 
-# -- events --------------------------------------------------------------------------------------
+# -- operations --------------------------------------------------------------------------------
 
 
 def test_a_history_comes_back_from_its_lines() -> None:
-    events = [
+    operations = [
         Operation(who="a", op="put", start=1.0, end=2.0, ids=("r",), version=3, tags=({"w": 1},)),
         Operation(who="b", op="claim", start=1.5, task="train", asked=4, fields=("x",)),
         Operation(who="b", op="claim", start=1.5, end=2.5, ids=(None, "r"), tags=({}, {"w": 1})),
@@ -59,8 +64,8 @@ def test_a_history_comes_back_from_its_lines() -> None:
         Operation(who="d", op="status", start=2.0, end=3.0, task="train", answer=False),
         Operation(who="e", op="clear", start=2.0, end=3.0, ids=("r",), error="KeyError: r"),
     ]
-    assert from_jsonl(to_jsonl(events)) == events
-    assert to_jsonl(events[1:2]).count("\n") == 1
+    assert from_jsonl(to_jsonl(operations)) == operations
+    assert to_jsonl(operations[1:2]).count("\n") == 1
 
 
 def test_a_call_without_an_end_or_with_an_error_is_never_sure() -> None:
@@ -77,83 +82,83 @@ def test_a_call_without_an_end_or_with_an_error_is_never_sure() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.bfloat16, torch.float64])
-def test_a_row_is_known_by_its_version_in_any_dtype(dtype: torch.dtype) -> None:
+def test_the_version_of_a_row_is_recognised_in_any_dtype(dtype: torch.dtype) -> None:
     for version in range(7):
-        came = row("p", "r", "x", version, ragged=True).view(dtype)
-        assert value_of(came, "p", "r", "x", dtype) == version
+        came = versioned_row("p", "r", "x", version, ragged=True).view(dtype)
+        assert version_of(came, "p", "r", "x", dtype) == version
 
 
 def test_what_is_not_the_row_asked_for_says_what_it_is() -> None:
-    first, second = row("p", "r", "x", 1), row("p", "r", "x", 2)
+    first, second = versioned_row("p", "r", "x", 1), versioned_row("p", "r", "x", 2)
     half = len(first) // 2
     cases = {
-        "row of 's'": row("p", "s", "x", 1),
-        "field 'y'": row("p", "r", "y", 1),
-        "of partition 'q'": row("q", "r", "x", 1),
+        "row of 's'": versioned_row("p", "s", "x", 1),
+        "field 'y'": versioned_row("p", "r", "y", 1),
+        "of partition 'q'": versioned_row("q", "r", "x", 1),
         "made of parts": torch.cat([first[:half], second[half:]]),
         "bytes that no put wrote": torch.zeros(16, dtype=torch.uint8),
         "torch.int64": first.view(torch.int64),
     }
     for said, came in cases.items():
-        assert said in str(value_of(came, "p", "r", "x", torch.uint8))
-    assert "made of parts" in str(value_of(first[:-1], "p", "r", "x", torch.uint8))
+        assert said in str(version_of(came, "p", "r", "x", torch.uint8))
+    assert "made of parts" in str(version_of(first[:-1], "p", "r", "x", torch.uint8))
 
 
-def test_rows_that_are_missing_from_a_read_are_told() -> None:
-    came = batch("p", ["r"], ["x"], 1)
-    assert values_of(came, "p", ["r", "s"], ["x"]) == (
+def test_rows_that_are_missing_from_a_read_are_named() -> None:
+    came = versioned_batch("p", ["r"], ["x"], 1)
+    assert versions_in(came, "p", ["r", "s"], ["x"]) == (
         {"x": 1},
-        {"x": "no row: 1 came for 2 ids"},
+        {"x": "no row: 1 returned for 2 ids"},
     )
     with pytest.raises(ContractViolation):
-        values_of(came, "p", ["r"], ["y"])
+        versions_in(came, "p", ["r"], ["y"])
 
 
-# -- playing -------------------------------------------------------------------------------------
+# -- running -------------------------------------------------------------------------------------
 
 
-def test_a_play_is_written_down_whole() -> None:
-    heard: list[Operation] = []
-    stage = stage_on(MemoryClient(), heard.extend)
-    stage.play(SinglePut(("a", "b")))
-    history = stage.play(Claimer(reads=("x",)), Reader(("a", "ghost")))
-    assert sorted(heard, key=lambda event: event.start) == history.events
+def test_every_call_of_a_run_is_logged() -> None:
+    logged: list[Operation] = []
+    runner = runner_on(MemoryClient(), logged.extend)
+    runner.run(SinglePut(("a", "b")))
+    history = runner.run(Claimer(reads=("x",)), Reader(("a", "ghost")))
+    assert sorted(logged, key=lambda op: op.start) == history.operations
     by_op = {op: history.of(op) for op in ("put", "claim", "get")}
     (made,) = by_op["put"]
-    assert (made.who, made.ids, made.fields, made.version) == ("maker0", ("a", "b"), ("x",), 1)
+    assert (made.who, made.ids, made.fields, made.version) == ("singleput0", ("a", "b"), ("x",), 1)
     assert {i for claim in by_op["claim"] for i in claim.ids} == {"a", "b"}
     values = [read.values for read in by_op["get"] if read.ok]
     assert values == [({"x": 1},)] * len(values)
-    assert {e.error.partition(":")[0] for e in by_op["get"] if e.error} == {"UnknownSample"}
-    assert all(event.end is not None and event.start <= event.end for event in history.events)
+    assert {op.error.partition(":")[0] for op in by_op["get"] if op.error} == {"UnknownSample"}
+    assert all(op.end is not None and op.start <= op.end for op in history.operations)
 
 
-def test_the_same_seed_plays_the_same_part() -> None:
-    def asked(seed: str) -> list[Any]:
+def test_the_same_seed_gives_the_same_random_choices() -> None:
+    def drawn(seed: str) -> list[Any]:
         logging_client = LoggingClient(MemoryClient(), "p", "a", 0, seed)
         return [logging_client.rng.random() for _ in range(3)]
 
-    assert asked("1") == asked("1") != asked("2")
+    assert drawn("1") == drawn("1") != drawn("2")
 
 
 @pytest.mark.parametrize(
-    ("each_s", "turns"),
+    ("each_s", "rounds"),
     [(0.011, 46), (0.03, 17), (0.06, 10), (0.1, 10), (0.125, 10), (0.25, 7), (2.0, 1)],
 )
-def test_slow_turns_get_more_time_up_to_three_times(
-    monkeypatch: pytest.MonkeyPatch, each_s: float, turns: int
+def test_slow_rounds_get_more_time_up_to_three_times(
+    monkeypatch: pytest.MonkeyPatch, each_s: float, rounds: int
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(logging_client, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    came = 0
-    for _ in LoggingClient(MemoryClient({}), "p", "a", 0, "0").turns(0.5, 100):
+    done = 0
+    for _ in LoggingClient(MemoryClient({}), "p", "a", 0, "0").rounds(0.5, 100):
         clock[0] += each_s
-        came += 1
-    assert came == turns
+        done += 1
+    assert done == rounds
 
 
 class HangingClaim(MemoryClient):
-    """Its second claim waits for an event that comes when the test is over."""
+    """Its second claim waits for an event that the test sets at its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,17 +174,17 @@ class HangingClaim(MemoryClient):
         return super().claim_meta(*args, **kwargs)
 
 
-def test_a_call_that_hangs_has_no_end_and_is_told() -> None:
+def test_a_call_that_hangs_has_no_end_and_is_reported() -> None:
     client = HangingClaim()
-    history = stage_on(client).play(Producer(0.1), Claimer())
+    history = runner_on(client).run(Producer(0.1), Claimer())
     client.release.set()
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()
-    assert client.claims == 2  # it was given up: when the call came back, no other was made
-    endless = [event for event in history.events if event.end is None]
-    assert [(event.op, event.who) for event in endless] == [("claim", "claimer1")]
-    assert history.of("put")  # what the others did meanwhile is told too
-    with pytest.raises(ContractViolation, match="hung: claimer1's claim did not come back"):
+    assert client.claims == 2  # given up: after the call returned, no other was made
+    endless = [op for op in history.operations if op.end is None]
+    assert [(op.op, op.who) for op in endless] == [("claim", "claimer1")]
+    assert history.of("put")  # what the others did meanwhile is logged too
+    with pytest.raises(ContractViolation, match="hung: claimer1's claim did not return"):
         check_history(history, "claims", hung)
 
 
@@ -190,39 +195,39 @@ class RaisingPut(MemoryClient):
         raise ConnectionError("gone")
 
 
-def test_what_a_plane_raises_is_data_and_ends_a_role() -> None:
-    history = stage_on(RaisingPut()).play(Producer(60.0))
-    assert {event.error for event in history.events} == {"ConnectionError: gone"}
-    assert len(history.events) < 50
+def test_what_a_plane_raises_is_data_and_ends_a_workload() -> None:
+    history = runner_on(RaisingPut()).run(Producer(60.0))
+    assert {op.error for op in history.operations} == {"ConnectionError: gone"}
+    assert len(history.operations) < 50
 
 
 class AnswersNone(MemoryClient):
-    """Claims nothing, in the wrong way."""
+    """Returns None in place of a meta."""
 
     def claim_meta(self, *_: Any, **__: Any) -> Any:
         return None
 
 
 def test_an_answer_of_the_wrong_kind_is_data() -> None:
-    history = stage_on(AnswersNone()).play(Claimer())
-    assert "AttributeError" in history.events[0].error
+    history = runner_on(AnswersNone()).run(Claimer())
+    assert "AttributeError" in history.operations[0].error
 
 
 @dataclass(frozen=True)
 class Broken:
-    """Not a role that plays."""
+    """A workload that raises."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     leads: bool = field(default=True, init=False)
 
-    def play(self, logging_client: LoggingClient) -> None:
-        raise ZeroDivisionError(logging_client.who)
+    def run(self, client: LoggingClient) -> None:
+        raise ZeroDivisionError(client.who)
 
 
-def test_a_broken_role_is_our_fault() -> None:
-    role: Workload = Broken()
+def test_an_error_of_a_workload_is_the_kits_own() -> None:
+    workload: Workload = Broken()
     with pytest.raises(RuntimeError, match="ZeroDivisionError: broken0"):
-        stage_on(MemoryClient()).play(role)
+        runner_on(MemoryClient()).run(workload)
 
 
 class EndlessRows(MemoryClient):
@@ -241,51 +246,51 @@ class EndlessRows(MemoryClient):
         return meta
 
 
-def test_claims_without_an_end_are_told_and_given_up() -> None:
+def test_claims_that_always_return_rows_are_reported_and_given_up() -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
     short = Timeouts(start=5, operation=3, settle=1, quiet=0.1, check=1)
-    stage = WorkloadRunner(lambda _: [WorkloadThread(client)], "p", short, "0", lambda _: None)
-    with pytest.raises(ContractViolation, match="claimed to their end"):
-        stage.play(Claimer())
+    runner = WorkloadRunner(lambda _: [WorkloadThread(client)], "p", short, "0", lambda _: None)
+    with pytest.raises(ContractViolation, match="all rows to be claimed within"):
+        runner.run(Claimer())
     client.claimer.join(PATIENCE_S)
-    assert not client.claimer.is_alive()  # or it would go on beside every test that comes after
+    assert not client.claimer.is_alive()  # or it would run during every later test
 
 
 class Gone:
-    """A player whose process ended."""
+    """A workload handle whose process ended."""
 
     def begin(self, _: Any) -> None:
-        """Begin, and end at once."""
+        """Do nothing."""
 
     def stop(self) -> None:
-        """Nobody hears of it."""
+        """Do nothing."""
 
     def give_up(self) -> None:
-        """Nobody hears of it."""
+        """Do nothing."""
 
     def finish(self, *_: float) -> Any:
-        raise ContractViolation("a role's history to come back", "its process died")
+        raise ContractViolation("a workload's operations", "its process died")
 
 
-def test_when_one_player_is_gone_the_others_are_given_up() -> None:
+def test_when_one_process_ends_the_other_workloads_are_given_up() -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
-    stage = WorkloadRunner(
+    runner = WorkloadRunner(
         lambda _: [WorkloadThread(client), Gone()], "p", QUICK, "0", lambda _: None
     )
-    with pytest.raises(ContractViolation, match="a role's history"):
-        stage.play(Claimer(), Producer(60.0))
+    with pytest.raises(ContractViolation, match="a workload's operations"):
+        runner.run(Claimer(), Producer(60.0))
     client.claimer.join(PATIENCE_S)
-    assert not client.claimer.is_alive()  # nobody told it to stop: it would claim for ever
+    assert not client.claimer.is_alive()  # without that it would claim for ever
 
 
-def test_an_actor_that_is_handed_on_leaves_no_role_playing(
+def test_a_reused_actor_runs_no_earlier_workload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
-    monkeypatch.setattr(client, "close", lambda: None)  # so that only giving up ends the role
+    monkeypatch.setattr(client, "close", lambda: None)  # so that only giving up ends the workload
     monkeypatch.setattr("rlconform.certify.target.open_client", lambda *_: client)
     worker = ClientActor()
     assert worker.get_ready("memory") == (True, None)
@@ -299,12 +304,12 @@ def test_an_actor_that_is_handed_on_leaves_no_role_playing(
     assert not client.claimer.is_alive()
 
 
-def test_a_role_whose_calls_were_given_up_does_not_play() -> None:
+def test_a_workload_whose_calls_were_given_up_does_not_run() -> None:
     given_up = {"claim_meta, not blocking": "claims hung in 3 checks"}
     taken: list[int] = []
-    stage = WorkloadRunner(taken.append, "p", QUICK, "0", lambda _: None, given_up)  # type: ignore[arg-type]
+    runner = WorkloadRunner(taken.append, "p", QUICK, "0", lambda _: None, given_up)  # type: ignore[arg-type]
     with pytest.raises(MethodGivenUp, match="claims hung"):
-        stage.play(Producer(0.1), Claimer())
+        runner.run(Producer(0.1), Claimer())
     assert taken == []
 
 
@@ -312,7 +317,7 @@ def test_a_role_whose_calls_were_given_up_does_not_play() -> None:
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_a_races_script_runs_on_a_right_plane_and_shows_nothing(race: str, tmp_path: Path) -> None:
+def test_a_races_script_finds_nothing_on_a_correct_plane(race: str, tmp_path: Path) -> None:
     check = "unit/contract/test_life.py::test_threads_share_a_client"
     origin = Origin("CLAIM-02", check, "memory", {})
     script = tmp_path / "script.py"

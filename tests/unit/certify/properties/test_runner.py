@@ -21,7 +21,7 @@ from rlconform.certify.properties.runner import (
     FewerExamples,
     PropertyRunner,
 )
-from rlconform.certify.properties.sequence_profiles import PLAYS
+from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
 from rlconform.certify.recording import busy_time
 from rlconform.certify.recording.recorder import Recording, RecordingClient
@@ -65,12 +65,12 @@ def explore(explorer: PropertyRunner, body: Callable[[PartitionUnderTest, int], 
 @pytest.mark.usefixtures("unhurried")
 def test_the_smallest_example_is_reported_alone(make: Make) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:
-        part.put_payload(["a"])
-        part.put_payload([f"n{number}"])
+        part.put_labeled(["a"])
+        part.put_labeled([f"n{number}"])
         expect(number < 10, "less than ten", number)
 
     explorer = make(seed=7)
-    with pytest.raises(FailedExample, match=r"less than ten; came 10 \(found with --seed 7, which"):
+    with pytest.raises(FailedExample, match=r"less than ten; got 10 \(found with --seed 7, which"):
         explore(explorer, body)
     assert explorer.failure is not None
     register, *puts = explorer.failure.calls.lines()
@@ -92,14 +92,14 @@ class RaisesOnLargeIds(MemoryClient):
 def test_an_error_of_the_plane_is_the_planes(make: Make) -> None:
     explorer = make(RaisesOnLargeIds)
     with pytest.raises(FailedExample, match="the plane's put_samples raised RuntimeError: key"):
-        explore(explorer, lambda part, number: part.put_payload([f"n{number}"]))
+        explore(explorer, lambda part, number: part.put_labeled([f"n{number}"]))
     assert explorer.failure is not None
     assert "n100" in explorer.failure.calls.lines()[-1]
 
 
 def test_an_error_of_ours_stays_ours(make: Make) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:
-        part.put_payload(["a"])
+        part.put_labeled(["a"])
         raise ZeroDivisionError(number)
 
     explorer = make()
@@ -132,12 +132,12 @@ class RaisesOnce(FailsOnce):
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("plane", "came"),
-    [(FailsOnce, "came fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
+    [(FailsOnce, "got fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
 )
 def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], came: str) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:
-        part.put_payload([f"n{number}"])
-        part.expect_payload([f"n{number}"])
+        part.put_labeled([f"n{number}"])
+        part.expect_labeled([f"n{number}"])
 
     explorer = make(plane)
     worth = "with --seed 0, which repeats the calls; the plane does not"
@@ -195,7 +195,7 @@ def test_the_time_for_examples_begins_with_the_first(make: Make, clock: Clock) -
 
 def test_a_slow_broken_plane_fails_well_before_its_timeout(make: Make, clock: Clock) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:
-        part.put_payload([f"n{number}"])
+        part.put_labeled([f"n{number}"])
         expect(number < 3, "less than three", number)
 
     explorer = make(partial(Slow, clock), check=3.0)
@@ -210,7 +210,7 @@ def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> Non
     seen: list[int] = []
 
     def body(part: PartitionUnderTest, number: int) -> None:
-        part.put_payload([f"n{number}"])
+        part.put_labeled([f"n{number}"])
         seen.append(number)
 
     with pytest.warns(FewerExamples):
@@ -219,13 +219,13 @@ def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> Non
 
 
 @pytest.mark.filterwarnings("ignore::rlconform.certify.plugin.check_result.FewerExamples")
-@pytest.mark.parametrize("requirement_id", PLAYS)
+@pytest.mark.parametrize("requirement_id", PROFILES)
 def test_a_slow_right_plane_is_judged_by_every_play(
     make: Make, clock: Clock, requirement_id: str
 ) -> None:
     explorer = make(partial(Slow, clock, 0.9))  # so slow that one history would be all
     try:
-        run_sequences(explorer, PLAYS[requirement_id])
+        run_sequences(explorer, PROFILES[requirement_id])
     except pytest.skip.Exception as skipped:
         pytest.fail(f"{requirement_id} was not judged, {skipped}")
     assert explorer.cut_short
@@ -234,7 +234,7 @@ def test_a_slow_right_plane_is_judged_by_every_play(
 def test_histories_that_show_nothing_come_to_an_end(make: Make, clock: Clock) -> None:
     explorer = make(partial(Slow, clock, 9.0), check=30.0)
     with pytest.warns(FewerExamples), pytest.raises(pytest.skip.Exception, match="too slow"):
-        run_sequences(explorer, PLAYS["REG-03"])
+        run_sequences(explorer, PROFILES["REG-03"])
     assert 10.0 < clock.now < 20.0
 
 
@@ -270,7 +270,7 @@ def test_the_rows_of_an_example_are_gone_in_the_next(make: Make) -> None:
     parts: list[PartitionUnderTest] = []
 
     def body(part: PartitionUnderTest, number: int) -> None:
-        part.put_payload([f"n{number}"])
+        part.put_labeled([f"n{number}"])
         for before in parts:
             expect(not before.claim_all(), "no rows of earlier examples", before.id)
         parts.append(part)

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.properties import runner
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
-from rlconform.certify.properties.sequence_profiles import PLAYS
+from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.contract import KVBatchMeta, Timeouts, load_requirements
@@ -414,14 +414,14 @@ def test_a_broken_plane_is_found(
 ) -> None:
     monkeypatch.setattr(runner, "SHRINK_S", 0.5)  # what is looked at is whether it is found
     with pytest.raises(FailedExample, match="--seed 0"):
-        run_sequences(explore(plane), PLAYS[requirement_id])
+        run_sequences(explore(plane), PROFILES[requirement_id])
 
 
 @pytest.mark.usefixtures("unhurried")
 def test_a_history_shrinks_to_the_calls_that_matter(explore: Open) -> None:
     explorer = explore(RefusesOverwrites)
     with pytest.raises(FailedExample, match="put_samples raised RuntimeError: key exists"):
-        run_sequences(explorer, PLAYS["PUT-13"])
+        run_sequences(explorer, PROFILES["PUT-13"])
     assert explorer.failure is not None
     made = [line.partition("(")[0] for line in explorer.failure.calls.lines()]
     assert len(made) <= 4  # Hypothesis leaves a read in between, for some seeds
@@ -430,8 +430,8 @@ def test_a_history_shrinks_to_the_calls_that_matter(explore: Open) -> None:
 
 
 def test_what_another_play_judges_is_followed(explore: Open) -> None:
-    run_sequences(explore(RefusesOverwrites), PLAYS["CLAIM-08"])
-    run_sequences(explore(ReadsInOrderOfPut), PLAYS["STAT-01"])
+    run_sequences(explore(RefusesOverwrites), PROFILES["CLAIM-08"])
+    run_sequences(explore(ReadsInOrderOfPut), PROFILES["STAT-01"])
 
 
 class RefusesClaims(MemoryClient):
@@ -443,14 +443,14 @@ class RefusesClaims(MemoryClient):
 
 def test_what_can_not_be_judged_at_all_is_no_pass(explore: Open) -> None:
     with pytest.raises(FailedExample, match=r"no quorum.* so early that nothing could be judged"):
-        run_sequences(explore(RefusesClaims), PLAYS["TAG-01"])
+        run_sequences(explore(RefusesClaims), PROFILES["TAG-01"])
 
 
-@pytest.mark.parametrize("requirement_id", PLAYS)
+@pytest.mark.parametrize("requirement_id", PROFILES)
 def test_a_right_plane_never_fails(explore: Open, requirement_id: str) -> None:
-    run_sequences(explore(MemoryClient, 1), PLAYS[requirement_id])
+    run_sequences(explore(MemoryClient, 1), PROFILES[requirement_id])
 
 
 def test_every_play_is_of_a_requirement_of_planes() -> None:
     rows = load_requirements()
-    assert {rows[name].scope for name in PLAYS} == {"plane"}
+    assert {rows[name].scope for name in PROFILES} == {"plane"}

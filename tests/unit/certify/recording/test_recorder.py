@@ -17,10 +17,9 @@ from rlconform.certify.recording.recorder import (
     MethodGivenUp,
     Recording,
     RecordingClient,
-    brief,
     call_kind,
-    shorten,
 )
+from rlconform.certify.recording.text import brief, shorten
 from rlconform.certify.reproduce.render import Call
 from rlconform.certify.target import open_target
 from rlconform.certify.threads import BackgroundCall, run_concurrently

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.json_report import build_report, folder_to_write, write_report
 from rlconform.certify.report.verdict import Conclusion, Verdict, requirement_results, verdict_of
-from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import CURRENT_SET, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 
@@ -42,7 +42,7 @@ def sample_run() -> RunRecord:
             FAILED.id,
             "GET-02",
             Outcome.FAIL,
-            evidence="expected row a; came row b",
+            evidence="expected row a; got row b",
             steps=["client.get_samples(...) -> {x: uint8[2x3]}"],
             seconds=0.125,
             reproducer="print('a')\n",
@@ -129,7 +129,7 @@ def test_every_counted_requirement_stands_in_the_report(tmp_path: Path) -> None:
     assert rows["GET-01"]["outcome"] == "PASS"
     assert (rows["GET-02"]["outcome"], rows["GET-02"]["reason"]) == (
         "FAIL",
-        "expected row a; came row b (2 of 2 checks)",
+        "expected row a; got row b (2 of 2 checks)",
     )
     assert (rows["GET-02"]["level"], rows["GET-02"]["title"]) == (
         "MUST",

@@ -29,22 +29,22 @@ def causes_of(checks: list[CheckResult], passed: tuple[str, ...] = ()) -> list[R
 
 
 def test_what_leans_on_a_broken_requirement_may_follow_from_it() -> None:
-    checks = [failed("CLAIM-04", "none came"), failed("PUT-11", "none came", "CLAIM-04")]
-    assert causes_of(checks) == [RootCause(["CLAIM-04"], "none came", ["PUT-11"])]
+    checks = [failed("CLAIM-04", "got none"), failed("PUT-11", "got none", "CLAIM-04")]
+    assert causes_of(checks) == [RootCause(["CLAIM-04"], "got none", ["PUT-11"])]
     by_id = {result.id: result for result in results_of(checks)}
     assert by_id["PUT-11"].may_follow_from == ["CLAIM-04"]
     assert by_id["PUT-11"].outcome is Outcome.FAIL
 
 
 def test_what_leans_on_a_requirement_that_holds_stands_for_itself() -> None:
-    checks = [failed("PUT-11", "none came", "CLAIM-04")]
-    assert causes_of(checks, passed=("CLAIM-04",)) == [RootCause(["PUT-11"], "none came")]
+    checks = [failed("PUT-11", "got none", "CLAIM-04")]
+    assert causes_of(checks, passed=("CLAIM-04",)) == [RootCause(["PUT-11"], "got none")]
 
 
 def test_a_requirement_with_one_failure_of_its_own_stands_for_itself() -> None:
     checks = [
-        failed("CLAIM-04", "none came"),
-        failed("PUT-11", "none came", "CLAIM-04"),
+        failed("CLAIM-04", "got none"),
+        failed("PUT-11", "got none", "CLAIM-04"),
         failed("PUT-11", "bytes of another row", n=1),
     ]
     assert [cause.requirements for cause in causes_of(checks)] == [["CLAIM-04"], ["PUT-11"]]
@@ -52,11 +52,11 @@ def test_a_requirement_with_one_failure_of_its_own_stands_for_itself() -> None:
 
 def test_followers_of_followers_belong_to_the_root() -> None:
     checks = [
-        failed("CLAIM-04", "none came"),
+        failed("CLAIM-04", "got none"),
         failed("CLAIM-02", "lost", "CLAIM-04"),
         failed("PUT-12", "lost too", "CLAIM-02"),
     ]
-    assert causes_of(checks) == [RootCause(["CLAIM-04"], "none came", ["CLAIM-02", "PUT-12"])]
+    assert causes_of(checks) == [RootCause(["CLAIM-04"], "got none", ["CLAIM-02", "PUT-12"])]
 
 
 def test_requirements_that_lean_on_each_other_have_a_root() -> None:

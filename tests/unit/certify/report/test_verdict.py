@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlconform._exit_codes import ExitCode
 from rlconform.certify.report.verdict import (
     Conclusion,
-    ExitCode,
     Verdict,
     in_profile,
     requirement_results,
@@ -268,14 +268,14 @@ def test_of_two_capabilities_the_declared_one_is_judged() -> None:
 @pytest.mark.parametrize(
     ("outcome", "verdict", "code"),
     [
-        (Outcome.PASS, Verdict.CERTIFIED, ExitCode.CERTIFIED),
-        (Outcome.WARN, Verdict.CERTIFIED, ExitCode.CERTIFIED),
-        (Outcome.NOT_APPLICABLE, Verdict.CERTIFIED, ExitCode.CERTIFIED),
-        (Outcome.NOT_TESTED, Verdict.NOT_CERTIFIED, ExitCode.NOT_CERTIFIED),
-        (Outcome.FAIL, Verdict.NOT_CERTIFIED, ExitCode.NOT_CERTIFIED),
-        (Outcome.CRASH, Verdict.NOT_CERTIFIED, ExitCode.NOT_CERTIFIED),
-        (Outcome.TIMEOUT, Verdict.NOT_CERTIFIED, ExitCode.NOT_CERTIFIED),
-        (Outcome.DEVIATION, Verdict.CONDITIONAL, ExitCode.NOT_CERTIFIED),
+        (Outcome.PASS, Verdict.CERTIFIED, ExitCode.SUCCESS),
+        (Outcome.WARN, Verdict.CERTIFIED, ExitCode.SUCCESS),
+        (Outcome.NOT_APPLICABLE, Verdict.CERTIFIED, ExitCode.SUCCESS),
+        (Outcome.NOT_TESTED, Verdict.NOT_CERTIFIED, ExitCode.FAILURE),
+        (Outcome.FAIL, Verdict.NOT_CERTIFIED, ExitCode.FAILURE),
+        (Outcome.CRASH, Verdict.NOT_CERTIFIED, ExitCode.FAILURE),
+        (Outcome.TIMEOUT, Verdict.NOT_CERTIFIED, ExitCode.FAILURE),
+        (Outcome.DEVIATION, Verdict.CONDITIONAL, ExitCode.FAILURE),
         (Outcome.SUITE_ERROR, Verdict.NOT_CERTIFIED, ExitCode.KIT_FAILED),
     ],
 )
@@ -293,7 +293,7 @@ def test_the_table_above_knows_every_outcome() -> None:
 @pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.SUITE_ERROR}))
 def test_a_should_never_stands_in_the_way(outcome: Outcome) -> None:
     conclusion = concluded((SHOULD, outcome), (MUST, Outcome.PASS))
-    assert conclusion == Conclusion(Verdict.CERTIFIED, ExitCode.CERTIFIED, [])
+    assert conclusion == Conclusion(Verdict.CERTIFIED, ExitCode.SUCCESS, [])
 
 
 def test_our_fault_is_told_even_from_a_should() -> None:
@@ -331,7 +331,7 @@ def test_nothing_ran(results: list[tuple[Requirement, Outcome]], complete: bool)
 def test_a_partial_run_is_never_certified(outcome: Outcome) -> None:
     conclusion = concluded((MUST, outcome), complete=False, allow_deviations=True)
     assert conclusion.verdict is Verdict.NOT_CERTIFIED
-    assert conclusion.exit_code == ExitCode.NOT_CERTIFIED
+    assert conclusion.exit_code == ExitCode.FAILURE
     assert "the run is partial" in conclusion.reasons
 
 
@@ -342,9 +342,7 @@ def test_a_waiver_that_does_not_hold_is_never_certified() -> None:
     assert conclusion.reasons == ["waiver is stale"]
 
 
-@pytest.mark.parametrize(
-    ("allowed", "code"), [(False, ExitCode.NOT_CERTIFIED), (True, ExitCode.CERTIFIED)]
-)
+@pytest.mark.parametrize(("allowed", "code"), [(False, ExitCode.FAILURE), (True, ExitCode.SUCCESS)])
 def test_deviations_make_it_conditional(allowed: bool, code: int) -> None:
     results = [(MUST, Outcome.DEVIATION), (NEEDS_OBJECTS, Outcome.PASS)]
     conclusion = concluded(*results, allow_deviations=allowed)
@@ -356,7 +354,7 @@ def test_allowing_deviations_allows_no_failure() -> None:
         (MUST, Outcome.DEVIATION), (NEEDS_OBJECTS, Outcome.FAIL), allow_deviations=True
     )
     assert conclusion.verdict is Verdict.NOT_CERTIFIED
-    assert conclusion.exit_code == ExitCode.NOT_CERTIFIED
+    assert conclusion.exit_code == ExitCode.FAILURE
 
 
 def test_what_stands_in_the_way_comes_worst_first() -> None:
@@ -396,7 +394,7 @@ def test_one_more_broken_must_never_improves_the_verdict(
     after = verdict_on(outcomes | {MUST.id: broken}, complete, allowed)
     assert after.verdict is Verdict.NOT_CERTIFIED
     assert RANK.index(after.verdict) <= RANK.index(before.verdict)
-    assert after.exit_code != ExitCode.CERTIFIED
+    assert after.exit_code != ExitCode.SUCCESS
 
 
 @given(results_of_requirements, st.booleans())
@@ -405,7 +403,7 @@ def test_exit_code_0_means_certified_or_an_allowed_deviation(
 ) -> None:
     conclusion = verdict_on(outcomes, True, allowed)
     wanted = {Verdict.CERTIFIED} | ({Verdict.CONDITIONAL} if allowed else set())
-    assert (conclusion.exit_code == ExitCode.CERTIFIED) == (conclusion.verdict in wanted)
+    assert (conclusion.exit_code == ExitCode.SUCCESS) == (conclusion.verdict in wanted)
 
 
 @given(

@@ -20,7 +20,7 @@ WAIVER = Waiver(
     match=r"bytes of (another|the next) row",
     expires=date(2027, 3, 1),
 )
-FAILED = RequirementResult("CLEAR-07", Outcome.FAIL, "came bytes of another row", ["a::b"])
+FAILED = RequirementResult("CLEAR-07", Outcome.FAIL, "got bytes of another row", ["a::b"])
 
 TEXT = """
 [[waiver]]
@@ -109,7 +109,7 @@ def test_a_matched_failure_becomes_a_deviation(outcome: Outcome) -> None:
 
 
 def test_the_pattern_may_lie_anywhere_in_the_failure() -> None:
-    long = replace(FAILED, reason="row 3\ncame bytes of the next row, again")
+    long = replace(FAILED, reason="row 3\ngot bytes of the next row, again")
     assert apply_waivers([long], [WAIVER], TODAY)[1] == []
 
 

@@ -40,7 +40,8 @@ from rlconform.certify.reproduce.render import (
 )
 from rlconform.certify.reproduce.supervisor import EVENTS
 from rlconform.certify.reproduce.verdict import split_evidence
-from rlconform.certify.scenarios.partition import expect_ids, tags_by_id
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import expect_ids
 from rlconform.certify.target import open_target
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import load_requirements
@@ -85,7 +86,7 @@ def recording() -> Iterator[Recording]:
     plane.close()
 
 
-EVIDENCE = 'expected """row a"""; came C:\\new\\row \x1b[31m\ud800'
+EVIDENCE = 'expected """row a"""; got C:\\new\\row \x1b[31m\ud800'
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +248,7 @@ VIOLATIONS: dict[str, tuple[object, Callable[[Any], object], str]] = {
     "rejected": (
         None,
         lambda came: expect_rejection(lambda: came, "an id"),
-        "expect_rejection(lambda: plane.came(r0), 'an id')",
+        "expect_rejection(lambda: plane.result_of(r0), 'an id')",
     ),
     "ids": (
         Meta(["b"], []),
@@ -322,9 +323,9 @@ def test_an_error_that_was_not_due_is_expected_not_to_come() -> None:
     judged = recording.judgement_of(caught.value)
     plane.close()
     assert judged is not None
-    assert judged.source == "plane.came(r0)"
-    script = render_script(ORIGIN, "expected a; came b", recording.calls, judged)
-    assert script.endswith("with plane.judging('a'):\n    plane.came(r0)\nplane.end()\n")
+    assert judged.source == "plane.result_of(r0)"
+    script = render_script(ORIGIN, "expected a; got b", recording.calls, judged)
+    assert script.endswith("with plane.judging('a'):\n    plane.result_of(r0)\nplane.end()\n")
 
 
 def test_what_may_follow_from_a_claim_is_judged_after_the_same_claim_only() -> None:
@@ -354,10 +355,10 @@ def test_a_script_whose_calls_go_otherwise_leaves_the_verdict_to_the_check(
     ]
     judged = Judged("expect_equal(r1, 'else', 'what')", 1, {}, raised)
     script = tmp_path / "script.py"
-    script.write_text(render_script(ORIGIN, "expected a; came b", calls, judged))
+    script.write_text(render_script(ORIGIN, "expected a; got b", calls, judged))
     assert played(script)[1] == {"event": "nothing", "expected": "a"}
     script.write_text(
-        render_script(ORIGIN, "expected a; came b", calls, replace(judged, raised={0} - raised))
+        render_script(ORIGIN, "expected a; got b", calls, replace(judged, raised={0} - raised))
     )
     assert played(script)[1]["event"] == "verdict"
 
@@ -365,9 +366,8 @@ def test_a_script_whose_calls_go_otherwise_leaves_the_verdict_to_the_check(
 @pytest.mark.parametrize(
     ("evidence", "expected", "got"),
     [
-        ("expected a; came b; came c", "a", "b; came c"),
-        ("expected a; got b", "a", "b"),
-        ("of x: expected a; came b (found with --seed 0)", "of x: a", "b (found with --seed 0)"),
+        ("expected a; got b; got c", "a", "b; got c"),
+        ("of x: expected a; got b (found with --seed 0)", "of x: a", "b (found with --seed 0)"),
         (
             "the plane's get_samples raised KeyError",
             None,
@@ -423,7 +423,7 @@ ENDS: dict[str, tuple[str, int, str, str]] = {
     ),
     "error": (
         "r0 = attempt(client.get_samples, ['a'], 'p', ['x'])\n"
-        "with plane.judging('rows'):\n    plane.came(r0)",
+        "with plane.judging('rows'):\n    plane.result_of(r0)",
         1,
         "expected rows",
         "got UnknownPartition",

@@ -10,7 +10,7 @@ import pytest
 
 from rlconform.certify import threads
 from rlconform.certify.assertions.values import ContractViolation
-from rlconform.certify.scenarios.consumers import claims_beside, expect_once, expect_timeout
+from rlconform.certify.scenarios.consumers import claim_until_done, expect_once, expect_timeout
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Timeouts
@@ -47,15 +47,15 @@ def over() -> BackgroundCall:
 def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
     queue = Queue()
     producer = BackgroundCall(queue.put_all, "the producer")
-    claims = claims_beside(producer, [queue.claim] * 3, len(IDS), 10.0)
+    claims = claim_until_done(producer, [queue.claim] * 3, len(IDS), 10.0)
     expect_once(claims, IDS)
     assert all(1 <= len(claim) <= 2 for claim in claims)
 
 
 def test_rows_without_end_end_and_came_twice() -> None:
-    claims = claims_beside(over(), [lambda: ["r0"]] * 2, 5, 10.0)
+    claims = claim_until_done(over(), [lambda: ["r0"]] * 2, 5, 10.0)
     assert len(claims) == 12  # six of one row by each: one more than there can be
-    with pytest.raises(ContractViolation, match=r"no row claimed twice; came \['r0'\]"):
+    with pytest.raises(ContractViolation, match=r"no row claimed twice; got \['r0'\]"):
         expect_once(claims, ["r0"])
 
 
@@ -72,20 +72,20 @@ def test_when_one_consumer_breaks_the_others_stop() -> None:
         return []
 
     with pytest.raises(ContractViolation, match="to come back"):
-        claims_beside(going, [waits], 5, 0.2)
+        claim_until_done(going, [waits], 5, 0.2)
     stopped_at = asked[0]
     ended.wait(0.1)  # time for some hundred looks, if it went on
     assert asked[0] <= stopped_at + 1
     ended.set()
     with pytest.raises(LookupError):
-        claims_beside(going, [breaks, waits], 5, 10.0)
+        claim_until_done(going, [breaks, waits], 5, 10.0)
 
 
 @pytest.mark.parametrize(
     ("claims", "told"),
     [
-        ([["r0"]], "no row lost; came ['r1']"),
-        ([["r0"], ["r1", "r0"]], "no row claimed twice; came ['r0']"),
+        ([["r0"]], "no row lost; got ['r1']"),
+        ([["r0"], ["r1", "r0"]], "no row claimed twice; got ['r0']"),
         ([["r0"], ["r1"], ["ghost"]], "rows claimed"),
     ],
     ids=["lost", "twice", "ghost"],
@@ -153,7 +153,7 @@ def test_a_claim_that_was_late_once_is_made_again(waits_in_vain: Callable[..., W
 @pytest.mark.parametrize(
     ("after_s", "told"),
     [
-        ((0.9, 1.0, 0.8), r"within 0\.4 s of 0\.2 s; came 0\.7, and again 0\.8, and again 0\.6 s"),
+        ((0.9, 1.0, 0.8), r"within 0\.4 s of 0\.2 s; got 0\.7, and again 0\.8, and again 0\.6 s"),
         ((0.0,), "TimeoutError not before"),
         ((math.inf,), "to come back within"),
     ],

@@ -258,5 +258,5 @@ def test_right_logs_pass(
     step = write_with_logs(open_plane(RIGHT["as put"]), target_that(True), rollout)
     for width in (None, 80):
         expect_logs_rebuilt(step, rollout, rollout.sample_ids, width)
-    assert step.carries("message_log")
-    assert step.carries(INPUT_IDS)
+    assert step.has_column("message_log")
+    assert step.has_column(INPUT_IDS)

@@ -1,0 +1,53 @@
+"""A progress bar for commands that take long: ``certify``, ``self-test`` and ``bench``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class LiveBar:
+    """A progress bar that removes itself when the work is done.
+
+    Attributes:
+        console: Where it is shown; lines printed there stay above the bar.
+        bar: The bar itself.
+    """
+
+    def __init__(self, console: Console, doing: str, total: int | None = None) -> None:
+        self.console = console
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self.bar.add_task(doing, total=total)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.stop()
+
+    def show(
+        self, doing: str | None = None, total: int | None = None, done: int | None = None
+    ) -> None:
+        """Update the description (plain text), the number of steps, and how many are done."""
+        self.bar.update(self._task, description=doing, total=total, completed=done)
+
+    def advance(self) -> None:
+        """Count one more step as done."""
+        self.bar.advance(self._task)

@@ -1,0 +1,31 @@
+"""Values and texts as one short line, for evidence and reports."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+
+def shorten(text: str, limit: int = 200) -> str:
+    """``text`` on one line, at most ``limit`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def brief(value: Any) -> str:
+    """A value as one short piece of text: tensors by dtype and shape, long lists by length."""
+    if isinstance(value, torch.Tensor):
+        kind = "jagged" if value.is_nested else "x".join(map(str, value.shape)) or "scalar"
+        return f"{str(value.dtype).removeprefix('torch.')}[{kind}]"
+    if isinstance(value, TensorDictBase):
+        columns = ", ".join(f"{key}: {brief(value.get(key))}" for key in sorted(value.keys()))
+        return f"{{{columns}}} x {tuple(value.batch_size)}"
+    if isinstance(value, list | tuple) and len(value) > 4:
+        head = ", ".join(brief(item) for item in itertools.islice(value, 3))
+        return f"[{head}, ... {len(value)} in all]"
+    if hasattr(value, "sample_ids"):
+        return f"meta of {brief(value.sample_ids)}"
+    return shorten(repr(value), 80)

@@ -1,0 +1,19 @@
+"""Ids of a large training step, so that a plane's pages, chunks and caches are exceeded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+
+#: 96 prompts with 16 samples each.
+STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(1536)]
+
+
+def put_large_step(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
+    """A partition in which row ``n`` of ``STEP_IDS`` has the number ``n`` as ``x``."""
+    part = new_partition(num_samples=len(STEP_IDS))
+    part.put(STEP_IDS, x=torch.arange(len(STEP_IDS)))
+    return part

@@ -1,0 +1,131 @@
+"""The requirement pages of the docs: one Markdown page per section, generated from the data.
+
+    python -m rlconform.selftest.requirement_pages docs/requirements
+
+From a requirement's id a reader reaches its sentence, its field failures, its checks and its
+mutants, each with a link to the file. A test compares the pages with what this module renders.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlconform.selftest.evidence import Evidence, evidence_by_section
+
+#: What each section is about.
+SECTIONS = {
+    "REG": "register_partition",
+    "PUT": "put_samples",
+    "GET": "get_samples and get_data",
+    "TAG": "tags and lengths",
+    "CLAIM": "claim_meta",
+    "STAT": "check_consumption_status",
+    "CLEAR": "clear_samples",
+    "LIFE": "opening, closing, threads and malformed calls",
+    "WIRE": "padded, jagged and object columns",
+    "SHARD": "sharding for data-parallel ranks and packing",
+    "PAR": "the in-memory path against the plane, byte by byte",
+    "FLOW": "rollouts and training at the same time",
+    "FAULT": "crashes, pauses and restarts",
+    "LOAD": "load and size",
+}
+
+#: From a page of ``docs/requirements`` to the root of the checkout.
+_ROOT = "../.."
+
+
+def pages() -> Mapping[str, str]:
+    """The Markdown of every page by file name, the index ``README.md`` included."""
+    sections = evidence_by_section()
+    rendered = {f"{section.lower()}.md": _page(section, rows) for section, rows in sections.items()}
+    return {"README.md": _index(sections), **rendered}
+
+
+def _index(sections: Mapping[str, tuple[Evidence, ...]]) -> str:
+    lines = [
+        "# Requirements",
+        "",
+        "Generated from `rlconform/contract/requirements.toml`, the checks and the mutants by "
+        "`nox -s docs`. Each requirement has its sentence, the reason, field failures, checks and "
+        "mutants. `rlconform explain ID` prints the same.",
+        "",
+    ]
+    for section, rows in sections.items():
+        lines += [f"## [{section}]({section.lower()}.md): {SECTIONS[section]}", ""]
+        lines += [
+            "| Requirement | Level | Title | Checks | Mutants |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        lines += [_index_row(section, row) for row in rows]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _index_row(section: str, evidence: Evidence) -> str:
+    row = evidence.requirement
+    link = f"[{row.id}]({section.lower()}.md#{row.id.lower()})"
+    counts = f"{len(evidence.checks)} | {len(evidence.mutants)}"
+    return f"| {link} | {row.level} | {row.title} | {counts} |"
+
+
+def _page(section: str, rows: tuple[Evidence, ...]) -> str:
+    lines = [f"# {section}: {SECTIONS[section]}", ""]
+    for evidence in rows:
+        lines += _requirement(evidence)
+    return "\n".join(lines)
+
+
+def _requirement(evidence: Evidence) -> list[str]:
+    row = evidence.requirement
+    applies = (
+        f"planes that declare {' or '.join(row.capability)}" if row.capability else "all planes"
+    )
+    if row.scope == "kit":
+        applies = "rlconform itself; no plane can break it"
+    lines = [
+        f"## {row.id}",
+        "",
+        f"**{row.title}.** {row.level}, from level {row.profile}, since {row.since}; {applies}.",
+        "",
+        f"> {row.sentence}",
+        "",
+        f"Why: {row.why}",
+        "",
+    ]
+    if evidence.incidents:
+        lines += ["Seen in the field:", ""]
+        lines += [f"- {one.system} ({one.id}): {one.what}" for one in evidence.incidents]
+        lines.append("")
+    lines += ["Checks:", ""] if evidence.checks else [f"No check: {row.unchecked}", ""]
+    lines += [_check(name) for name in evidence.checks]
+    lines += [""] if evidence.checks else []
+    lines += ["Mutants that it must kill:", ""] if evidence.mutants else []
+    for mutant in evidence.mutants:
+        alone = "" if mutant.alone else " (with other requirements)"
+        lines.append(f"- [`{mutant.name}`]({_ROOT}/{mutant.file}){alone}: {mutant.defect}")
+    lines += [""] if evidence.mutants else []
+    if row.excluded:
+        lines += [f"No mutant is killed by it alone: {row.excluded}", ""]
+    return lines
+
+
+def _check(name: str) -> str:
+    path, _, function = name.partition("::")
+    return f"- [`{function}`]({_ROOT}/{path}) in `{path}`"
+
+
+def write_pages(folder: Path) -> None:
+    """Write all pages into ``folder``, and remove pages of sections that are gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rendered = pages()
+    for old in folder.glob("*.md"):
+        if old.name not in rendered:
+            old.unlink()
+    for name, text in rendered.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))

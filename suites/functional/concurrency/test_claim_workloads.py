@@ -1,0 +1,59 @@
+"""CLAIM: several processes claim at once, and each row is claimed once."""
+
+from __future__ import annotations
+
+from rlconform.certify.concurrency.checkers.claims import (
+    cross_task,
+    duplicated,
+    lost,
+    null_ids,
+    phantoms,
+)
+from rlconform.certify.concurrency.checkers.errors import hung, refused, refused_alone
+from rlconform.certify.concurrency.explain import check_history
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
+from rlconform.certify.concurrency.workloads import (
+    Claimer,
+    Producer,
+    PutClearLoop,
+)
+from rlconform.certify.plugin.markers import requirement
+
+SECONDS = 2.0
+
+#: A clear has to fall between a claim and its look-up: in 2 s, 16 to 20 times of 20.
+CHURN_SECONDS = 4.0
+
+#: A claim has to fall into the write that follows the row's first: in 1.5 s, 17 to 20 times of 20.
+CLAIM_SECONDS = 2.5
+
+TASKS = ("train", "prev_lp")
+
+SHARED = tuple(f"r{n}" for n in range(24))
+
+
+@requirement("CLAIM-02")
+def test_processes_claim_every_row_once_for_each_task(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
+        history = processes.run(Producer(seconds), *[Claimer(TASKS)] * 3)
+        check_history(
+            history, "claims", duplicated, lost, cross_task, phantoms, null_ids, refused, hung
+        )
+
+
+@requirement("CLAIM-08")
+def test_rows_written_to_during_their_claim_are_claimed_once(
+    processes: WorkloadRunner,
+) -> None:
+    for seconds in run_lengths(CLAIM_SECONDS):
+        producer = Producer(seconds, rows=6, appends=("y",))
+        history = processes.run(producer, Claimer(batch=1), Claimer(batch=1))
+        check_history(history, "write_back", duplicated, lost, refused, hung)
+
+
+@requirement("CLAIM-10")
+def test_claims_that_race_clears_return_existing_rows(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(CHURN_SECONDS):
+        churner = PutClearLoop(seconds, SHARED, clears=8)
+        history = processes.run(churner, churner, Claimer(), Claimer())
+        check_history(history, "churn", null_ids, phantoms, refused_alone, hung)

@@ -1,0 +1,46 @@
+"""CLEAR-07: processes read, claim and clear the same rows at once; ids and slots are reused."""
+
+from __future__ import annotations
+
+from rlconform.certify.concurrency.checkers.claims import duplicated, lost, phantoms
+from rlconform.certify.concurrency.checkers.errors import hung, refused_alone
+from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
+from rlconform.certify.concurrency.explain import check_history
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
+from rlconform.certify.concurrency.workloads import (
+    Claimer,
+    Clearer,
+    PutClearLoop,
+    Reader,
+)
+from rlconform.certify.plugin.markers import requirement
+
+SECONDS = 2.0
+
+#: Seconds of each play, and the rows that who puts clears itself. A foreign row shows only where a
+#: slot is reused between two looks. That is likelier where others clear; but on a plane that clears
+#: faster than it puts, their clears leave little to be read.
+CHURNS = ((1.0, 0), (1.0, 8), (3.0, 0))
+
+#: At most so many seconds between two clears: reads find twice as many rows as without.
+APART_S = 0.008
+
+SHARED = tuple(f"r{n}" for n in range(24))
+
+
+@requirement("CLEAR-07")
+def test_reads_return_the_rows_asked_for_while_ids_are_reused(processes: WorkloadRunner) -> None:
+    for seconds, clears in CHURNS:
+        churner = PutClearLoop(seconds, SHARED, clears=clears)
+        other = Reader(SHARED) if clears else Clearer(SHARED, apart_s=APART_S)
+        history = processes.run(churner, churner, other, Reader(SHARED))
+        check_history(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
+
+
+@requirement("CLEAR-07")
+def test_clears_remove_no_other_rows(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
+        churner = PutClearLoop(seconds, SHARED, clears=8)
+        history = processes.run(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
+        rows = wrong_rows, unwritten, stale_reads
+        check_history(history, "churn", lost, duplicated, phantoms, *rows, refused_alone, hung)

@@ -1,0 +1,51 @@
+"""TAG: processes write tags while others claim rows or write to them."""
+
+from __future__ import annotations
+
+from rlconform.certify.concurrency.checkers.errors import hung, refused
+from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
+from rlconform.certify.concurrency.explain import check_history
+from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
+from rlconform.certify.concurrency.workloads import (
+    Appender,
+    Claimer,
+    Producer,
+    SinglePut,
+    TagWriter,
+)
+from rlconform.certify.plugin.markers import requirement
+
+SECONDS = 2.0
+TAG_WRITE_SECONDS = 1.5
+
+SHARED = tuple(f"r{n}" for n in range(24))
+
+
+@requirement("TAG-02")
+def test_tags_are_kept_while_another_process_writes_to_the_rows(processes: WorkloadRunner) -> None:
+    # Each stamp has a key of its own, and all must stay: of several processes TAG-07 asks that too.
+    for part, seconds in enumerate(run_lengths(TAG_WRITE_SECONDS)):
+        ids = SHARED[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
+        processes.run(SinglePut(ids))
+        writers = TagWriter(seconds, ids, "std"), Appender(seconds, ids)
+        history = processes.run(*writers, Claimer(late=True))
+        check_history(history, "write_back", lost_updates, refused, hung)
+
+
+@requirement("TAG-04", leans_on=("TAG-01",))
+def test_rows_are_claimed_with_the_tags_of_their_put(processes: WorkloadRunner) -> None:
+    for seconds in run_lengths(SECONDS):
+        producer = Producer(seconds, rows=1, tagged=True)  # slower than claims: no row lies long
+        history = processes.run(producer, *[Claimer()] * 3)
+        check_history(history, "claims", tags_late, refused, hung)
+
+
+@requirement("TAG-07")
+def test_tags_written_by_two_processes_are_all_kept(processes: WorkloadRunner) -> None:
+    for part, seconds in enumerate(run_lengths(SECONDS)):
+        ids = SHARED[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
+        processes.run(SinglePut(ids))
+        history = processes.run(
+            TagWriter(seconds, ids, "std"), TagWriter(seconds, ids, "reward"), Claimer(late=True)
+        )
+        check_history(history, "tag_writes", lost_updates, refused, hung)

@@ -1,0 +1,61 @@
+"""PUT across processes: a jagged column that another process put works in torch as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.jagged import expect_whole_column
+from rlconform.certify.assertions.values import expect_column
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.contract import DataPlaneClient, KVBatchMeta
+
+Actors = Callable[[int], list[DataPlaneClient]]
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+def expect_whole_elsewhere(
+    part: PartitionUnderTest, actors: Actors, rows: list[torch.Tensor]
+) -> None:
+    """Put by the owner, then by an attached process: everybody else reads whole columns."""
+    first, second = (part.via(actor) for actor in actors(2))
+    column = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    for writer, readers, field in ((part, [first], "x"), (first, [second, part], "y")):
+        writer.put(IDS, **{field: column})
+        for reader in readers:
+            expect_column(reader.get(IDS, field), field, rows)
+            for chosen in (IDS, IDS[::-1], IDS[1:], IDS[:1]):
+                expect_whole_column(reader.get(chosen, field), field)
+                meta = KVBatchMeta(part.id, None, chosen, fields=[field])
+                expect_whole_column(reader.get_data(meta), field)
+
+
+@requirement("PUT-05")
+@pytest.mark.parametrize("lengths", [(3, 1, 5), (4, 4, 4)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16], ids=str)
+def test_a_jagged_column_works_in_other_processes(
+    part: PartitionUnderTest, actors: Actors, dtype: torch.dtype, lengths: tuple[int, ...]
+) -> None:
+    expect_whole_elsewhere(part, actors, random_rows(dtype, [(n,) for n in lengths]))
+
+
+@requirement("PUT-06")
+@pytest.mark.parametrize("lengths", [(0, 3, 1), (3, 2, 0), (0, 0, 0)], ids=str)
+def test_a_jagged_column_with_zero_length_rows_works_in_other_processes(
+    part: PartitionUnderTest, actors: Actors, lengths: tuple[int, ...]
+) -> None:
+    expect_whole_elsewhere(part, actors, random_rows(torch.float32, [(n,) for n in lengths]))
+
+
+@requirement("PUT-07")
+@pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
+def test_a_jagged_column_with_trailing_dimensions_works_in_other_processes(
+    part: PartitionUnderTest, actors: Actors, trailing: tuple[int, ...]
+) -> None:
+    rows = random_rows(torch.uint8, [(n, *trailing) for n in (2, 1, 3)])
+    expect_whole_elsewhere(part, actors, rows)

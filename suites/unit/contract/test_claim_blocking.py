@@ -1,0 +1,238 @@
+"""CLAIM-04, CLAIM-05, CLAIM-06: whether a claim blocks, what wakes it, and when it times out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.values import (
+    ContractViolation,
+    expect,
+    expect_column,
+    expect_equal,
+)
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
+    expect_timeout,
+    expect_waiting,
+)
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall
+
+IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+
+#: Seconds after which calls of many transports are given up, and more.
+LONG_S = 6.0
+
+#: More than the threads of a small server.
+CROWD = 16
+
+
+def waits(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
+    expect_waiting(claim, part, what, "an answer without it")
+
+
+@requirement("CLAIM-04")
+@pytest.mark.parametrize("ready", [0, 5])
+def test_a_claim_that_does_not_block_returns_the_ready_rows(
+    part: PartitionUnderTest, ready: int
+) -> None:
+    if ready:
+        part.put_labeled(IDS[:ready])
+    claim = BackgroundCall(lambda: part.claim(batch_size=8), "a claim that must not block")
+    expect_ids(claim.result(part.timeouts.settle), IDS[:ready], "rows ready, of 8 asked for:")
+
+
+@requirement("CLAIM-04")
+def test_a_claim_takes_rows_that_a_blocked_claim_has_not_claimed(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:2])
+    waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
+    expect_ids(part.claim(batch_size=3), IDS[:2], "rows ready beside a claim that waits")
+    part.put_labeled(IDS[2:5])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[2:5], "rows of the claim that waited")
+
+
+@requirement("CLAIM-04")
+def test_a_large_step_is_claimed_in_one_call(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    step = put_large_step(new_partition)
+    expect_ids(
+        step.claim(batch_size=len(STEP_IDS)),
+        STEP_IDS,
+        f"{len(STEP_IDS)} rows ready, as many asked for",
+    )
+
+
+@requirement("CLAIM-05")
+def test_a_blocking_claim_waits_for_the_last_field(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:3], "x")
+    waiting = BackgroundCall(
+        lambda: part.claim("train", ["x", "y"], 3, blocking=True), "the blocked claim"
+    )
+    expect_waiting(waiting, part, "y", "an answer before anybody wrote it")
+    part.put_labeled(IDS[:3], "y")
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:3], "rows of the woken claim")
+
+
+@requirement("CLAIM-05")
+def test_rows_for_one_of_two_blocked_claims_wake_only_one(part: PartitionUnderTest) -> None:
+    claims = [
+        BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
+        for n in range(2)
+    ]
+    early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
+    expect(not early, "both claims to wait", "an answer before there was any row")
+    part.put_labeled(IDS[:3])
+    still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
+    expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
+    part.put_labeled(IDS[3:])
+    claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
+    expect_equal(list(map(len, claimed)), [3, 3], "rows of the two claims")
+    expect_equal(Counter(claimed[0] + claimed[1]), Counter(IDS), "claims by id")
+
+
+@requirement("CLAIM-05")
+@pytest.mark.parametrize("rank", [None, 1], ids=["of_nobody", "of_a_rank"])
+def test_a_blocking_claim_waits_for_the_last_row(
+    part: PartitionUnderTest, rank: int | None
+) -> None:
+    waiting = BackgroundCall(
+        lambda: part.claim(batch_size=3, blocking=True, dp_rank=rank), "the blocked claim"
+    )
+    part.put_labeled(IDS[:2])
+    expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
+    part.put_labeled(IDS[2:3])
+    woken = waiting.result(part.timeouts.settle)
+    expect_ids(woken, IDS[:3], "rows of the woken claim")
+    expect_column(part.get_data(woken), "x", labeled_rows(part.id, woken.sample_ids, "x"))
+
+
+@requirement("CLAIM-05")
+def test_a_blocking_claim_waits_for_the_last_row_of_a_large_step(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(num_samples=len(STEP_IDS))
+    part.put(STEP_IDS[:-1], x=torch.arange(len(STEP_IDS) - 1))
+    waiting = BackgroundCall(
+        lambda: part.claim(batch_size=len(STEP_IDS), blocking=True), "the blocked claim"
+    )
+    expect_waiting(waiting, part, "the last row", "an answer without it")
+    part.put(STEP_IDS[-1:], x=torch.tensor([len(STEP_IDS) - 1]))
+    came = waiting.result(part.timeouts.operation)
+    expect_ids(came, STEP_IDS, f"{len(STEP_IDS)} rows of the woken claim")
+
+
+@requirement("CLAIM-05")
+def test_a_put_wakes_only_the_claim_that_requires_its_field(part: PartitionUnderTest) -> None:
+    second = BackgroundCall(lambda: part.claim("train", ["y"], 2, blocking=True), "a claim for y")
+    waits(second, part, "y")
+    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
+    waits(first, part, "x")
+    part.put_labeled(IDS[:2], "x")
+    expect_ids(first.result(part.timeouts.settle), IDS[:2], "rows with x, for whom waited for x")
+    waits(second, part, "y")
+    part.put_labeled(IDS[:2], "y")
+    expect_ids(second.result(part.timeouts.settle), IDS[:2], "rows with y, for whom waited for y")
+
+
+@requirement("CLAIM-05")
+def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) -> None:
+    claims = [
+        BackgroundCall(lambda: part.claim(batch_size=1, blocking=True), f"blocked claim {n}")
+        for n in range(CROWD)
+    ]
+    waits(claims[0], part, "a row")
+    ids = [f"r{n}" for n in range(CROWD)]
+    put = BackgroundCall(lambda: part.put_labeled(ids), f"a put beside {CROWD} claims that wait")
+    put.result(part.timeouts.operation)
+    came = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
+    expect_equal(Counter(came), Counter(ids), "claims by id")
+
+
+@requirement("CLAIM-05")
+def test_rows_cleared_meanwhile_do_not_count_for_a_blocked_claim(
+    part: PartitionUnderTest,
+) -> None:
+    part.put_labeled(IDS[:2])
+    waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
+    waits(waiting, part, "a third row")
+    part.clear(IDS[:1])
+    part.put_labeled(IDS[2:3])
+    waits(waiting, part, "a third row in place of the one that was cleared")
+    part.put_labeled(IDS[3:4])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[1:4], "the three rows there are")
+
+
+@requirement("CLAIM-05")
+def test_a_claim_blocks_by_default(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:1])
+    waiting = BackgroundCall(
+        lambda: part.client.claim_meta(
+            partition_id=part.id, task_name="train", required_fields=["x"], batch_size=2
+        ),
+        "a claim with neither blocking nor timeout_s",
+    )
+    waits(waiting, part, "a second row")
+    part.put_labeled(IDS[1:2])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the woken claim")
+
+
+@requirement("CLAIM-06")
+@pytest.mark.parametrize(("ready", "timeout_s"), [(0, 0.5), (2, 0.5), (2, 0.0)])
+def test_a_claim_that_times_out_claims_nothing(
+    part: PartitionUnderTest, ready: int, timeout_s: float
+) -> None:
+    if ready:
+        part.put_labeled(IDS[:ready])
+    expect_timeout(part, 3, timeout_s)
+    expect_equal(
+        sorted(part.claim_all()), sorted(IDS[:ready]), "rows still claimable after the timeout"
+    )
+
+
+@requirement("CLAIM-06")
+def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest) -> None:
+    timeout_s = 0.3
+    part.put_labeled(IDS[:3], "x")
+    waiting = BackgroundCall(
+        lambda: part.claim("train", ["y"], 3, blocking=True, timeout_s=timeout_s),
+        "the blocked claim",
+    )
+    deadline = time.monotonic() + timeout_s + part.timeouts.settle
+    version = 0
+    while not waiting.finished.is_set() and time.monotonic() < deadline:
+        version += 1
+        part.put_labeled(IDS[:3], "x", version=version)
+    try:
+        came = waiting.result(part.timeouts.quiet)
+    except TimeoutError:
+        return
+    raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}", leans_on=("CLAIM-05",))
+
+
+@requirement("CLAIM-06", patience=60)
+def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> None:
+    waiting = BackgroundCall(
+        lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
+    )
+    part.put_labeled(IDS[:1])
+    try:
+        early = waiting.returned_within(LONG_S)
+    except TimeoutError:
+        early = True
+    expect(
+        not early,
+        f"a claim with {20 * LONG_S:g} s to wait for {LONG_S:g} s and more",
+        f"an end after {waiting.seconds:.1f} s" if early else "",
+        leans_on=("CLAIM-05",),
+    )
+    part.put_labeled(IDS[1:2])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")

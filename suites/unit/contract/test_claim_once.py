@@ -1,0 +1,129 @@
+"""CLAIM-02, CLAIM-08: every ready row goes to each task exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from rlconform.certify.assertions.values import (
+    expect,
+    expect_equal,
+)
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
+    claim_until_done,
+    expect_once,
+)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall, run_concurrently
+
+IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+
+
+@requirement("CLAIM-02")
+def test_each_row_is_claimed_once_in_sequence(part: PartitionUnderTest) -> None:
+    ids = [f"r{i}" for i in range(20)]
+    part.put_labeled(ids)
+    expect_equal(Counter(part.claim_all(batch_size=7)), Counter(ids), "claims by id")
+    expect_equal(part.claim(batch_size=1).sample_ids, [], "rows left")
+
+
+@requirement("CLAIM-02")
+def test_each_row_is_claimed_once_by_threads(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    ids = [f"r{i}" for i in range(120)]
+    part = new_partition(num_samples=len(ids))
+
+    def produce() -> None:
+        for start in range(0, len(ids), 6):
+            part.put_labeled(ids[start : start + 6])
+
+    def claim() -> list[str]:
+        return part.claim(batch_size=5).sample_ids
+
+    producer = BackgroundCall(produce, "the producer")
+    claims = claim_until_done(producer, [claim] * 4, len(ids), part.timeouts.check)
+    producer.result(part.timeouts.operation)
+    expect_once([*claims, part.claim_all()], ids)
+
+
+@requirement("CLAIM-02", race=True)
+def test_no_row_is_lost_while_the_partition_grows(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    producers, puts, rows_each = 8, 8, 5
+    part = new_partition(num_samples=producers * puts * rows_each)
+
+    def produce(producer: int) -> list[str]:
+        put: list[str] = []
+        for n in range(puts):
+            ids = [f"p{producer}_{n}_{k}" for k in range(rows_each)]
+            part.put_labeled(ids, "x", "y")
+            put += ids
+        return put
+
+    calls = [partial(produce, producer) for producer in range(producers)]
+    put = [i for ids in run_concurrently(calls, part.timeouts.check, "producer") for i in ids]
+    claims = Counter(part.claim_all("train", ["x", "y"], batch_size=64))
+    lost = sorted(set(put) - set(claims))
+    expect(not lost, "each row claimable whose put returned", f"{len(lost)} lost: {lost[:4]}")
+    expect_equal(claims, Counter(put), "claims by id")
+    expect(part.consumed("train"), "every row consumed", "a row that no claim names counted")
+    part.expect_labeled(put, "x", "y")
+
+
+@requirement("CLAIM-02")
+def test_clearing_claimed_rows_loses_no_unclaimed_row(
+    part: PartitionUnderTest,
+) -> None:
+    part.put_labeled(IDS)
+    first = part.claim(batch_size=2).sample_ids
+    part.clear(first)
+    rest = [i for i in IDS if i not in first]
+    expect_ids(part.claim(), rest, "rows not yet claimed")
+
+
+@requirement("CLAIM-08")
+@pytest.mark.parametrize("field", ["x", "y"], ids=["overwritten", "written_to"])
+def test_a_write_to_a_claimed_row_does_not_make_it_claimable_again(
+    part: PartitionUnderTest, field: str
+) -> None:
+    part.put_labeled(IDS)
+    part.claim("train")
+    part.put_labeled(IDS, field, version=1)
+    expect_equal(part.claim_all("train"), [], "rows claimed again after a write")
+    expect_equal(
+        part.claim_all("train", sorted({"x", field})), [], "rows claimed again by other fields"
+    )
+
+
+@requirement("CLAIM-08")
+def test_tags_put_on_a_claimed_row_do_not_make_it_claimable_again(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    part.claim("train")
+    part.put(IDS, [{"advantage": 0.5}] * len(IDS))
+    expect_equal(part.claim_all("train"), [], "rows claimed again after a stamp")
+
+
+@requirement("CLAIM-08", race=True)
+def test_a_write_that_races_a_claim_does_not_undo_it(part: PartitionUnderTest) -> None:
+    for turn in range(20):
+        ids = [f"{sample_id}_{turn}" for sample_id in IDS[:3]]
+        part.put_labeled(ids, "x")
+
+        def claim(later_s: float = turn % 4 * 0.0005) -> list[str]:
+            time.sleep(later_s)  # now before the write, now in the middle of it, now after it
+            return part.claim("train").sample_ids
+
+        _, claimed = run_concurrently(
+            [lambda i=ids: part.put_labeled(i, "y"), claim],
+            part.timeouts.operation,
+            "writer or claimer",
+        )
+        claims = Counter([*claimed, *part.claim_all("train")])
+        expect_equal(claims, Counter(ids), "claims by id, rows being written to meanwhile")

@@ -1,0 +1,54 @@
+"""CLAIM-12, 13, 14: ranks share a task's rows, the oldest come first, a meta names its source."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from rlconform.certify.assertions.values import (
+    expect_equal,
+)
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+
+IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+
+
+@requirement("CLAIM-12")
+def test_ranks_of_one_task_share_its_rows(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    claimed = [
+        i
+        for rank in (0, 1, 0, 1)
+        for i in part.claim("train", batch_size=2, dp_rank=rank).sample_ids
+    ]
+    expect_equal(Counter(claimed), Counter(IDS), "claims by id over two ranks")
+
+
+@requirement("CLAIM-12")
+def test_one_rank_may_claim_all(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    expect_ids(part.claim("train", dp_rank=1), IDS, "rows of the one rank that asks")
+
+
+@requirement("CLAIM-13")
+@pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["by_name", "against_names"])
+def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) -> None:
+    for sample_id in ids[:4]:
+        part.put_labeled([sample_id])
+    part.clear(ids[:1])
+    part.put_labeled(ids[4:5])  # may take the cleared row's slot, but not its place
+    order = [part.claim(batch_size=1).sample_ids for _ in range(4)]
+    expect_equal(order, [[i] for i in ids[1:5]], "rows in the order they were put")
+
+
+@requirement("CLAIM-14")
+@pytest.mark.parametrize("way", ["at_once", "blocking", "empty"])
+def test_the_meta_names_its_partition_task_and_fields(part: PartitionUnderTest, way: str) -> None:
+    if way != "empty":
+        part.put_labeled(IDS, "x", "y", "z")
+    meta = part.claim("train", ["y", "x"], blocking=way == "blocking")
+    expect_equal(meta.partition_id, part.id, "partition_id")
+    expect_equal(meta.task_name, "train", "task_name")
+    expect_equal(list(meta.fields or []), ["y", "x"], "fields")

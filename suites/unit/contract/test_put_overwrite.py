@@ -1,0 +1,183 @@
+"""PUT-13, PUT-23: a second put of a field replaces its rows or is refused; no row is corrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.values import (
+    ContractViolation,
+    expect,
+    expect_column,
+    row_difference,
+    rows_in,
+    show_row,
+)
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import BackgroundCall
+from rlconform.wire import stack_or_nest
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+#: What is put first and second: a dtype, and the length of each row.
+Shape = tuple[torch.dtype, tuple[int, int, int]]
+
+LARGE = 1 << 18
+
+OVERWRITES: dict[str, tuple[Shape, Shape]] = {
+    "values": ((torch.float32, (8, 8, 8)), (torch.float32, (8, 8, 8))),
+    "longer": ((torch.float32, (8, 8, 8)), (torch.float32, (21, 21, 21))),
+    "shorter": ((torch.float32, (21, 21, 21)), (torch.float32, (8, 8, 8))),
+    "to_jagged": ((torch.float32, (8, 8, 8)), (torch.float32, (9, 30, 0))),
+    "from_jagged": ((torch.float32, (9, 30, 0)), (torch.float32, (8, 8, 8))),
+    "dtype": ((torch.float32, (8, 8, 8)), (torch.int32, (8, 8, 8))),
+    "dtype_and_length": ((torch.float32, (8, 8, 8)), (torch.bfloat16, (20, 20, 20))),
+    "tiny_to_large": ((torch.uint8, (32, 32, 32)), (torch.uint8, (LARGE, LARGE, LARGE))),
+    "large_to_tiny": ((torch.uint8, (LARGE, LARGE, LARGE)), (torch.uint8, (32, 32, 32))),
+}
+
+
+def rows_of_shape(part: PartitionUnderTest, shape: Shape, version: int) -> list[torch.Tensor]:
+    """Rows of the shape whose bytes say whose they are, as far as their length lets them."""
+    dtype, lengths = shape
+    sizes = [length * dtype.itemsize for length in lengths]
+    return [
+        labeled_row(part.id, sample_id, "x", version, size)[:size].view(dtype)
+        for sample_id, size in zip(IDS, sizes, strict=True)
+    ]
+
+
+@requirement("PUT-13")
+@pytest.mark.parametrize(("first", "second"), OVERWRITES.values(), ids=OVERWRITES)
+def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second: Shape) -> None:
+    for version, shape in enumerate((first, second)):
+        rows = rows_of_shape(part, shape, version)
+        part.put(IDS, x=stack_or_nest(rows))
+        part.expect_rows(IDS, x=rows)
+
+
+@requirement("PUT-13")
+def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
+    part: PartitionUnderTest,
+) -> None:
+    part.put_labeled(IDS)
+    meta = part.claim("train")
+    expect_column(part.get_data(meta), "x", labeled_rows(part.id, meta.sample_ids, "x"))
+    part.put_labeled(IDS, version=1)
+    newer = labeled_rows(part.id, meta.sample_ids, "x", 1)
+    expect_column(part.get_data(meta), "x", newer)
+
+
+@requirement("PUT-13")
+def test_one_row_is_replaced_and_the_others_are_kept(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    part.put_labeled(IDS[1:2], version=1)
+    part.expect_labeled(IDS[1:2], version=1)
+    part.expect_labeled([IDS[0], IDS[2]])
+
+
+@requirement("PUT-13")
+def test_reads_during_overwrites_return_the_old_value_or_the_new(part: PartitionUnderTest) -> None:
+    rounds = 60
+    done = [0]
+    part.put_labeled(IDS)
+
+    def overwrite() -> None:
+        for version in range(1, rounds):
+            part.put_labeled(IDS, version=version)
+            done[0] = version
+
+    writer = BackgroundCall(overwrite, "the writer")
+    over = False
+    while not over:
+        over = writer.finished.is_set()
+        oldest = done[0]
+        rows = rows_in(part.get(IDS, "x"), "x")  # the rows are there all along: an error is wrong
+        expect(len(rows) == len(IDS), f"{len(IDS)} rows", f"{len(rows)} rows")
+        for sample_id, row in zip(IDS, rows, strict=True):
+            _expect_version(part, sample_id, row, range(oldest, rounds))
+    writer.result(part.timeouts.operation)
+    part.expect_labeled(IDS, version=rounds - 1)
+
+
+def _expect_version(
+    part: PartitionUnderTest, sample_id: str, row: torch.Tensor, versions: Sequence[int]
+) -> None:
+    """The row is this sample's in one of ``versions``, none older than a put that had returned."""
+    allowed = (labeled_row(part.id, sample_id, "x", version) for version in versions)
+    expect(
+        any(row_difference(row, version) is None for version in allowed),
+        f"x of {sample_id!r} in version {versions[0]}, whose put had returned, or a later one",
+        show_row(row),
+    )
+
+
+TWO_DTYPES = {
+    "int64_then_float32": (torch.arange(4), torch.arange(4) + 0.5),
+    "float32_then_int64": (torch.arange(4) + 0.5, torch.arange(4) + 2**40),
+    "bfloat16_then_float32": (torch.ones(4).bfloat16(), torch.arange(4) + 1e-7),
+}
+
+
+@requirement("PUT-23")
+@pytest.mark.parametrize(("first", "second"), TWO_DTYPES.values(), ids=TWO_DTYPES)
+def test_rows_of_two_dtypes_are_never_cast(
+    part: PartitionUnderTest, first: torch.Tensor, second: torch.Tensor
+) -> None:
+    part.put(["first"], x=first.reshape(1, 4))
+    try:
+        part.put(["second"], x=second.reshape(1, 4))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
+        part.expect_absent(["second"])
+    else:
+        part.expect_rows(["second"], x=[second])  # it said yes, so the row is there as it was put
+        _expect_not_cast(part, [first, second])
+    part.expect_rows(["first"], x=[first])
+
+
+@requirement("PUT-23")
+@pytest.mark.parametrize(("first", "second"), TWO_DTYPES.values(), ids=TWO_DTYPES)
+def test_an_overwrite_of_some_rows_in_another_dtype_is_never_cast(
+    part: PartitionUnderTest, first: torch.Tensor, second: torch.Tensor
+) -> None:
+    part.put(["first", "second"], x=torch.stack([first, first]))
+    try:
+        part.put(["second"], x=second.reshape(1, 4))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
+        part.expect_rows(["first", "second"], x=[first, first])
+    else:
+        part.expect_rows(["second"], x=[second])
+        _expect_not_cast(part, [first, second])
+        part.expect_rows(["first"], x=[first])
+
+
+@requirement("PUT-23")
+def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: PartitionUnderTest) -> None:
+    part.put(["first"], x=torch.arange(4).reshape(1, 4))
+    try:
+        part.put(["second"], w=torch.ones(1), x=torch.ones(1, 4))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse with any error
+        part.expect_absent(["second"], "w")
+    else:
+        part.expect_rows(["second"], w=[torch.tensor(1.0)], x=[torch.ones(4)])
+
+
+def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
+    """Reading both rows at once gives each as it was put, or is refused."""
+    try:
+        batch = part.get(["first", "second"], "x")
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - see above
+        return
+    expect_column(batch, "x", rows)

@@ -1,0 +1,85 @@
+"""REG-04: partitions share no rows, cursors, tags and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from rlconform.certify.assertions.values import expect, expect_equal
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+
+@requirement("REG-04")
+def test_partitions_share_no_rows(new_partition: Callable[..., PartitionUnderTest]) -> None:
+    train, val = new_partition(), new_partition()
+    for part, mode in ((train, "train"), (val, "val")):
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
+    train.expect_labeled(IDS)
+    val.expect_labeled(IDS)
+    claimed = train.claim("train")
+    expect_ids(claimed, IDS, "rows claimed in one partition")
+    expect_equal(tags_by_id(claimed), {i: {"mode": "train"} for i in IDS}, "tags in that partition")
+    expect(not val.consumed("train"), "the other partition unconsumed", "consumed")
+    expect(train.consumed("train"), "this one consumed, whatever waits in the other", "unconsumed")
+    train.clear(IDS)
+    val.expect_labeled(IDS)
+    expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
+
+
+@requirement("REG-04")
+def test_partitions_share_no_cursors_and_no_tags(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    train, val = new_partition(), new_partition()
+    for part, mode in ((train, "train"), (val, "val")):
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
+    for part in (train, val):
+        expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
+    train.clear(IDS)
+    came = tags_by_id(val.claim("prev_lp"))
+    expect_equal(
+        came, {i: {"mode": "val"} for i in IDS}, "tags there, after a clear in the other one"
+    )
+
+
+@requirement("REG-04")
+def test_registering_a_partition_again_changes_no_other(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    train, val = new_partition(), new_partition()
+    for part in (train, val):
+        part.put_labeled(IDS)
+        expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
+    val.clear(IDS)
+    val.register()
+    expect_equal(train.claim_all(), [], "rows claimed again, as the other partition began anew")
+    expect(train.consumed("train"), "this partition consumed as before", "unconsumed")
+    train.expect_labeled(IDS)
+
+
+@requirement("REG-04")
+def test_partitions_with_a_common_prefix_are_separate(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    short = new_partition()
+    long = new_partition(exact=f"{short.id}_async")
+    for part in (short, long):
+        part.put_labeled(IDS, tags=[{"weight_version": 1}] * 3)
+    short.clear(None)
+    long.expect_labeled(IDS)
+    expect_ids(long.claim("train"), IDS, "rows of a partition whose name begins with the other's")
+
+
+@requirement("REG-04")
+def test_partitions_share_no_schema(new_partition: Callable[..., PartitionUnderTest]) -> None:
+    train, val = new_partition(), new_partition()
+    floats, integers = torch.ones(3, 2), torch.arange(3)
+    train.put(IDS, x=floats)
+    val.put(IDS, x=integers)
+    train.expect_rows(IDS, x=list(floats))
+    val.expect_rows(IDS, x=list(integers))

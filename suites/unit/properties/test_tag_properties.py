@@ -1,0 +1,55 @@
+"""TAG: any tags are claimed with their row."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from rlconform.certify.assertions.values import expect, same_object
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.runner import for_all
+from rlconform.certify.properties.strategies import (
+    tags,
+)
+from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.contract import Tags
+
+IDS = ["r0", "r1", "r2"]
+
+
+def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
+    """Rows with these tags; their ids."""
+    ids = IDS[: len(rows)]
+    part.put_labeled(ids, tags=rows)
+    return ids
+
+
+def expect_tags(part: PartitionUnderTest, due: dict[str, Tags]) -> None:
+    """A claim hands out these rows with these tags, of the same types."""
+    came = tags_by_id(part.claim("train"))
+    expect(came.keys() == due.keys(), f"rows {sorted(due)} with tags", sorted(came))
+    for sample_id, row in due.items():
+        expect(same_object(came[sample_id], row), f"{sample_id} to carry {row!r}", came[sample_id])
+
+
+@requirement("TAG-01")
+@for_all(rows=st.lists(tags(), min_size=1, max_size=3))
+def test_any_tags_are_claimed_with_their_row(part: PartitionUnderTest, rows: list[Tags]) -> None:
+    ids = put_tags(part, rows)
+    expect_tags(part, dict(zip(ids, rows, strict=True)))
+
+
+@requirement("TAG-03")
+@for_all(
+    rows=st.lists(st.tuples(tags(), tags()), min_size=1, max_size=3), with_fields=st.booleans()
+)
+def test_any_tags_are_merged_key_by_key(
+    part: PartitionUnderTest, rows: list[tuple[Tags, Tags]], with_fields: bool
+) -> None:
+    ids = put_tags(part, [old for old, _ in rows])
+    new = [new for _, new in rows]
+    if with_fields:
+        part.put_labeled(ids, "y", tags=new)
+    else:
+        part.put(ids, new)
+    expect_tags(part, {i: old | new for i, (old, new) in zip(ids, rows, strict=True)})
