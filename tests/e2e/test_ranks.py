@@ -1,4 +1,4 @@
-"""One batch on 1, 2 and 4 ranks: what an update comes to does not depend on how many share it."""
+"""An update does not depend on the number of ranks: 1, 2 and 4 ranks train on one batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N, WIDTH = 16, 12
 
 @pytest.fixture(scope="module")
 def groups(runs: Any) -> Iterator[dict[int, WorkerGroup]]:
-    """Ranks of each number; two of them are those of the other tests."""
+    """A worker group per number of ranks; that of two ranks is shared with other tests."""
     one, four = (WorkerGroup(PolicyWorker, ClusterConfig(dp_size=world)) for world in (1, 4))
     yield {1: one, 2: runs.legacy_actors.workers, 4: four}
     one.shutdown()
@@ -60,7 +60,7 @@ def test_updates_and_logprobs_agree(
         "tiny_moe_copy",
         f"policy.parallelism={parallelism}",
         f"policy.packing.mode={packing}",
-        "policy.optimizer.eps=1.0e-3",  # else gradients of nothing but rounding move weights
+        "policy.optimizer.eps=1.0e-3",  # else mere rounding errors change weights
     )
     losses, norms, logprobs = [], [], []
     for group in groups.values():
@@ -91,10 +91,10 @@ def test_a_rank_that_dies_fails_the_call_and_not_the_machine(
 
 
 class MortalWorker(PolicyWorker):
-    """A rank that can be ended in the middle of a step."""
+    """A rank that can exit in the middle of a step."""
 
     def die_as(self, rank: int) -> None:
-        """The rank of that number is gone; the others wait for it in a collective."""
+        """Exit on this rank; the others wait for it in a collective."""
         import os
 
         if self.rank == rank:

@@ -1,4 +1,4 @@
-"""Group baselines and advantages, against loops over Python floats."""
+"""Group baselines and advantages, compared with loops over Python floats."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_no_rows_have_no_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rewards", "groups", "told"),
+    ("rewards", "groups", "message"),
     [
         (torch.zeros(2), ["u"], "1 groups for 2 rewards"),
         (torch.zeros(2, 1), ["u", "u"], "floating point"),
@@ -119,9 +119,9 @@ def test_no_rows_have_no_baseline() -> None:
     ],
 )
 def test_rewards_that_can_not_be_compared_are_refused(
-    rewards: torch.Tensor, groups: list[str], told: str
+    rewards: torch.Tensor, groups: list[str], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         group_baseline(rewards, groups)
 
 

@@ -1,4 +1,4 @@
-"""What the driver computes in a step, and the two ways in which it gets at rows."""
+"""The driver's part of a step, rows in memory, stage times, and the comparison of runs."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ def tags(of: KVBatchMeta, name: str) -> list[float]:
 
 
 def test_rows_are_scored_against_their_own_group() -> None:
-    came = score_rollout(meta(), summaries(), config())
-    assert tags(came, REWARD) == REWARDS
-    assert tags(came, BASELINE) == [0.5, 0.5, 0.5, 0.5]
-    assert tags(came, STD) == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
-    assert {type(value) for row in came.tags or [] for value in row.values()} == {float}
+    got = score_rollout(meta(), summaries(), config())
+    assert tags(got, REWARD) == REWARDS
+    assert tags(got, BASELINE) == [0.5, 0.5, 0.5, 0.5]
+    assert tags(got, STD) == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
+    assert {type(value) for row in got.tags or [] for value in row.values()} == {float}
     other = score_rollout(meta(), summaries(), config("grpo.use_leave_one_out_baseline=true"))
     assert tags(other, BASELINE) == [0.0, 1.0, 0.5, 0.5]
 
 
 def test_rewards_are_scaled_first_and_pay_for_length_after() -> None:
-    came = score_rollout(
+    got = score_rollout(
         meta(),
         summaries(),
         config(
@@ -92,7 +92,7 @@ def test_rewards_are_scaled_first_and_pay_for_length_after() -> None:
             "overlong_buffer_length: 2, overlong_buffer_penalty: 1.0}",
         ),
     )
-    assert tags(came, REWARD) == [1.0, -1.5, -1.0, 0.0]  # of 2, 3, 4 and 1 tokens
+    assert tags(got, REWARD) == [1.0, -1.5, -1.0, 0.0]  # of 2, 3, 4 and 1 tokens
 
 
 def test_all_rows_are_trained_on_without_dynamic_sampling() -> None:
@@ -117,8 +117,8 @@ def test_dynamic_sampling_takes_its_limits_from_the_configuration() -> None:
 
 def test_the_width_is_the_longest_row_rounded_up() -> None:
     conf = config("policy.make_sequence_length_divisible_by=4")
-    came = set_padded_width(replace(meta(), extra_info={"kept": 1}), conf)
-    assert came.extra_info == {"kept": 1, GLOBAL_FORWARD_PAD_SEQLEN: 8}
+    got = set_padded_width(replace(meta(), extra_info={"kept": 1}), conf)
+    assert got.extra_info == {"kept": 1, GLOBAL_FORWARD_PAD_SEQLEN: 8}
 
 
 def test_a_mask_is_rebuilt_from_spans() -> None:
@@ -146,7 +146,7 @@ def test_rows_are_masked_for_their_length_and_for_their_logprobs() -> None:
     by_engine = torch.full((4, 7), -1.0)
     by_trainer = by_engine.clone()
     by_trainer[0, 2:4] = -2.0  # trained tokens: a factor of e
-    by_trainer[1, 0:2] = -9.0  # the prompt's
+    by_trainer[1, 0:2] = -9.0  # prompt tokens
     targets = advantages_and_mask(generated(conf), by_trainer, by_engine, conf)
     assert targets.columns["sample_mask"].tolist() == [0, 1, 0, 1]
     assert targets.metrics["masked_rows"] == 2
@@ -163,21 +163,21 @@ def test_metrics_of_a_step_are_the_tasks_rewards_and_the_mean_update() -> None:
     logprobs = torch.zeros((4, 7))
     made = generated(conf)
     targets = advantages_and_mask(made, logprobs, logprobs, conf)
-    came = step_metrics(made, targets, [{"loss": 1.0, "lr": 0.1}, {"loss": 2.0, "lr": 0.1}])
-    assert came["train/loss"] == 1.5
-    assert came["train/lr"] == 0.1
-    assert came["train/reward"] == 0.5
-    assert came["train/zero_std"] == 0.5
-    assert came["train/truncated"] == 0.25
-    assert came["train/gen_batches"] == 1.0
+    got = step_metrics(made, targets, [{"loss": 1.0, "lr": 0.1}, {"loss": 2.0, "lr": 0.1}])
+    assert got["train/loss"] == 1.5
+    assert got["train/lr"] == 0.1
+    assert got["train/reward"] == 0.5
+    assert got["train/zero_std"] == 0.5
+    assert got["train/truncated"] == 0.25
+    assert got["train/gen_batches"] == 1.0
 
 
 def test_validation_metrics_are_means_over_rows() -> None:
-    came = validation_metrics(list(summaries().values()))
-    assert came == {"val/reward": 0.5, "val/response_length": 2.5, "val/truncated": 0.25}
+    got = validation_metrics(list(summaries().values()))
+    assert got == {"val/reward": 0.5, "val/response_length": 2.5, "val/truncated": 0.25}
 
 
-# -- rows in memory ----------------------------------------------------------------------------
+# -- rows in memory ------------------------------------------------------------------------------
 
 
 def rollout(ids: list[str], rows: list[list[int]]) -> Rollout:
@@ -189,14 +189,14 @@ def rollout(ids: list[str], rows: list[list[int]]) -> Rollout:
 
 def test_rows_of_several_rollouts_become_one_batch_of_one_width() -> None:
     rollouts = [rollout(["a", "b"], [[1, 2, 3, 4], [5]]), rollout(["c", "d"], [[6, 7], [8]])]
-    came = gather_rows(rollouts, ["d", "b", "c"], width=3, pad_values={INPUT_IDS: 9})
-    assert came[INPUT_IDS].tolist() == [[8, 9, 9], [5, 9, 9], [6, 7, 9]]
-    assert came[INPUT_LENGTHS].tolist() == [1, 1, 2]
+    got = gather_rows(rollouts, ["d", "b", "c"], width=3, pad_values={INPUT_IDS: 9})
+    assert got[INPUT_IDS].tolist() == [[8, 9, 9], [5, 9, 9], [6, 7, 9]]
+    assert got[INPUT_LENGTHS].tolist() == [1, 1, 2]
     with pytest.raises(KeyError):
         gather_rows(rollouts, ["e"], width=3, pad_values={})
 
 
-# -- what is measured --------------------------------------------------------------------------
+# -- traffic and stage times ---------------------------------------------------------------------
 
 
 def test_traffic_of_ranks_adds_up_but_for_the_seconds() -> None:
@@ -224,7 +224,7 @@ def test_a_stage_that_fails_is_timed_too() -> None:
     assert watch.take() == {}
 
 
-# -- where two runs part -----------------------------------------------------------------------
+# -- comparison of two runs ----------------------------------------------------------------------
 
 
 def run(

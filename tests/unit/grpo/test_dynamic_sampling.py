@@ -1,4 +1,4 @@
-"""Dynamic sampling: which groups are trained on, and that each other row is cleared."""
+"""Dynamic sampling: the selected groups, and that every other row is cleared."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_last_batch_that_is_allowed_may_fill_the_step() -> None:
 
 
 def one_step(batches: list[KVBatchMeta], options: GRPOConfig) -> tuple[list[str], list[str], int]:
-    """What a trainer's loop trains on and clears, and how many batches it generates for that."""
+    """Run a trainer's loop; return the trained rows, the cleared rows and the number of batches."""
     collected, cleared = None, []
     for number, meta in enumerate(batches, start=1):
         try:

@@ -1,4 +1,4 @@
-"""The configuration tree: what is accepted, what an error says, what the sections make of it."""
+"""The configuration tree: valid values, error messages, derived values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlconform.plane.sharding import DynamicBatching, SequencePacking
 
 
 def tree() -> dict[str, Any]:
-    """The least that a configuration must say."""
+    """A minimal configuration."""
     return {
         "policy": {
             "model_name": "tiny-llama",

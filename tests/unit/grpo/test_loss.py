@@ -1,4 +1,4 @@
-"""The clipped policy-gradient loss, against a loop over Python floats, however a batch is cut."""
+"""The clipped policy-gradient loss, compared with a loop, for every split of a batch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ every_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.
 
 
 def a_batch(dtype: torch.dtype = torch.float64, seed: int = 0) -> dict[str, Tensor]:
-    """Rows of unlike lengths; one is dropped, one has no trained token."""
+    """Rows of different lengths; one is dropped, one has no trained token."""
     draw = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float) -> Tensor:
@@ -88,7 +88,7 @@ def rows_of(batch: dict[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
 
 
 def naive(batch: dict[str, Tensor], options: ClippedPGLossConfig) -> dict[str, float]:
-    """The docstring's formula, token by token."""
+    """Compute the docstring's formula token by token."""
     lists: dict[str, Any] = {name: values.tolist() for name, values in batch.items()}
     valid = counts(batch)
     found: Counter[str] = Counter()
@@ -193,7 +193,7 @@ def test_gradients_by_token_are_the_same_bits_however_a_batch_is_cut(
 
 
 class Policy(torch.nn.Module):
-    """Logprobs of tokens by a softmax over what one linear layer says of the one before."""
+    """Logprobs of a bigram model: a linear layer predicts each token from the one before."""
 
     def __init__(self, vocabulary: int = 5) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class Policy(torch.nn.Module):
 def accumulated(
     parts: Iterable[Sequence[int]], options: ClippedPGLossConfig
 ) -> tuple[float, Tensor]:
-    """Loss and gradients of a policy over the parts of one batch, added up."""
+    """Sum loss and gradients over the parts of one batch."""
     policy, batch = Policy(), a_batch()
     tokens = torch.randint(5, (ROWS, WIDTH + 1), generator=torch.Generator().manual_seed(2))
     old = policy(tokens).detach()

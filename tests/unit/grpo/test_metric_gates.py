@@ -1,4 +1,4 @@
-"""Gates over metrics: what holds, what doesn't, and what can't be judged and so has failed."""
+"""Gates over metrics: those that pass, fail, or fail because they can't be evaluated."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_arithmetic_without_a_finite_result_fails(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ("", "not an expression"),
         ("mean(x) <", "not an expression"),
@@ -225,8 +225,8 @@ def test_arithmetic_without_a_finite_result_fails(expression: str) -> None:
         ("(lambda: mean(x))() < 1", "expected a number, or"),
     ],
 )
-def test_what_is_no_gate_is_refused(expression: str, told: str) -> None:
-    with pytest.raises(ExpressionError, match=told):
+def test_what_is_no_gate_is_refused(expression: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
         parse(expression)
 
 

@@ -1,4 +1,4 @@
-"""A policy's rank: how rows are cut, what comes of the cuts, and what an update does."""
+"""One rank of a policy: micro-batches, logprobs and gradients, updates of the weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WIDTH = 10
 
 @pytest.fixture(scope="module", autouse=True)
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of this process alone."""
+    """A process group of one process."""
     store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
@@ -88,7 +88,7 @@ def rows(seed: int = 0) -> TensorDict:
 
 
 def planned(conf: MasterConfig, batch: TensorDict, stage: Any) -> tuple[TensorDict, dict[str, Any]]:
-    """The one rank's rows in the plan's order, and the plan."""
+    """Shard the batch for one rank; return its rows in the plan's order, and the plan."""
     (plan,) = plan_shards(
         LENGTHS,
         1,
@@ -98,7 +98,7 @@ def planned(conf: MasterConfig, batch: TensorDict, stage: Any) -> tuple[TensorDi
     return batch[plan.rows], plan.packing
 
 
-# -- how rows are cut --------------------------------------------------------------------------
+# -- micro-batches --------------------------------------------------------------------------
 
 
 def test_without_a_plan_each_global_batch_is_cut_by_itself() -> None:
@@ -135,7 +135,7 @@ def test_a_cut_is_as_wide_as_planned_or_as_its_longest_row(layout: Any, width: i
     assert part[SAMPLE_MASK].tolist() == [1.0, 1.0, 0.0]
 
 
-# -- what comes of the cuts --------------------------------------------------------------------
+# -- logprobs and gradients ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["tiny_llama_copy", "tiny_moe_copy"])
@@ -144,8 +144,8 @@ def test_logprobs_are_those_of_rows_run_one_by_one(mode: str, model: str) -> Non
     conf = config(f"policy.packing.mode={mode}", model=model)
     policy = PolicyModel(conf, CPU)
     batch, packing = planned(conf, rows(), "logprob")
-    came = policy.logprobs(batch, packing)
-    for row, ids, length in zip(came, batch[INPUT_IDS], batch[INPUT_LENGTHS].tolist(), strict=True):
+    got = policy.logprobs(batch, packing)
+    for row, ids, length in zip(got, batch[INPUT_IDS], batch[INPUT_LENGTHS].tolist(), strict=True):
         with torch.no_grad():
             logits = policy.model(ids[None, :length]).logits[0].double()
         naive = [0.0] + [
@@ -163,7 +163,7 @@ def gradients(policy: PolicyModel) -> Tensor:
 @pytest.mark.parametrize("token_level", [True, False])
 @pytest.mark.parametrize("model", ["tiny_llama_copy", "tiny_moe_copy"])
 def test_gradients_do_not_depend_on_how_a_batch_is_cut(model: str, token_level: bool) -> None:
-    came: dict[str, Tensor] = {}
+    got: dict[str, Tensor] = {}
     losses = []
     cuts = {
         "1 chunk": ["policy.train_micro_batch_size=8"],
@@ -176,15 +176,15 @@ def test_gradients_do_not_depend_on_how_a_batch_is_cut(model: str, token_level: 
         level = f"loss_fn.token_level_loss={str(token_level).lower()}"
         conf = config(*overrides, level, "policy.max_grad_norm=null", model=model)
         policy = PolicyModel(conf, CPU)
-        policy.model.double()  # so that products round too little to matter
+        policy.model.double()  # makes rounding errors negligible
         (update,) = policy.train(*planned(conf, rows(), "train"), n_batches=1)
-        came[name] = gradients(policy)
+        got[name] = gradients(policy)
         losses.append(update["loss"])
-        assert update["grad_norm"] == pytest.approx(float(came[name].norm()))
-    largest = float(came["1 chunk"].abs().max())
+        assert update["grad_norm"] == pytest.approx(float(got[name].norm()))
+    largest = float(got["1 chunk"].abs().max())
     assert largest > 0
-    for gradient in came.values():  # logprobs are float32: its rounding is left
-        torch.testing.assert_close(gradient, came["1 chunk"], rtol=0, atol=1e-6 * largest)
+    for gradient in got.values():  # rounding of the float32 logprobs remains
+        torch.testing.assert_close(gradient, got["1 chunk"], rtol=0, atol=1e-6 * largest)
     assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
 
 
@@ -202,7 +202,7 @@ def test_masked_rows_and_prompts_leave_no_trace() -> None:
     assert torch.equal(*of_each)
 
 
-# -- what an update does -----------------------------------------------------------------------
+# -- updates -------------------------------------------------------------------------------------
 
 
 def test_each_global_batch_is_an_update_of_its_own() -> None:

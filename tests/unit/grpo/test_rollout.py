@@ -1,4 +1,4 @@
-"""Rollouts: the rows of real turns, and turns that a script writes."""
+"""Rollouts of a real engine, and of an engine with scripted responses."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def test_a_prompt_that_leaves_no_room_is_named() -> None:
         collected(conf)
 
 
-# -- turns by a script -------------------------------------------------------------------------
+# -- scripted responses --------------------------------------------------------------------------
 
 
 class Script(GenerationEngine):
-    """Writes what it is told to, turn by turn, and remembers how many rows it was asked for."""
+    """Returns scripted responses, turn by turn, and records the number of rows of each call."""
 
     def __init__(self, *turns: Sequence[str]) -> None:
         self._turns = list(turns)
@@ -124,7 +124,7 @@ class Script(GenerationEngine):
 
 
 def guesses(script: Script, *overrides: str) -> Rollout:
-    """One group of three rows that guess at one hidden digit."""
+    """One group of three rows that guess the same hidden digit."""
     conf = config(
         "data.task=guess",
         "grpo.max_rollout_turns=3",

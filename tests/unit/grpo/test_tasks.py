@@ -1,4 +1,4 @@
-"""Tasks: problems that numbers decide, and rewards that are exact."""
+"""Tasks: reproducible problems and exact rewards."""
 
 from __future__ import annotations
 
