@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.contract import ConfigError, load_requirements
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import (
     TrialOutcome,
     TrialResult,

@@ -22,7 +22,7 @@ from rlconform.certify.report.verdict import requirement_results
 from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.certify.results import BROKEN, Outcome, RequirementResult, RunRecord
 from rlconform.contract import Level, load_requirements
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 
 #: Share of the generated examples that right planes meet, unless more are asked for.
 EFFORT = 0.2

@@ -64,5 +64,5 @@ class CheckInFlight:
             seconds=seconds,
             plane_seconds=seconds,
             reproducer=render_script(origin, evidence, calls),
-            at_once=any(call.beside for call in calls),
+            at_once=any(call.concurrent for call in calls),
         )

@@ -282,7 +282,7 @@ class Runner:
         how, tail = process.how_it_ended(), process.tail()
         if self._in_flight is not None:
             call = self._in_flight.last_call
-            during = f"; the last call begun was {call.told()}" if call else ""
+            during = f"; the last call begun was {call.describe()}" if call else ""
             evidence = f"the process that used the plane {how}{during}"
             self._record_loss(self._in_flight, Outcome.CRASH, evidence, tail)
             return

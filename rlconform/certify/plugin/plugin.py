@@ -42,7 +42,7 @@ from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.text import shorten
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
-from rlconform.contract import LEVELS, ConfigError, Level
+from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
 
 pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
 
@@ -293,6 +293,9 @@ class CertifyPlugin:
         before = self._results.get(item.nodeid)
         if call.when == "call" and self._watchdog is not None:
             self._watchdog.watch(None)  # the clean-up's calls are not the check's
+        if report.failed:
+            row = load_requirements()[mark.args[0]]
+            report.sections.append((f"{row.id}: {row.title}", row.sentence))
         recording = item.stash.get(RECORDING, Recording())
         if call.when == "call":
             recording.finish(self.session.target.timeouts.operation)

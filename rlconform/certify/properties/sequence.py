@@ -305,7 +305,7 @@ class CallSequence:
         except ContractViolation:
             raise
         except Exception as error:
-            if not self._explorer.is_planes(error):
+            if not self._explorer.raised_by_plane(error):
                 raise
             return
         due = f"an error for {fields} of {ids} in {side.part.id}, as some are {kind}"
@@ -342,7 +342,7 @@ class CallSequence:
         try:
             yield
         except Exception as error:
-            if kind in self.play.judged or not self._explorer.is_planes(error):
+            if kind in self.play.judged or not self._explorer.raised_by_plane(error):
                 raise
             raise Unjudged(error) from error
 

@@ -82,6 +82,9 @@ class CertifyProgress(LiveBar):
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
             highlight=False,
         )
+        if outcome not in {Outcome.PASS, Outcome.NOT_TESTED}:
+            row = self._requirements[result.requirement]
+            self.console.print(f"        {escape(row.title)}", highlight=False)
 
 
 def _level_origin(run: RunRecord) -> str:
@@ -106,6 +109,8 @@ def requirement_table(
             continue
         row = requirements[result.id]
         text = escape(row.title)
+        if result.outcome in BROKEN:
+            text += f"\n{escape(row.sentence)}"
         if result.outcome is not Outcome.PASS:
             text += f"\n[dim]{escape(result.reason)}[/]"
         if result.may_follow_from:
