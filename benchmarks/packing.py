@@ -6,7 +6,7 @@ The contenders run in rotation, and the table has their median processor time, w
 the machine changes least. With a linear cost ``us/row`` is constant; the textbook packer is
 quadratic and skips large sizes. ``x sort`` is the time relative to sorting the lengths.
 ``over least`` is the number of bins relative to the minimum, ``ceil(tokens / capacity)``. Packers
-other than the textbook one round the bins up to a multiple of the ranks, which matters if bins are few.
+other than the textbook one round it up to a multiple of the ranks, which matters if bins are few.
 """
 
 from __future__ import annotations
