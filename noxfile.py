@@ -1,7 +1,7 @@
-"""Sessions: ``nox -s unit functional`` on every change.
+"""Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
-``mutants`` tries the suite's own power, ``e2e`` whole GRPO runs; ``certify`` holds one plane to the
-contract, ``lint`` is for the code.
+``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs, ``certify`` one certification;
+``docs`` renews the generated pages.
 """
 
 from __future__ import annotations
@@ -12,26 +12,60 @@ nox.options.sessions = ["lint", "unit", "functional"]
 nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "venv"
 
-# Most of what torch brings is never imported: what is, Python compiles then, once.
+# pip compiles no bytecode: most of torch is never imported, and Python compiles the rest once.
 CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
-# Another order each time (pytest prints its seed), in processes side by side: no test may lean on
-# another.
+# Tests run in parallel and in a new random order each time (pytest prints the seed), so that none
+# can depend on another.
 ANY_ORDER = ("--dist", "worksteal", "--random-order", "--durations", "10")
 
 
 def install(session: nox.Session, *extras: str) -> None:
-    """Install the checkout. The checks start hundreds of processes: let them share bytecode."""
-    session.env["PYTHONDONTWRITEBYTECODE"] = ""  # where it is set, each would compile torch anew
+    """Install the checkout, and let the hundreds of processes of the tests share bytecode."""
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""  # if it were set, each would compile torch again
     session.env["OMP_NUM_THREADS"] = "1"  # as rlconform does: see its THREADS
     session.install(*CONSTRAINTS, "-e", f".[{','.join(extras)}]")
 
 
+#: Slow modules of ``tests/unit``, which ``quick`` leaves out.
+SLOW = (
+    "tests/unit/certify/properties",
+    "tests/unit/grpo",
+    "tests/unit/selftest",
+)
+
+#: Packages whose docstrings have examples that run in one process.
+DOCTESTS = ("--doctest-modules", "rlconform/backends/memory")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff's rules and format, mypy's types."""
+    install(session, "dev", "tq", "grpo")
+    _lint(session)
+
+
+def _lint(session: nox.Session) -> None:
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def quick(session: nox.Session) -> None:
+    """Lint, types and the fast tests of rlconform itself: under two minutes on two cores."""
+    install(session, "dev", "tq", "grpo")
+    _lint(session)
+    left_out = [f"--ignore={folder}" for folder in SLOW]
+    session.run("pytest", "tests/unit", *left_out, "-n", "2", "-q", *session.posargs)
+
+
 @nox.session
 def unit(session: nox.Session) -> None:
-    """One process: the kit's own tests, and the contract on the embedded plane."""
+    """Tests in one process: those of rlconform, its doctests, and the checks against ``memory``."""
     install(session, "dev", "tq", "grpo")
-    session.run("pytest", "suites/unit", "tests/unit", "-n", "2", *ANY_ORDER, *session.posargs)
+    tests = ("suites/unit", "tests/unit", *DOCTESTS)
+    session.run("pytest", *tests, "-n", "2", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -39,7 +73,7 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
-    # three on two cores: more than half of what these tests take is waiting
+    # Three workers on two cores: these tests wait for more than half of their time.
     session.run(
         "pytest", "suites/functional", "tests/functional", "-n", "3", *ANY_ORDER, *session.posargs
     )
@@ -54,17 +88,25 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session
-def mutants(session: nox.Session) -> None:
-    """The suite on trial: each requirement still catches the defects that it must, races too."""
+@nox.parametrize("part", [nox.param(part, id=part) for part in ("gate", "races")])
+def mutants(session: nox.Session, part: str) -> None:
+    """The self-test: the checks still kill the mutants, those that need a race included.
+
+    ``nox -s mutants -- OPTIONS`` passes the options to ``rlconform self-test`` instead.
+    """
+    if session.posargs and part == "races":
+        session.skip("the self-test ran with the given options")
     install(session, "dev", "tq")
     if session.posargs:
         session.run("rlconform", "self-test", *session.posargs)
-        return
-    session.run("rlconform", "self-test", "--gate", "--jobs", "6")  # much of it is waiting
-    # 20 seeds give the rates in docs/races.md; 10 tell in half the time that they still hold. One
-    # at a time: two keep two cores busy, and then a play of half a second may hardly get a turn.
-    races = ("--races", "--seeds", "10", "--jobs", "1", "--out", "rlconform-self-test/races")
-    session.run("rlconform", "self-test", *races)
+    elif part == "gate":
+        session.run("rlconform", "self-test", "--gate", "--jobs", "6")  # trials mostly wait
+    else:
+        # docs/races.md has the kill rates of 20 seeds; 10 seeds show in half the time that they
+        # still hold. One trial at a time: two keep two cores busy, and then a workload of half a
+        # second may hardly be scheduled.
+        races = ("--races", "--seeds", "10", "--jobs", "1", "--out", "rlconform-self-test/races")
+        session.run("rlconform", "self-test", *races)
 
 
 @nox.session
@@ -76,9 +118,7 @@ def certify(session: nox.Session) -> None:
 
 
 @nox.session
-def lint(session: nox.Session) -> None:
-    """Ruff's rules and format, mypy's types."""
+def docs(session: nox.Session) -> None:
+    """Renew the pages of ``docs/requirements`` from the requirements, checks and mutants."""
     install(session, "dev", "tq", "grpo")
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    session.run("python", "-m", "rlconform.selftest.requirement_pages", "docs/requirements")

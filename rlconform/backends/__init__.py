@@ -1,4 +1,4 @@
-"""The planes that come with rlconform, one room each, and the factory that opens them."""
+"""The planes that come with rlconform, one package each, and the factory that opens them."""
 
 from rlconform.backends.config import DataPlaneConfig, load_data_plane, parse_data_plane
 from rlconform.backends.factory import build_data_plane_client
@@ -11,7 +11,7 @@ BUILTIN: dict[str, str] = {
     "transfer_queue/mooncake_cpu": "rlconform.backends.transfer_queue:MOONCAKE_CPU",
 }
 
-#: Those of one process, known without the import of torch that their targets take.
+#: Planes of one process; reading this needs no import of torch, unlike their targets.
 ONE_PROCESS = frozenset({"memory"})
 
 __all__ = [

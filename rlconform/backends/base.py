@@ -1,9 +1,9 @@
-"""``BaseClient``: the eight methods of the contract, over the few things an engine does.
+"""``BaseClient``: the client methods of the built-in planes, on top of a ``PlaneEngine``.
 
-    caller ──▶ EngineClient (checks every argument, builds metas) ──▶ Engine (rows, tags, cursors)
+    caller ──▶ BaseClient (checks arguments, builds metas) ──▶ PlaneEngine (rows, tags, cursors)
 
-Arguments are checked here once for all built-in planes, before an engine hears of the call: a
-malformed call touches nothing.
+Arguments are checked here for all built-in planes before the engine is called, so a malformed call
+changes nothing.
 """
 
 from __future__ import annotations
@@ -11,68 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends import checkpoint, validation
-from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.backends.plane_engine import PlaneEngine
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
-
-
-class PlaneEngine(Protocol):
-    """A plane as its client sees it. Arguments come checked; errors are those of the client."""
-
-    def check_open(self) -> None:
-        """Raise unless the plane can be used."""
-
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare consumer tasks and the size of groups."""
-
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Write columns and tags of at least one row, seen as a whole once it returns."""
-
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read at least one row."""
-
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> tuple[list[str], list[Tags]]:
-        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
-
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every produced row was claimed by every task."""
-
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, with None those that this process put."""
-
-    def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows; none where there is no partition."""
-
-    def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
-
-    def restore(self, partition: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
-
-    def close(self) -> None:
-        """Let go of the plane, or end it. Idempotent."""
 
 
 class BaseClient:
     """A client of a built-in plane; its methods may be called from any thread.
 
-    In a partition with ``grpo_group_size=G`` a claim hands out whole groups. A group is G rows
+    In a partition with ``grpo_group_size=G`` a claim returns whole groups. A group is G rows
     ``<uid>_g<i>`` with the same uid and the same ``i // G``; rows whose ids don't end in ``_g<i>``
-    are grouped by G in the order in which they came.
+    are grouped by G in the order of their puts.
 
     Every method raises ``ClientClosed`` after this client's close, and ``PlaneUnavailable`` once
     the plane was closed by its owner, is dead, or doesn't answer.
@@ -123,7 +78,7 @@ class BaseClient:
             ValueError: A malformed argument, a batch size or a number of tags other than N, or a
                 dtype other than that of rows which stay.
             TypeError: A leaf that is no dense tensor, jagged tensor or object column.
-            CapacityExceeded: The plane has no room for the rows.
+            CapacityExceeded: The plane is full.
         """
         sample_ids = validation.texts("sample_ids", sample_ids, unique=True)
         validation.text("partition_id", partition_id)
@@ -140,9 +95,9 @@ class BaseClient:
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
-        """Read fields of rows in the order asked, a repeated id repeatedly; batch size ``(N,)``.
+        """Read fields of rows, in the order of ``sample_ids``, which may repeat.
 
-        A field comes back dense if all its rows have one shape, however they were put, else jagged.
+        A field is dense if all its rows have one shape, however they were put, else jagged.
         An empty list of ids gives an empty batch without columns.
 
         Raises:
@@ -167,12 +122,12 @@ class BaseClient:
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
-        """Hand ready rows to a task, oldest first, each once; any ``dp_rank`` shares the cursor.
+        """Claim ready rows for a task, oldest first, each once; all ``dp_rank`` share one cursor.
 
-        A blocking claim gives exactly ``batch_size`` rows, another one 0 to ``batch_size``.
+        A blocking claim returns exactly ``batch_size`` rows, another one 0 to ``batch_size``.
 
         Raises:
-            TimeoutError: ``timeout_s`` seconds went by; nothing is claimed.
+            TimeoutError: ``timeout_s`` seconds passed; nothing is claimed.
             KeyError: An unknown partition or task.
             ValueError: A malformed argument, or a blocking claim that whole groups can't fill.
         """
@@ -218,7 +173,7 @@ class BaseClient:
         return self._engine.all_claimed(partition_id, names)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Drop rows with tags and cursors; with None those that this process put."""
+        """Delete rows with tags and cursors; None deletes those that this process put."""
         if sample_ids is not None:
             sample_ids = validation.texts("sample_ids", sample_ids)
         validation.text("partition_id", partition_id)
@@ -227,10 +182,10 @@ class BaseClient:
             self._engine.clear(partition_id, sample_ids)
 
     def list_sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of all rows of a partition, sorted; none for a partition that isn't known.
+        """The ids of all rows of a partition, sorted; none for an unknown partition.
 
-        Moves no cursor and reads no values. Rows that carry tags only are among them. This method
-        and the two for checkpoints are optional: the contract does not ask for them.
+        Moves no cursor and reads no values. Rows with tags only are included. This method and the
+        two for checkpoints are not part of the contract.
         """
         validation.text("partition_id", partition_id)
         self._engine.check_open()
@@ -241,33 +196,33 @@ class BaseClient:
     ) -> None:
         """Write the whole plane to a folder: registrations, rows with fields and tags, cursors.
 
-        The folder appears once it is whole; an earlier checkpoint there is replaced. No process may
-        put to or clear the plane meanwhile.
+        The folder appears once it is complete; an earlier checkpoint there is replaced. No process
+        may put or clear meanwhile.
 
         Raises:
-            TypeError, ValueError: ``metadata`` is no dict that JSON can hold.
-            FileExistsError: The folder is there and is no checkpoint.
+            TypeError, ValueError: ``metadata`` is no dict that JSON can encode.
+            FileExistsError: The folder exists and is no checkpoint.
         """
         self._engine.check_open()
         checkpoint.save(self._engine, Path(checkpoint_dir), metadata)
 
     def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
-        """Fill an empty plane from a folder; returns the ``metadata`` it was saved with.
+        """Load a checkpoint into an empty plane; returns the ``metadata`` it was saved with.
 
         The rows count as put by this process. Values of object columns that are no plain data are
-        unpickled when they are read: load what you trust.
+        unpickled when they are read: load trusted checkpoints only.
 
         Raises:
             RuntimeError: The plane has partitions already.
             FileNotFoundError: There is no checkpoint.
-            ValueError: It is of another format.
-            CapacityExceeded: The plane has no room for the rows.
+            ValueError: It has another format.
+            CapacityExceeded: The plane is full.
         """
         self._engine.check_open()
         return checkpoint.load(self._engine, Path(checkpoint_dir))
 
     def close(self) -> None:
-        """Let go of the plane. The owner's close ends it, with everything that it started."""
+        """Detach from the plane. The owner's close ends it, with everything that it started."""
         self._engine.close()
 
 

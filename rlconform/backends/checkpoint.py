@@ -1,16 +1,16 @@
-"""Checkpoints of a plane: rows, tags, registrations and cursors as files, and back.
+"""Saves a plane's rows, tags, registrations and cursors to files, and loads them.
 
-    save   engine.snapshot() ──▶ which rows there are ──▶ engine.get ──▶ one file per run of rows
+    save   engine.snapshot() ──▶ the rows ──▶ engine.get ──▶ one file per run of rows
     load   rows in their order ──▶ engine.put, run by run ──▶ engine.restore: groups and cursors
 
 A checkpoint is a folder:
 
     metadata.json    the caller's own metadata
-    state.msgpack    partitions, rows, and which file holds which columns
-    rows-<n>.npz     the columns of rows that hold the same fields
+    state.msgpack    partitions, rows, and the columns of each file
+    rows-<n>.npz     the columns of rows that have the same fields
 
-The format is that of no engine, so a checkpoint of one plane loads into another. Rows keep their
-order, since claims hand out the oldest first.
+The format does not depend on the engine, so a checkpoint of one plane loads into another. Rows keep
+their order, because claims return the oldest first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,21 +31,19 @@ from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.columns import codec
 from rlconform.backends.columns.column_block import ColumnBlock, StoredColumn
 from rlconform.backends.columns.encode import batch_of, pack
-
-if TYPE_CHECKING:  # the client's module imports this one
-    from rlconform.backends.base import PlaneEngine
+from rlconform.backends.plane_engine import PlaneEngine
 
 _METADATA, _STATE, _FORMAT = "metadata.json", "state.msgpack", "rlconform-checkpoint-1"
-#: Rows of a file, and of one put when they are loaded.
+#: Rows per file, and per put when they are loaded.
 _RUN = 1024
 
 
 def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> None:
-    """Write all that the plane holds to ``folder``, which appears once it is whole.
+    """Write the whole plane to ``folder``, which appears once it is complete.
 
     Raises:
-        TypeError, ValueError: ``metadata`` is no dict that JSON can hold.
-        FileExistsError: There is something else than a checkpoint; a checkpoint is replaced.
+        TypeError, ValueError: ``metadata`` is no dict that JSON can encode.
+        FileExistsError: ``folder`` exists and is no checkpoint; a checkpoint is replaced.
     """
     if metadata is not None and not isinstance(metadata, dict):
         raise TypeError(f"metadata must be a dict or None, got {type(metadata).__name__}")
@@ -64,11 +62,11 @@ def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> 
 
 
 def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
-    """Put all that ``save`` wrote into a plane that holds nothing; returns the metadata.
+    """Load what ``save`` wrote into an empty plane; returns the metadata.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: It is of another format.
+        ValueError: It has another format.
         RuntimeError: The plane has partitions already.
     """
     state = codec.unpack((folder / _STATE).read_bytes())
@@ -77,7 +75,7 @@ def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
     metadata: dict[str, Any] = json.loads((folder / _METADATA).read_text(encoding="utf-8"))
     held = sorted(each.partition_id for each in engine.snapshot())
     if held:
-        raise RuntimeError(f"load_checkpoint needs a clean plane, this one has partitions {held}")
+        raise RuntimeError(f"load_checkpoint needs an empty plane, this one has partitions {held}")
     saved = [_partition(each) for each in state["partitions"]]
     with ExitStack() as undo:
         for partition, runs in zip(saved, state["runs"], strict=True):
@@ -89,7 +87,7 @@ def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
 
 
 def _replace(folder: Path, by: Path) -> None:
-    """Rename ``by`` to ``folder``; what was there is removed last, or is there again on failure."""
+    """Rename ``by`` to ``folder``; an old ``folder`` is removed last, or restored on failure."""
     if not folder.exists():
         by.rename(folder)
         return
@@ -110,17 +108,17 @@ def _write(engine: PlaneEngine, folder: Path) -> None:
     for partition in partitions:
         runs.append([])
         for ids, names in _runs(partition.rows):
-            for parcel, some in _parcels(engine, partition.partition_id, ids, names):
+            for columns, some in _read_runs(engine, partition.partition_id, ids, names):
                 file = f"rows-{count}.npz"
-                runs[-1].append({"ids": some, "file": file, "columns": _headers(parcel)})
-                _write_columns(folder / file, parcel)
+                runs[-1].append({"ids": some, "file": file, "columns": _headers(columns)})
+                _write_columns(folder / file, columns)
                 count += 1
     state = {"format": _FORMAT, "partitions": [_plain(each) for each in partitions], "runs": runs}
     (folder / _STATE).write_bytes(codec.pack(state))
 
 
 def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
-    """Ids of rows that hold the same fields, at most ``_RUN`` of them, and the fields."""
+    """Ids of up to ``_RUN`` rows that have the same fields, with those fields."""
 
     def names(row: SavedRow) -> list[str]:
         return row.fields
@@ -132,28 +130,28 @@ def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
                 yield ids[start : start + _RUN], held
 
 
-def _parcels(
+def _read_runs(
     engine: PlaneEngine, partition_id: str, ids: list[str], names: list[str]
 ) -> Iterator[tuple[ColumnBlock, list[str]]]:
-    """The rows' columns; row by row where no one tensor holds them all."""
+    """Read the rows' columns; row by row if no one tensor can hold them all."""
     try:
         batch = engine.get(partition_id, ids, names)
     except ValueError:
         if len(ids) == 1:
             raise
         for sample_id in ids:
-            yield from _parcels(engine, partition_id, [sample_id], names)
+            yield from _read_runs(engine, partition_id, [sample_id], names)
         return
     yield pack(batch, len(ids)), ids
 
 
-def _headers(parcel: ColumnBlock) -> list[list[Any]]:
-    return [[name, c.layout, c.dtype, list(c.shape), c.itemsize] for name, c in parcel.items()]
+def _headers(columns: ColumnBlock) -> list[list[Any]]:
+    return [[name, c.layout, c.dtype, list(c.shape), c.itemsize] for name, c in columns.items()]
 
 
-def _write_columns(path: Path, parcel: ColumnBlock) -> None:
+def _write_columns(path: Path, columns: ColumnBlock) -> None:
     arrays: dict[str, Any] = {}
-    for number, column in enumerate(parcel.values()):
+    for number, column in enumerate(columns.values()):
         arrays[f"values{number}"] = column.values
         if column.offsets is not None:
             arrays[f"offsets{number}"] = column.offsets
@@ -161,20 +159,20 @@ def _write_columns(path: Path, parcel: ColumnBlock) -> None:
 
 
 def _read_columns(path: Path, headers: Sequence[Sequence[Any]]) -> ColumnBlock:
-    parcel: ColumnBlock = {}
+    columns: ColumnBlock = {}
     with np.load(path, allow_pickle=False) as arrays:
         for number, (name, layout, dtype, shape, itemsize) in enumerate(headers):
             offsets = arrays.get(f"offsets{number}")
             values = arrays[f"values{number}"]
-            parcel[name] = StoredColumn(layout, dtype, tuple(shape), itemsize, values, offsets)
-    return parcel
+            columns[name] = StoredColumn(layout, dtype, tuple(shape), itemsize, values, offsets)
+    return columns
 
 
 def _load_partition(
     engine: PlaneEngine, folder: Path, partition: SavedPartition, runs: Sequence[dict[str, Any]]
 ) -> None:
     engine.register(partition.partition_id, partition.tasks, partition.group_size)
-    for start in range(0, len(partition.rows), _RUN):  # all rows first, so that they keep their age
+    for start in range(0, len(partition.rows), _RUN):  # all rows first, to keep their order
         some = partition.rows[start : start + _RUN]
         ids, tags = [row.sample_id for row in some], [dict(row.tags) for row in some]
         engine.put(partition.partition_id, ids, None, tags)
@@ -186,9 +184,9 @@ def _load_partition(
 
 
 def _forget(engine: PlaneEngine, partition_id: str) -> None:
-    """Take back a partition that was loaded in part, so that the plane is empty as before."""
+    """Remove a partly loaded partition, so that the plane is empty as before."""
     engine.clear(partition_id, None)
-    engine.register(partition_id, [], 1)  # an empty partition starts anew: no task is left of it
+    engine.register(partition_id, [], 1)  # registering an empty partition removes its tasks
 
 
 def _plain(value: SavedPartition) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What a plane knows of its rows beside their values, as a checkpoint keeps it.
+"""The state of a plane without its values, for checkpoints.
 
-It imports no torch, as controllers that hold an index import none.
+This module imports no torch, because controller processes that use it import none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class SavedRow:
 
     Attributes:
         sample_id: Its name.
-        fields: The fields that are produced.
+        fields: The produced fields.
         tags: Its tags.
         claimed_by: The tasks that claimed it.
-        group: A prompt's uid, None for a row whose id names none, and the number of its group.
+        group: A prompt's uid, None for a row whose id has none, and the number of its group.
     """
 
     sample_id: str
@@ -38,7 +38,7 @@ class SavedPartition:
         tasks: Its registered tasks.
         group_size: Rows of a group.
         ever_produced: Whether a field was put since it was last registered empty.
-        next_ungrouped: Rows so far whose ids name no group.
+        next_ungrouped: Number of rows so far whose ids name no group.
         rows: Its rows, the oldest first.
     """
 

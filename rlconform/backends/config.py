@@ -1,4 +1,4 @@
-"""The ``data_plane:`` block of a configuration, checked: every error names the source and the key.
+"""Validates a configuration's ``data_plane:`` block; every error names the source and the key.
 
     data_plane:
       enabled: true
@@ -6,10 +6,9 @@
       backend: simple
       ...
 
-The eight keys are NeMo-RL's; ``ray_store`` takes a ``name`` beside them. The YAML is the only
-source of values: a plane that needs a key finds it there or the configuration is refused; nothing
-is filled in. NeMo-RL's optional keys and its newer, nested blocks are taken too, see
-``nemo_rl_keys``.
+The eight keys are NeMo-RL's; ``ray_store`` takes a ``name`` too. The YAML is the only source of
+values: a block without a required key is refused, and no default replaces it. NeMo-RL's optional
+keys and its newer, nested blocks are accepted too, see ``nemo_rl_config``.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ class ObservabilityConfig(BaseModel):
 
     Attributes:
         enabled: Whether the client is wrapped in one that reports each operation.
-        callback: Takes each operation as a dict; None logs it. A YAML file can't hold one: it is
-            set by the program.
-        verify_tensor_hash: NeMo-RL's check of bytes on their way; not supported.
+        callback: Called with each operation as a dict; None logs it. Only a program can set it.
+        verify_tensor_hash: NeMo-RL's check of transferred bytes; not supported.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -58,19 +56,19 @@ class ObservabilityConfig(BaseModel):
 
 
 class DataPlaneConfig(BaseModel):
-    """The eight keys. ``parse_data_plane`` returns the subclass that its ``impl`` asks for.
+    """The eight keys. ``parse_data_plane`` returns the subclass for the block's ``impl``.
 
     Attributes:
         enabled: Whether batches travel through a data plane at all.
         impl: The plane's implementation.
         backend: The implementation's storage engine.
-        storage_capacity: Rows that the plane holds at most.
+        storage_capacity: Maximum number of rows.
         num_storage_units: Storage processes.
-        claim_meta_poll_interval_s: Seconds between two looks of a blocking claim, for planes that
+        claim_meta_poll_interval_s: Seconds between two polls of a blocking claim, for planes that
             poll.
-        global_segment_size: Bytes that a process lends to a distributed store; 0 lends none.
+        global_segment_size: Bytes that a process contributes to a distributed store.
         local_buffer_size: Bytes of a process's transfer buffer.
-        observability: Whether, and to whom, operations are reported.
+        observability: Whether operations are reported, and to which callback.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -87,7 +85,7 @@ class DataPlaneConfig(BaseModel):
 
 
 class MemoryConfig(DataPlaneConfig):
-    """The plane of one process. It takes ``storage_capacity`` and has no use for other sizes."""
+    """The plane of one process. It uses ``storage_capacity`` and ignores the other sizes."""
 
     impl: Literal["memory"]
     backend: Literal["memory"] | None = None
@@ -97,8 +95,8 @@ class RayStoreConfig(DataPlaneConfig):
     """An index in one actor, bytes in Ray's object store.
 
     Attributes:
-        name: Tells the planes of one Ray cluster apart; clients attach by it.
-        global_segment_size: Bytes of the object store, where the plane starts Ray.
+        name: Name of the plane within the Ray cluster; clients attach by it.
+        global_segment_size: Bytes of the object store, if the plane starts Ray.
     """
 
     impl: Literal["ray_store"]
@@ -110,7 +108,7 @@ class TransferQueueConfig(DataPlaneConfig):
     """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``).
 
     Attributes:
-        ack_timeout_ms: Milliseconds that the controller may take to answer; 30 s by default.
+        ack_timeout_ms: Timeout of the controller's answer in milliseconds; 30 s by default.
     """
 
     impl: Literal["transfer_queue"]
@@ -129,7 +127,7 @@ _MODELS: dict[str, type[DataPlaneConfig]] = {
     "transfer_queue": TransferQueueConfig,
 }
 _KEYS = tuple(DataPlaneConfig.model_fields)
-#: Keys of NeMo-RL's that not every implementation can do anything about.
+#: Keys of NeMo-RL that not every implementation supports.
 _NEMO_RL_KEYS = (*BLOCKS, "ack_timeout_ms")
 
 
@@ -149,7 +147,7 @@ def parse_data_plane(
 
     Args:
         cfg: The block, or a mapping whose key ``data_plane`` holds it; an OmegaConf one will do.
-        source: What errors call it, such as the file's path.
+        source: Name for error messages, such as the file's path.
 
     Raises:
         ConfigError: A key is missing, unknown, or has a value that isn't allowed.
@@ -182,7 +180,7 @@ def parse_data_plane(
 
 
 def _block(cfg: Any, source: str) -> dict[str, Any]:
-    """The block as a plain dict; of a whole configuration nothing else is resolved."""
+    """The block as a plain dict; the rest of a whole configuration is not resolved."""
     if not isinstance(cfg, Mapping):
         raise ConfigError(f"{source}: not a mapping of keys to values")
     try:

@@ -1,7 +1,6 @@
 """``build_data_plane_client``: a client from a ``data_plane`` block.
 
-An implementation is imported when its block asks for it, and not before: a laptop without Ray
-builds the memory plane all the same.
+An implementation is imported only when a block selects it, so that the memory plane needs no Ray.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def build_data_plane_client(
     """Start the plane that the block describes (``bootstrap``), or attach to it.
 
     Args:
-        cfg: A checked block, a block, or a whole configuration that holds one.
+        cfg: A validated block, a block, or a whole configuration with one.
         bootstrap: True in the owner, the one process that starts the plane; False in all others.
 
     With ``observability.enabled`` the client reports each operation, see ``observability``.
@@ -35,8 +34,8 @@ def build_data_plane_client(
     config = parse_data_plane(block)
     if not config.enabled:
         raise ConfigError(
-            "data_plane.enabled is false: set it to true, or run a trainer that hands its batches "
-            "over in memory and builds no data plane"
+            "data_plane.enabled is false: set it to true, or run a trainer that keeps its batches "
+            "in memory and builds no data plane"
         )
     client = _open(config, bootstrap)
     if config.observability is None or not config.observability.enabled:

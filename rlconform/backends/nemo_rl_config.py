@@ -1,14 +1,13 @@
-"""The keys of NeMo-RL's newer ``data_plane`` block, in terms of the flat one.
+"""Converts NeMo-RL's newer, nested ``data_plane`` block to the flat one.
 
     backend: simple                       backend: simple
     simple:                       ──▶     storage_capacity: 1000000
       num_storage_units: 2                num_storage_units: 2
     mooncake_cpu: {...}                   ...
 
-Newer blocks keep the sizes of each engine in a block of its name, of which only the one that
-``backend`` names is read. NeMo-RL publishes a default for some of them; a flat block has none. A
-key that asks for what these planes don't do is refused by name: ignored, a run would be measured
-without what its configuration says.
+Newer blocks have a nested block for each engine; only the one that ``backend`` names is read.
+NeMo-RL publishes a default for some of its sizes; a flat block has none. A key for a feature that
+these planes lack is refused by name: a run that ignores it would not match its configuration.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any
 
 from rlconform.contract import ConfigError, did_you_mean
 
-#: Blocks by the engine that reads them.
+#: Engines that have a nested block.
 BLOCKS = ("simple", "mooncake_cpu")
 
-#: The flat keys that a block of the engine sets, and NeMo-RL's published defaults. The simple
-#: engine has no use for the last two, nor has Mooncake for ``num_storage_units``.
+#: NeMo-RL's published defaults, as flat keys. The simple engine ignores the last two, and Mooncake
+#: ignores ``num_storage_units``.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "simple": {
         "storage_capacity": 1_000_000,
@@ -51,7 +50,7 @@ def _any(value: Any) -> bool:
     return True
 
 
-#: Other keys of the blocks: which values ask for nothing that is missing here, and what is missing.
+#: Other keys of the nested blocks: whether a value is acceptable, and why another one is not.
 _UNSUPPORTED: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
     "simple": {
         "storage_unit_placement": (_off, "Ray places the storage units"),
@@ -65,7 +64,10 @@ _UNSUPPORTED: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
             lambda value: not value or (isinstance(value, Mapping) and _off(value.get("enabled"))),
             "save_checkpoint writes the rows of every engine, and Mooncake itself none to a disk",
         ),
-        "storage_unit_segment_size": (_off, "the processes that open the plane as owner lend it"),
+        "storage_unit_segment_size": (
+            _off,
+            "the processes that open the plane as owner provide it",
+        ),
         "num_storage_units": (_any, ""),  # of storage_unit_segment_size
         "storage_unit_placement": (_any, ""),  # of storage_unit_segment_size
     },
@@ -73,13 +75,13 @@ _UNSUPPORTED: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 
 def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The block with the sizes of its engine as flat keys, and without blocks of engines.
+    """Replace the nested blocks by the flat keys of the block's engine.
 
-    A block without any is returned as it is.
+    A block without nested ones is returned as it is.
 
     Raises:
-        ConfigError: The engine's block is no mapping, lacks a key, holds an unknown one or one that
-            asks for what is not supported, or contradicts a flat key.
+        ConfigError: The engine's block is no mapping, lacks a key, has an unknown or an unsupported
+            one, or contradicts a flat key.
     """
     flat = {key: value for key, value in block.items() if key not in BLOCKS}
     engine = block.get("backend")
@@ -102,7 +104,7 @@ def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def refuse_controller_address(block: Mapping[str, Any], source: str) -> None:
-    """``ConfigError`` where the block names an address, which NeMo-RL's key is for."""
+    """``ConfigError`` if the block sets NeMo-RL's ``controller_address``."""
     address = block.get("controller_address")
     if address is not None:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""``observed``: a client that reports its operations as NeMo-RL's ``observability`` block asks.
+"""``observed``: wraps a client to report its operations, as NeMo-RL's ``observability`` block does.
 
-Each operation is one dict of the keys and the operation names that NeMo-RL's callbacks get, so that
-a callback written for it works here:
+Each operation is a dict with NeMo-RL's keys and operation names, so that callbacks written for
+NeMo-RL work here:
 
     {"op": "put", "partition_id": "train", "n_keys": 8, "n_bytes": 4096, "wall_ms": 0.7,
      "status": "ok"}
@@ -19,7 +19,7 @@ from rlconform.plane.metrics import MetricEvent, MetricsClient
 
 _LOG = logging.getLogger(__name__)
 
-#: Operations that NeMo-RL names otherwise than the client's method.
+#: NeMo-RL's names of operations, where they differ from the client's method.
 _NAMES = {
     "register_partition": "register",
     "put_samples": "put",
@@ -29,7 +29,7 @@ _NAMES = {
 
 
 class ObservedClient(MetricsClient):
-    """A client around a built-in plane's, whose optional methods are reported like the others."""
+    """A ``MetricsClient`` that also reports the additional methods of the built-in planes."""
 
     def __init__(self, client: BaseClient, callback: Callable[[MetricEvent], object]) -> None:
         super().__init__(client, callback)
@@ -56,7 +56,7 @@ class ObservedClient(MetricsClient):
 def observed(
     client: BaseClient, callback: Callable[[dict[str, Any]], object] | None = None
 ) -> ObservedClient:
-    """The client, reporting to ``callback``; without one it logs each operation at level INFO."""
+    """Wrap the client; it reports to ``callback``, or logs each operation at level INFO."""
     report = callback or _log
 
     def reported(operation: MetricEvent) -> None:

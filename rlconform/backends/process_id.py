@@ -1,4 +1,4 @@
-"""The process in which a client lives, as planes of several processes tell them apart."""
+"""An identifier of the current process, unique across hosts and over time."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _IMPORTED = uuid4().hex  # a fork has it too, but another pid
 
 
 def process_id() -> str:
-    """This process by a name that no other one ever had."""
+    """This process's identifier, which no other process ever had."""
     return f"{_IMPORTED}-{os.getpid()}"

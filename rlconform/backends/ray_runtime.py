@@ -1,12 +1,12 @@
-"""``ensure_ray``: the Ray that a plane or a check runs on.
+"""``ensure_ray``: uses this process's Ray, or starts a private local one.
 
-    with ensure_ray() as ray_session:   # this process's Ray, or a local one of its own
+    with ensure_ray() as runtime:
         ...
-    # a Ray that was there before is left as it was; one that was started here is gone
+    # a Ray that was running before still runs; one that was started here has ended
 
-A local Ray is private: its own folder and namespace, no dashboard, no cluster found through the
-environment, so that several can run side by side on one machine. Where ``SHARED_RAY`` names one, it
-was started for several runs, one after another, and is joined.
+A local Ray has its own folder and namespace, no dashboard, and ignores clusters named in the
+environment, so several can run on one machine. If the variable ``SHARED_RAY`` holds an address,
+this process connects to that Ray, which was started for several runs.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ import ray
 
 from rlconform._env import SHARED_RAY
 
-#: Logical CPUs: three actors of a plane, and as many of a check. They needn't exist.
+#: Logical CPUs: enough for the actors of a plane and of a check. They needn't exist physically.
 LOGICAL_CPUS = 16
-#: Characters of a folder below which Ray's sockets still have short enough paths.
+#: Longest path of a temporary folder with which the paths of Ray's sockets are short enough.
 _LONGEST_HOME = 24
 _OBJECT_STORE_BYTES = 128 * 2**20
 
-#: What Ray would otherwise take from, or add to, its surroundings.
+#: Environment variables that make Ray independent of the machine's configuration.
 _ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",  # on by itself once a token lies in the home folder
+    "RAY_AUTH_MODE": "disabled",  # enabled by a token in the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Else whoever puts first pays for the store's pages, several times what the copy costs.
+    # Otherwise the first puts pay for the store's page faults, several times the cost of the copy.
     "RAY_preallocate_plasma_memory": "1",
 }
 
 
 @dataclass
 class RayRuntime:
-    """A handle on Ray; closing it ends the Ray that it started, and no other.
+    """A handle on Ray; closing it ends a Ray that ``ensure_ray`` started, and no other.
 
     Attributes:
-        folder: Where the Ray that it started keeps its files; ``None`` for one that was there.
-        joined: Whether this process was not connected to the Ray that was there.
+        folder: Folder of the Ray that was started; ``None`` if it was already running.
+        joined: Whether ``ensure_ray`` connected this process to a shared Ray.
     """
 
     folder: str | None = None
@@ -60,11 +60,11 @@ class RayRuntime:
 
     @property
     def started(self) -> bool:
-        """Whether closing this session ends Ray."""
+        """Whether closing this handle ends Ray."""
         return self.folder is not None
 
     def close(self) -> None:
-        """Shut down the Ray that it started and remove its files, or leave it. Idempotent."""
+        """Shut down the Ray that was started and remove its files, or disconnect. Idempotent."""
         if not (self.started or self.joined):
             return
         folder, self.folder, self.joined = self.folder, None, False
@@ -87,22 +87,22 @@ class RayRuntime:
 
 
 def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = None) -> RayRuntime:
-    """Use the Ray of this process if it has one, else start a local one.
+    """Use this process's Ray if there is one, else start a local one.
 
     Args:
         num_cpus: Logical CPUs of a local Ray.
-        object_store_bytes: Size of a local Ray's object store; 128 MiB where not given.
+        object_store_bytes: Size of a local Ray's object store; 128 MiB by default.
     """
     if ray.is_initialized():
         return RayRuntime()
     if shared := os.environ.get(SHARED_RAY):
         return _join(shared)
-    # Sockets lie in this folder and a socket's path ends at 107 bytes: keep it short.
+    # Ray's sockets are in this folder, and a socket's path may have 107 bytes: keep it short.
     home = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
     environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
-    session = RayRuntime(folder, _environment=environment)
-    atexit.register(session.close)
+    runtime = RayRuntime(folder, _environment=environment)
+    atexit.register(runtime.close)
     start = partial(
         _init,
         "local",
@@ -114,21 +114,21 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
     others = {process.pid for process in psutil.Process().children(recursive=True)}
     try:
         start()
-    except Exception as error:  # a node that isn't there after 30 s, however busy the machine
-        if type(error) is not Exception:  # Ray has no narrower type for it; others are mistakes
+    except Exception as error:  # Ray gives up after 30 s, also on a busy machine
+        if type(error) is not Exception:  # Ray raises no narrower type for it
             raise
         _end_children(others)
         start()
-    return session
+    return runtime
 
 
 def _join(address: str) -> RayRuntime:
-    """Connect this process to the Ray at ``address``; what it starts there ends with it."""
+    """Connect this process to the Ray at ``address``; its actors end with it."""
     environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
-    session = RayRuntime(joined=True, _environment=environment)
-    atexit.register(session.close)
+    runtime = RayRuntime(joined=True, _environment=environment)
+    atexit.register(runtime.close)
     _init(address)
-    return session
+    return runtime
 
 
 def _init(address: str, **options: Any) -> None:
@@ -142,17 +142,17 @@ def _init(address: str, **options: Any) -> None:
 
 
 def _end_children(others: Collection[int]) -> None:
-    """End what this process started, but for ``others``."""
+    """Kill this process's children except ``others``."""
     mine = psutil.Process().children(recursive=True)
     started = [process for process in mine if process.pid not in others]
     for process in started:
-        with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             process.kill()
     psutil.wait_procs(started, timeout=10)
 
 
 def _set_environment(values: dict[str, str | None]) -> dict[str, str | None]:
-    """Set variables, ``None`` unsets one; returns what was there before."""
+    """Set variables; ``None`` unsets one. Returns the previous values."""
     before = {name: os.environ.get(name) for name in values}
     for name, value in values.items():
         if value is None:

@@ -1,7 +1,7 @@
-"""Argument checks: a malformed call raises here, before anything of the plane is touched.
+"""Argument checks of the built-in planes' clients; a malformed call raises before it has an effect.
 
-Each function returns the value in the type that the plane works with. ``TypeError`` for a value of
-the wrong type, ``ValueError`` for one out of range; both name the argument.
+Each function returns the value in the type that the plane uses. It raises ``TypeError`` for a wrong
+type and ``ValueError`` for a value out of range; both name the argument.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRIMITIVES = (str, bool, int, float, type(None), np.generic)
 
 
 def text(name: str, value: object) -> str:
-    """A string that isn't empty."""
+    """Check for a non-empty string."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, got {type(value).__name__}")
     if not value:
@@ -30,7 +30,7 @@ def text(name: str, value: object) -> str:
 
 
 def texts(name: str, values: object, *, least: int = 0, unique: bool = False) -> list[str]:
-    """A list of at least ``least`` strings, all different where ``unique``."""
+    """Check for a list of at least ``least`` strings, all different if ``unique``."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise TypeError(f"{name} must be a list of str, got {type(values).__name__}")
     for value in values:
@@ -45,7 +45,7 @@ def texts(name: str, values: object, *, least: int = 0, unique: bool = False) ->
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """An integer, never a bool, of at least ``least``."""
+    """Check for an integer of at least ``least``; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an int, got {value!r}")
     if value < least:
@@ -54,7 +54,7 @@ def whole(name: str, value: object, *, least: int) -> int:
 
 
 def seconds(name: str, value: object) -> float:
-    """A duration of zero or more; infinity waits for ever."""
+    """Check for a duration of zero or more; infinity is allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be seconds, got {value!r}")
     duration = float(value)
@@ -64,14 +64,14 @@ def seconds(name: str, value: object) -> float:
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, and nothing that merely counts as one."""
+    """Check for a bool; other truthy values are refused."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {value!r}")
     return value
 
 
 def enumerations(value: object) -> None:
-    """``enums`` of a registration: names to lists of names, or None."""
+    """Check a registration's ``enums``: names to lists of names, or None."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def enumerations(value: object) -> None:
 
 
 def batch(value: object, n_rows: int) -> None:
-    """A TensorDict of ``n_rows`` rows, or None."""
+    """Check for a TensorDict of ``n_rows`` rows, or None."""
     if value is None:
         return
     if not isinstance(value, TensorDictBase):
@@ -91,7 +91,7 @@ def batch(value: object, n_rows: int) -> None:
 
 
 def tag_rows(tags: object, n_rows: int) -> list[Tags] | None:
-    """One dict of primitives per row, copied; None where no tags were given."""
+    """Check for one dict of primitives per row, and copy them; None for None."""
     if tags is None:
         return None
     if isinstance(tags, str | bytes | Mapping) or not isinstance(tags, Sequence):
@@ -99,7 +99,7 @@ def tag_rows(tags: object, n_rows: int) -> list[Tags] | None:
     if len(tags) != n_rows:
         raise ValueError(f"tags has {len(tags)} entries for {n_rows} sample_ids")
     rows = [row.copy() if type(row) is dict else _tag_row(row) for row in tags]
-    # Many rows have few kinds of keys and values: what each kind is worth is looked at once.
+    # Rows are many and types of values are few: each type is checked once.
     for key in {key for row in rows for key in row}:
         text("a tag's key", key)
     for kind in {type(value) for row in rows for value in row.values()}:

@@ -1,10 +1,10 @@
-"""``rlconform bench``: planes side by side, turn by turn, against a plain copy of the same bytes.
+"""``rlconform bench``: measures planes turn by turn, side by side with a plain copy of the bytes.
 
-    command ──▶ run ──one pipe each──▶ station (a process group of its own) ──▶ plane
-                 │                        ├─ desk: a client in a process of its own, puts
-                 │                        └─ desk: a client in a process of its own, gets and claims
-                 └──▶ Document ──▶ bench.json ──▶ ratios ──▶ tables, page
+    cli/bench ──▶ BenchRunner ──pipe──▶ plane process (a process group of its own) ──▶ plane
+                      │                   ├─ TimedClient of the producer, in a process of its own
+                      │                   └─ TimedClient of each consumer, likewise
+                      └──▶ BenchDocument ──▶ bench.json ──▶ report: ratios, tables, page
 
-Stations wait while it is another's turn. A plane that crashes or hangs takes its station down,
-never the run.
+One plane process works at a time; the others wait. A plane that crashes or hangs takes its own
+process down, not the run.
 """

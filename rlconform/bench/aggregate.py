@@ -1,129 +1,72 @@
-"""``Aggregator``: figures as they come in, and the document that they add up to."""
+"""``Aggregator``: collects the figures of a run and summarizes them as the rows of a document."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any
 
-from rlconform.bench.batches import describe
-from rlconform.bench.document import (
-    GROWTH_OPERATIONS,
-    OPERATIONS,
-    ClaimRate,
-    Growth,
-    Memcpy,
-    OperationTimes,
-    ShapeResult,
-    Summary,
-    Wake,
-)
-from rlconform.bench.measurements import Key, claim_rate_key, growth_key, operation_key, wake_key
-from rlconform.bench.plan import BatchShape, Plan
-from rlconform.bench.stats import summarize
+import numpy as np
 
-
-class SampleTables(TypedDict):
-    """The tables of a document."""
-
-    shapes: list[ShapeResult]
-    memcpy: list[Memcpy]
-    operations: list[OperationTimes]
-    claim_rate: list[ClaimRate]
-    growth: list[Growth]
-    wake: list[Wake]
+from rlconform.bench.document import Memcpy, Summary
+from rlconform.bench.measurements import FigureKey
 
 
 @dataclass
 class Aggregator:
-    """What was measured, by target and measurement; refusals in place of figures."""
+    """Figures by target and key, and refusals in place of figures."""
 
-    figures: dict[tuple[str, Key], list[float]] = field(default_factory=lambda: defaultdict(list))
-    refusals: dict[tuple[str, Key], str] = field(default_factory=dict)
+    figures: dict[tuple[str, FigureKey], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    refusals: dict[tuple[str, FigureKey], str] = field(default_factory=dict)
     copies: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, target: str, key: Key, values: Iterable[float]) -> None:
-        """Figures of one turn."""
+    def add(self, target: str, key: FigureKey, values: Iterable[float]) -> None:
+        """Add the figures of one turn."""
         self.figures[target, key].extend(values)
 
-    def refuse(self, target: str, keys: Iterable[Key], reason: str) -> None:
-        """The target has no figures for these measurements; those that it had don't count."""
+    def refuse(self, target: str, keys: Iterable[FigureKey], reason: str) -> None:
+        """Note that the target has no figures for these keys; earlier ones don't count."""
         for key in keys:
             self.refusals[target, key] = reason
 
     def tables(
-        self, targets: Sequence[str], shapes: Sequence[BatchShape], plan: Plan
-    ) -> SampleTables:
-        """Every measurement that has figures or a refusal, target by target."""
-        described = [describe(shape) for shape in shapes]
-        rate, growth = plan.claim_rate, plan.growth
-        return {
-            "shapes": described,
-            "memcpy": [
-                Memcpy(shape=name, warm=summarize(warm), fresh=summarize(fresh))
-                for name, copies in self.copies.items()
-                for warm, fresh in [list(zip(*copies, strict=True))]
-            ],
-            "operations": [
-                OperationTimes(
-                    target=target,
-                    shape=shape.name,
-                    operation=operation,
-                    rows=shape.rows,
-                    bytes=shape.bytes,
-                    seconds=self._summary(target, key),
-                    refused=self._refusal(target, key),
-                )
-                for shape in described
-                for operation in OPERATIONS
-                for target in targets
-                if self._has(target, key := operation_key(shape.name, operation))
-            ],
-            "claim_rate": [
-                ClaimRate(
-                    target=target,
-                    consumers=consumers,
-                    rows=rate.rows,
-                    rows_per_second=self._summary(target, key),
-                    refused=self._refusal(target, key),
-                )
-                for target in targets
-                for consumers in rate.consumers
-                if self._has(target, key := claim_rate_key(consumers))
-            ],
-            "growth": [
-                Growth(
-                    target=target,
-                    operation=operation,
-                    rows_in_partition=rows,
-                    batch=growth.batch,
-                    seconds=self._summary(target, key),
-                    refused=self._refusal(target, key),
-                )
-                for target in targets
-                for operation in GROWTH_OPERATIONS
-                for rows in growth.rows
-                if self._has(target, key := growth_key(operation, rows))
-            ],
-            "wake": [
-                Wake(
-                    target=target,
-                    from_start=self._summary(target, key),
-                    from_return=self._summary(target, wake_key("from_return")),
-                    refused=self._refusal(target, key),
-                )
-                for target in targets
-                if self._has(target, key := wake_key("from_start"))
-            ],
-        }
+        self, targets: Sequence[str], keys: Iterable[FigureKey]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The rows of each table of a document that have figures or a refusal."""
+        rows: dict[tuple[str, Any, str], dict[str, Any]] = {}
+        for key in keys:
+            for target in targets:
+                values, refused = self.figures.get((target, key)), self.refusals.get((target, key))
+                if values or refused:
+                    row = rows.setdefault((key.table, key.row, target), dict(key.row))
+                    row |= {"target": target, "refused": refused or ""}
+                    row[key.column] = None if refused or not values else summarize(values)
+        tables: dict[str, list[dict[str, Any]]] = {
+            "operations": [], "claim_rate": [], "growth": [], "wake": []
+        }  # fmt: skip
+        for (table, _, _), row in rows.items():
+            tables[table].append(row)
+        return tables
 
-    def _has(self, target: str, key: Key) -> bool:
-        return bool(self._refusal(target, key) or self.figures.get((target, key)))
+    def memcpy(self) -> list[Memcpy]:
+        """The copies beside the turns of each shape."""
+        return [
+            Memcpy(shape=shape, warm=summarize(warm), fresh=summarize(fresh))
+            for shape, copies in self.copies.items()
+            for warm, fresh in [list(zip(*copies, strict=True))]
+        ]
 
-    def _summary(self, target: str, key: Key) -> Summary | None:
-        values = self.figures.get((target, key))
-        return summarize(values) if values and not self._refusal(target, key) else None
 
-    def _refusal(self, target: str, key: Key) -> str:
-        return self.refusals.get((target, key), "")
+def summarize(values: Sequence[float]) -> Summary:
+    """Quantiles of the sample, linear between the nearest two.
+
+    Raises:
+        ValueError: No values.
+    """
+    if not values:
+        raise ValueError("nothing was measured")
+    low, p25, median, p75, p99, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1]).tolist()
+    return Summary(n=len(values), median=median, p25=p25, p75=p75, p99=p99, min=low, max=high)

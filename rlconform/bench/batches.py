@@ -1,4 +1,4 @@
-"""Batches by seed, so that every process makes its own, and checksums that tell them apart."""
+"""Makes batches from a seed, so that every process makes its own, and checksums of rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ragged_counts(shape: BatchShape) -> dict[str, Tensor]:
 
 
 def make_tags(shape: BatchShape) -> list[Tags]:
-    """One dict per row, as a rollout writes them: its length, its weights, its reward's spread."""
+    """One dict per row, as a rollout writes them: length, weight version, reward deviation."""
     lengths = ragged_counts(shape).get(TOKENS, torch.zeros(shape.rows, dtype=torch.int64))
     return [
         {INPUT_LENGTHS: length, "weight_version": 7, "std": 0.5, "truncated": False}
@@ -60,7 +60,7 @@ def make_tags(shape: BatchShape) -> list[Tags]:
 
 
 def sample_ids(label: str, rows: int) -> list[str]:
-    """``rows`` ids that no other label has."""
+    """``rows`` ids that are unique to the label."""
     return [f"{label}.{row}_g0" for row in range(rows)]
 
 
@@ -71,7 +71,7 @@ def read_order(shape: BatchShape) -> list[int]:
 
 
 def describe(shape: BatchShape) -> ShapeResult:
-    """What a batch of the shape holds, reckoned without making one."""
+    """Rows, tokens and bytes of the shape's batch, computed without making one."""
     counts = {name: int(lengths.sum()) for name, lengths in ragged_counts(shape).items()}
     return ShapeResult(
         name=shape.name,
@@ -91,7 +91,7 @@ def describe(shape: BatchShape) -> ShapeResult:
 def row_checksums(batch: TensorDict, fields: Sequence[str]) -> list[int]:
     """A checksum per row over its values in ``fields``: dtypes, shapes and bytes.
 
-    Rows have the same checksum whether a column came dense or jagged.
+    A row has the same checksum whether a column is dense or jagged.
 
     Raises:
         LookupError: A field is missing.
@@ -101,9 +101,9 @@ def row_checksums(batch: TensorDict, fields: Sequence[str]) -> list[int]:
     for name in fields:
         leaf: Any = batch.get(name, None)
         if leaf is None:
-            raise LookupError(f"field {name!r} did not come back")
+            raise LookupError(f"field {name!r} was not returned")
         if not isinstance(leaf, Tensor):
-            raise TypeError(f"field {name!r} came back as {type(leaf).__name__}")
+            raise TypeError(f"field {name!r} was returned as {type(leaf).__name__}")
         sums = _add_column(sums, leaf)
     return sums
 
@@ -136,8 +136,8 @@ def _dtype(column: ColumnShape) -> torch.dtype:
 
 
 def _values(size: list[int], dtype: torch.dtype, random: torch.Generator) -> Tensor:
-    """Values of any bits for bytes, token ids for other integers, log probabilities for floats."""
-    if dtype is torch.uint8:  # eight at a draw: router replay has hundreds of megabytes
+    """Random bytes for uint8, token ids for other integers, log probabilities for floats."""
+    if dtype is torch.uint8:  # eight bytes at a time: router replay has hundreds of megabytes
         words = torch.empty(-(-math.prod(size) // 8), dtype=torch.int64).random_(generator=random)
         return words.view(torch.uint8)[: math.prod(size)].view(size)
     if dtype.is_floating_point:

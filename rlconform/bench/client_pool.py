@@ -1,91 +1,88 @@
-"""The desks of one plane: one producer and several consumers, as Ray actors or as threads.
+"""``ClientPool``: the timed clients of one plane, a producer and several consumers.
 
-crew.producer.call("put", ...)              # waits for the answer
-waiting = crew.consumers[0].begin(...)      # begins, to be awaited later
-waiting.result()
+    plane process ── begin("put", ...) ──▶ Ray actor or thread ── TimedClient.put ──▶ plane
+                  ◀── PendingCall.result ──
+
+A plane that serves several processes gets a Ray actor for each client; one that runs in a single
+process gets threads of that process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rlconform.bench.timed_client import Answer, AttachedTimedClient, TimedClient
 from rlconform.certify.recording.text import shorten
 from rlconform.contract import DataPlaneClient
 
-#: A consumer's waiting claim, and the question whether it waits.
+#: Starts a method of a timed client; the result waits so many seconds for the answer.
+Submit = Callable[[str, tuple[Any, ...]], Callable[[float], Answer]]
+
+#: One thread for a consumer's blocking claim, one for the question whether it has begun.
 _THREADS = 2
 
 
-class Refused(Exception):
-    """The plane refused a call, or answered it wrongly; it can go on with others."""
+class CallRefused(Exception):
+    """The plane raised or returned wrong data; it can go on with other measurements."""
 
 
 class ClientLost(Exception):
-    """A desk died or hangs: nothing more can be measured on this plane."""
-
-
-class Executor(Protocol):
-    """Where a desk's methods run."""
-
-    def submit(self, method: str, arguments: tuple[Any, ...]) -> Callable[[float], Answer]:
-        """Begin; what comes back waits so many seconds and raises ``ClientLost``."""
+    """A client died or hangs: nothing more can be measured on this plane."""
 
 
 @dataclass(frozen=True)
 class PendingCall:
-    """A method that runs at a desk."""
+    """A call that has begun."""
 
-    what: str
+    name: str
     timeout_s: float
     answer: Callable[[float], Answer]
 
     def result(self) -> Any:
-        """What the method returned.
+        """Wait for the call and return its result.
 
         Raises:
-            Refused: It raised; the message says what.
-            DeskLost: It did not return, or its process is gone.
+            CallRefused: It raised; the message says what.
+            ClientLost: It did not return, or its process is gone.
         """
         try:
-            ok, came = self.answer(self.timeout_s)
+            ok, result = self.answer(self.timeout_s)
         except TimeoutError as error:
-            raise ClientLost(f"{self.what} did not come back in {self.timeout_s:g} s") from error
+            raise ClientLost(f"{self.name} did not return in {self.timeout_s:g} s") from error
         if not ok:
-            raise Refused(f"{self.what}: {came}")
-        return came
+            raise CallRefused(f"{self.name}: {result}")
+        return result
 
 
 @dataclass(frozen=True)
 class ClientHandle:
-    """One desk, wherever it stands; a method may take ``timeout_s``."""
+    """One timed client; each of its calls may take ``timeout_s``."""
 
     name: str
-    desk: Executor
+    submit: Submit
     timeout_s: float
 
     def begin(self, method: str, *arguments: Any) -> PendingCall:
-        """Begin the method and go on."""
-        return PendingCall(
-            f"{self.name}.{method}", self.timeout_s, self.desk.submit(method, arguments)
-        )
+        """Start the method without waiting for it."""
+        answer = self.submit(method, arguments)
+        return PendingCall(f"{self.name}.{method}", self.timeout_s, answer)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Run the method and wait for it; raises as ``Waiting.result``."""
+        """Run the method and wait for it; raises as ``PendingCall.result``."""
         return self.begin(method, *arguments).result()
 
 
 @dataclass(frozen=True)
 class ClientPool:
-    """One producer, its consumers, who read and claim, and the plane's owner.
+    """The clients of one plane.
 
     Attributes:
-        producer, consumers: Desks with attached clients.
-        claimers: All desks that can claim at the same time, consumers first. The producer and the
-            owner, which have nothing else to do then, save two processes.
+        producer, consumers: Clients that put, and clients that read and claim.
+        claimers: All clients that can claim at the same time, consumers first. The producer and the
+            plane's owner are idle then; using them saves two processes.
     """
 
     producer: ClientHandle
@@ -93,62 +90,10 @@ class ClientPool:
     claimers: list[ClientHandle]
 
 
-class ThreadExecutor:
-    """A desk in threads of this process."""
-
-    def __init__(self, client: DataPlaneClient) -> None:
-        self._desk = TimedClient(client)
-        self._threads = ThreadPoolExecutor(_THREADS)
-
-    def submit(self, method: str, arguments: tuple[Any, ...]) -> Callable[[float], Answer]:
-        """As ``Desks.submit``."""
-        future: Future[Answer] = self._threads.submit(self._desk.run, method, *arguments)
-        return future.result
-
-
-class ActorExecutor:
-    """A desk in a Ray actor."""
-
-    def __init__(self, spec: str, config: Mapping[str, Any]) -> None:
-        import ray  # noqa: PLC0415 - planes of one process need no Ray
-
-        actor: Any = ray.remote(AttachedTimedClient)
-        self._actor = actor.options(num_cpus=0, max_concurrency=_THREADS).remote(spec, dict(config))
-        self._attached = self._actor.ready.remote()
-
-    def await_attached(self, timeout_s: float) -> None:
-        """Come back once the client is attached.
-
-        Raises:
-            DeskLost: It isn't within ``timeout_s``, or the target raised.
-        """
-        _fetch(self._attached, timeout_s, "attaching with bootstrap=False")
-
-    def submit(self, method: str, arguments: tuple[Any, ...]) -> Callable[[float], Answer]:
-        """As ``Desks.submit``."""
-        reference = self._actor.run.remote(method, *arguments)
-        return lambda timeout_s: _fetch(reference, timeout_s, method)
-
-
-def _fetch(reference: Any, timeout_s: float, what: str) -> Any:
-    import ray  # noqa: PLC0415 - planes of one process need no Ray
-
-    try:
-        return ray.get(reference, timeout=timeout_s)
-    except ray.exceptions.GetTimeoutError as error:
-        raise TimeoutError from error
-    except ray.exceptions.RayError as error:
-        raise ClientLost(f"{what}: {_last_line(error)}") from error
-
-
-def _last_line(error: Exception) -> str:
-    """Ray's messages open with a trace and end with what happened."""
-    return shorten(str(error).strip().splitlines()[-1], 300)
-
-
 def thread_pool(owner: DataPlaneClient, claimers: int, call_s: float) -> ClientPool:
-    """A crew that shares the owner's client, for a plane of one process."""
-    return _crew({name: ThreadExecutor(owner) for name in _names(claimers)}, owner, call_s)
+    """Clients in threads that share the owner's client."""
+    submits = {name: submit_to_threads(owner) for name in _names(claimers)}
+    return _pool(submits, owner, call_s)
 
 
 def actor_pool(
@@ -159,27 +104,57 @@ def actor_pool(
     start_s: float,
     call_s: float,
 ) -> ClientPool:
-    """A crew of Ray actors, each with an attached client of its own.
+    """Clients in Ray actors, each attached on its own.
 
     Raises:
-        DeskLost: One did not attach within ``start_s``.
+        ClientLost: One did not attach within ``start_s``.
     """
-    desks = {name: ActorExecutor(spec, config) for name in _names(claimers)}
-    for name, desk in desks.items():
-        try:
-            desk.await_attached(start_s)
-        except TimeoutError as error:
-            raise ClientLost(f"{name} did not attach within {start_s:g} s") from error
-    return _crew(desks, owner, call_s)
+    submits = {name: _submit_to_actor(spec, config) for name in _names(claimers)}
+    for attaching in [
+        ClientHandle(name, submit, start_s).begin("attached") for name, submit in submits.items()
+    ]:
+        attaching.result()
+    return _pool(submits, owner, call_s)
+
+
+def submit_to_threads(client: DataPlaneClient) -> Submit:
+    """Run the methods in threads of this process."""
+    timed, threads = TimedClient(client), ThreadPoolExecutor(_THREADS)
+    return lambda method, arguments: threads.submit(timed.run, method, *arguments).result
+
+
+def _submit_to_actor(spec: str, config: Mapping[str, Any]) -> Submit:
+    """Run the methods in a new Ray actor."""
+    import ray  # noqa: PLC0415 - planes of one process need no Ray
+
+    remote: Any = ray.remote(AttachedTimedClient)
+    actor = remote.options(num_cpus=0, max_concurrency=_THREADS).remote(spec, dict(config))
+
+    def submit(method: str, arguments: tuple[Any, ...]) -> Callable[[float], Answer]:
+        reference = actor.run.remote(method, *arguments)
+
+        def answer(timeout_s: float) -> Answer:
+            try:
+                return ray.get(reference, timeout=timeout_s)  # type: ignore[no-any-return]
+            except ray.exceptions.GetTimeoutError:
+                raise
+            except ray.exceptions.RayError as error:
+                # Ray's messages open with a trace and end with what happened
+                last_line = str(error).strip().splitlines()[-1]
+                raise ClientLost(f"{method}: {shorten(last_line, 300)}") from error
+
+        return answer
+
+    return submit
 
 
 def _names(claimers: int) -> list[str]:
-    """Of the desks that so many claimers need beside the owner's: a consumer in any case."""
+    """The clients that ``claimers`` need beside the owner: at least one consumer."""
     consumers = max(1, claimers - 2)
     return ["producer", *(f"consumer{number + 1}" for number in range(consumers))]
 
 
-def _crew(desks: Mapping[str, Executor], owner: DataPlaneClient, call_s: float) -> ClientPool:
-    producer, *consumers = [ClientHandle(name, desk, call_s) for name, desk in desks.items()]
-    owners = ClientHandle("owner", ThreadExecutor(owner), call_s)
+def _pool(submits: Mapping[str, Submit], owner: DataPlaneClient, call_s: float) -> ClientPool:
+    producer, *consumers = [ClientHandle(name, submit, call_s) for name, submit in submits.items()]
+    owners = ClientHandle("owner", submit_to_threads(owner), call_s)
     return ClientPool(producer, consumers, [*consumers, producer, owners])

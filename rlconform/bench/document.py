@@ -1,7 +1,7 @@
-"""The result of a bench run, ``bench.json``: who was measured, on what, and what it took.
+"""``BenchDocument``: the result of a bench run, ``bench.json``.
 
-Figures are absolute, seconds or rows per second; ``bench.report.ratios`` sets them against each
-other. Every measurement either has figures or says in ``refused`` why it has none.
+Figures are absolute, seconds or rows per second; ``bench.report.ratios`` compares them. Every
+measurement either has figures or says in ``refused`` why it has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _DocumentPart(BaseModel):
 
 
 class Summary(_DocumentPart):
-    """What ``n`` timings come to. Quantiles are of the sample: p99 of few is its maximum."""
+    """A summary of ``n`` timings. Quantiles are of the sample: p99 of few is its maximum."""
 
     n: int = Field(ge=1)
     median: float
@@ -37,7 +37,7 @@ class Summary(_DocumentPart):
 
 
 class Host(_DocumentPart):
-    """The machine, and what ran on it. ``load_at_start`` is the load average of one minute."""
+    """The machine and its packages. ``load_at_start`` is the load average of one minute."""
 
     cpu: str
     cores: int
@@ -48,13 +48,13 @@ class Host(_DocumentPart):
 
 
 class TargetResult(_DocumentPart):
-    """A plane that was asked for.
+    """A plane that was to be measured.
 
     Attributes:
         spec: As the user named it; every other table refers to this.
-        name, vendor, version: As it calls itself; empty where it could not be found.
-        processes: Producer and consumers were processes of their own; else all ran in one.
-        status, reason: ``failed`` where it was lost on the way, and why.
+        name, vendor, version: As it calls itself; empty where it did not open.
+        processes: Whether producer and consumers were separate processes.
+        status, reason: ``failed`` where it was lost during the run, and why.
     """
 
     spec: str
@@ -67,9 +67,9 @@ class TargetResult(_DocumentPart):
 
 
 class ShapeResult(_DocumentPart):
-    """A batch that was carried: ``fields`` says dtype and shape of each, ``int64 (N, j)``.
+    """A batch that was carried: ``fields`` has dtype and shape of each, ``int64 (N, j)``.
 
-    ``tokens`` counts the valid tokens of all rows, ``bytes`` what its tensors hold.
+    ``tokens`` counts the valid tokens of all rows, ``bytes`` the bytes of its tensors.
     """
 
     name: str
@@ -91,53 +91,50 @@ class Memcpy(_DocumentPart):
     fresh: Summary
 
 
-class OperationTimes(_DocumentPart):
-    """One client call on a whole batch of a shape, in seconds."""
-
+class _TargetRow(_DocumentPart):
     target: str
+    refused: str = ""
+
+
+class OperationTimes(_TargetRow):
+    """Seconds of one client call on a whole batch of a shape."""
+
     shape: str
     operation: str
     rows: int
     bytes: int
     seconds: Summary | None
-    refused: str = ""
 
 
-class ClaimRate(_DocumentPart):
-    """How fast ``consumers`` drain ``rows`` ready rows together."""
+class ClaimRate(_TargetRow):
+    """How fast ``consumers`` together drain ``rows`` ready rows."""
 
-    target: str
     consumers: int
     rows: int
     rows_per_second: Summary | None
-    refused: str = ""
 
 
-class Growth(_DocumentPart):
-    """One client call on ``batch`` rows where the partition holds ``rows_in_partition``."""
+class Growth(_TargetRow):
+    """Seconds of one client call on ``batch`` rows of a partition of ``rows_in_partition``."""
 
-    target: str
     operation: str
     rows_in_partition: int
     batch: int
     seconds: Summary | None
-    refused: str = ""
 
 
-class Wake(_DocumentPart):
+class Wake(_TargetRow):
     """Seconds until a blocked claim of one row returns, from the put's start and from its return.
 
     The latter is negative where the claim returns before the put does.
     """
 
-    target: str
-    from_start: Summary | None
-    from_return: Summary | None
-    refused: str = ""
+    from_start: Summary | None = None
+    from_return: Summary | None = None
 
 
 class BenchDocument(_DocumentPart):
-    """A whole run; ``complete`` is False where it was interrupted, and ``notes`` say of what."""
+    """A whole run; ``complete`` is False where it was interrupted, which ``notes`` mention."""
 
     schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
     kit: str
@@ -156,5 +153,5 @@ class BenchDocument(_DocumentPart):
     wake: list[Wake]
 
     def to_json(self) -> str:
-        """The text of ``bench.json``; ``Document.model_validate_json`` reads it."""
+        """The text of ``bench.json``; ``BenchDocument.model_validate_json`` reads it."""
         return self.model_dump_json(indent=2, by_alias=True) + "\n"

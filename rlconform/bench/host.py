@@ -1,4 +1,4 @@
-"""The machine that measures: what it is, and how fast it copies memory."""
+"""Describes the machine that measures, and times how fast it copies memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from rlconform._versions import installed_versions
 from rlconform.bench.document import Host
 
-#: Packages whose versions decide what a figure is worth.
+#: Packages whose versions influence the figures.
 PACKAGES = ("torch", "tensordict", "numpy", "ray")
 
 
@@ -30,7 +30,7 @@ def describe_host() -> Host:
 
 
 def _cpu() -> str:
-    """The model's name; not every architecture's kernel tells it."""
+    """The CPU model; not every architecture's kernel reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text("utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -38,21 +38,20 @@ def _cpu() -> str:
 
 
 class MemcpyTimer:
-    """Copies as many bytes as a batch holds, in one thread, as a plane's processes do.
+    """Times copies of ``size`` bytes in one thread, as a plane's processes copy them.
 
-    >>> copier = Copier(2**20)
-    >>> warm_s, fresh_s = copier.time_copies()
+    >>> warm_s, fresh_s = MemcpyTimer(2**20).time_copies()
     """
 
     def __init__(self, size: int) -> None:
-        # Ray gives each worker one thread; two would set the planes against more than they have.
+        # Ray gives each worker one thread; with two the copy would not be comparable.
         torch.set_num_threads(1)
         self._source = torch.ones(size, dtype=torch.uint8)
         self._target = torch.zeros(size, dtype=torch.uint8)
 
     def time_copies(self) -> tuple[float, float]:
         """Seconds of a copy into memory already touched, and of one into newly allocated memory."""
-        self._target.copy_(self._source)  # this process was idle: let it find its way back
+        self._target.copy_(self._source)  # this process was idle: warm the caches
         start = time.perf_counter()
         self._target.copy_(self._source)
         copied = time.perf_counter()
@@ -63,6 +62,6 @@ class MemcpyTimer:
 
 
 def _system() -> str:
-    """The kernel's name, its version without what its builder added, and the architecture."""
+    """The kernel's name, its major and minor version, and the architecture."""
     version = ".".join(platform.release().split(".")[:2])
     return f"{platform.system()} {version}, {platform.machine()}"

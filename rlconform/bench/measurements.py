@@ -1,28 +1,34 @@
-"""What a run measures, as a list of contests: pure data that the run plays turn by turn.
+"""``measurements``: what a bench run measures, as data that the runner works off turn by turn.
 
-for contest in contests(shapes, plan):
-    every target readies itself; then, round by round, each has one turn; then each cleans up
+for measurement in measurements(shapes, plan):
+    every target prepares; then, round by round, each has one turn; then each cleans up
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from rlconform.bench.batches import describe
 from rlconform.bench.document import GROWTH_OPERATIONS, OPERATIONS
 from rlconform.bench.plan import BatchShape, Plan
 
 #: Rows of one put when a partition is filled.
 CHUNK = 5_000
 
-#: What a figure measures: the document's table, then what tells its rows apart.
-Key = tuple[str | int, ...]
+
+class FigureKey(NamedTuple):
+    """Where a figure is kept in a ``BenchDocument``: in ``column`` of the row, one per target."""
+
+    table: str
+    row: tuple[tuple[str, str | int], ...]
+    column: str = "seconds"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A method of the station, and how many client calls it may wait for."""
+    """A method of ``PlaneProcess``, and how many client calls it may wait for."""
 
     method: str
     arguments: tuple[Any, ...] = ()
@@ -35,15 +41,15 @@ class Measurement:
 
     Attributes:
         title: For people who wait.
-        keys: What each figure that a turn brings is a measurement of.
+        keys: Where each figure of a turn belongs, by the figure's name.
         repetitions: Counted turns of each target.
         turn: The request of a target's n-th turn, n from 0.
-        prepare, finish: What goes before the first turn and after the last.
+        prepare, finish: Requests before the first turn and after the last.
         shape: Name of the shape whose bytes are copied beside each turn, or "".
     """
 
     title: str
-    keys: dict[str, Key]
+    keys: dict[str, FigureKey]
     repetitions: int
     turn: Callable[[int], Request]
     prepare: Sequence[Request] = field(default_factory=list)
@@ -52,7 +58,7 @@ class Measurement:
 
 
 def measurements(shapes: Sequence[BatchShape], plan: Plan) -> list[Measurement]:
-    """All contests of a run, in the order in which they are played."""
+    """All measurements of a run, in order."""
     return [
         *(_carry(shape) for shape in shapes),
         *(_claim_rate(plan, consumers) for consumers in plan.claim_rate.consumers),
@@ -61,30 +67,12 @@ def measurements(shapes: Sequence[BatchShape], plan: Plan) -> list[Measurement]:
     ]
 
 
-def operation_key(shape: str, operation: str) -> Key:
-    """Of one operation on one shape."""
-    return ("operation", shape, operation)
-
-
-def claim_rate_key(consumers: int) -> Key:
-    """Of the rate of so many consumers."""
-    return ("claim_rate", consumers)
-
-
-def growth_key(operation: str, rows: int) -> Key:
-    """Of one operation beside so many rows."""
-    return ("growth", operation, rows)
-
-
-def wake_key(since: str) -> Key:
-    """Of the wake since the put's start (``from_start``) or its return (``from_return``)."""
-    return ("wake", since)
-
-
 def _carry(shape: BatchShape) -> Measurement:
+    size: dict[str, Any] = {"rows": shape.rows, "bytes": describe(shape).bytes}
     return Measurement(
         title=shape.name,
-        keys={name: operation_key(shape.name, name) for name in OPERATIONS},
+        keys={name: _key("operations", shape=shape.name, operation=name, **size)
+              for name in OPERATIONS},
         repetitions=shape.repetitions,
         prepare=[Request("load", (shape,), calls=1)],
         turn=lambda number: Request(
@@ -92,17 +80,17 @@ def _carry(shape: BatchShape) -> Measurement:
         ),
         finish=[Request("unload")],
         shape=shape.name,
-    )
+    )  # fmt: skip
 
 
 def _claim_rate(plan: Plan, consumers: int) -> Measurement:
-    asked = plan.claim_rate
+    rate = plan.claim_rate
     return Measurement(
         title=f"claim rate of {consumers}",
-        keys={"rate": claim_rate_key(consumers)},
-        repetitions=asked.repetitions,
+        keys={"rate": _key("claim_rate", "rows_per_second", consumers=consumers, rows=rate.rows)},
+        repetitions=rate.repetitions,
         turn=lambda _number: Request(
-            "drain", (f"rate{consumers}", consumers, asked.rows, asked.batch), calls=3
+            "drain", (f"rate{consumers}", consumers, rate.rows, rate.batch), calls=3
         ),
     )
 
@@ -111,7 +99,8 @@ def _growth(plan: Plan, rows: int) -> Measurement:
     partition, batch = f"growth{rows}", plan.growth.batch
     return Measurement(
         title=f"{rows:,} rows",
-        keys={name: growth_key(name, rows) for name in GROWTH_OPERATIONS},
+        keys={name: _key("growth", operation=name, rows_in_partition=rows, batch=batch)
+              for name in GROWTH_OPERATIONS},
         repetitions=plan.growth.repetitions,
         prepare=[
             Request("fill", (partition, first, min(CHUNK, rows - first), rows), calls=2)
@@ -119,13 +108,17 @@ def _growth(plan: Plan, rows: int) -> Measurement:
         ],
         turn=lambda number: Request("slide", (partition, rows + number * batch, batch), calls=4),
         finish=[Request("empty", (partition,), calls=1)],
-    )
+    )  # fmt: skip
 
 
 def _wake(plan: Plan) -> Measurement:
     return Measurement(
         title="wake",
-        keys={since: wake_key(since) for since in ("from_start", "from_return")},
+        keys={since: _key("wake", since) for since in ("from_start", "from_return")},
         repetitions=plan.wake.repetitions,
         turn=lambda number: Request("wake", ("wake", number), calls=3),
     )
+
+
+def _key(table: str, column: str = "seconds", **row: str | int) -> FigureKey:
+    return FigureKey(table, tuple(row.items()), column)

@@ -1,21 +1,20 @@
-"""Shapes and plans: what is carried and how often, as data in ``reference_configs/bench/``."""
+"""Loads shapes (which batches) and plans (how often) from ``reference_configs/bench``."""
 
 from __future__ import annotations
 
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
-from yaml import YAMLError  # type: ignore[import-untyped]
 
 from rlconform._resources import resource_dir
+from rlconform._yaml import read_mapping
 from rlconform.contract import ConfigError
 
-#: Shapes in the order in which they are measured; others follow by name.
+#: The order in which shapes are measured; others follow by name.
 ORDER = ("tiny", "llama8b", "qwen30b-r3", "vlm", "many-small")
 
 #: ``int64 (N,)`` and ``uint8 (N, tokens, 48, 8)``.
@@ -29,7 +28,7 @@ class _PlanPart(BaseModel):
 
 
 class ColumnShape(NamedTuple):
-    """One field: ``(N, *sizes)``, or ``(N, j, *sizes)`` along the dimension ``ragged``."""
+    """The shape of one field: ``(N, *sizes)``, or ``(N, j, *sizes)`` with a ragged dimension."""
 
     dtype: str
     ragged: str
@@ -42,17 +41,17 @@ class ColumnShape(NamedTuple):
 
 
 class Quick(_PlanPart):
-    """What ``--quick`` changes of a shape."""
+    """The values of a shape that ``--quick`` changes."""
 
     repetitions: PositiveInt
     rows: PositiveInt | None = None
 
 
 class BatchShape(_PlanPart):
-    """A batch to carry.
+    """A batch to put, get, claim and clear.
 
     Attributes:
-        name: Of its file.
+        name: Name of its file.
         title: For people.
         rows: N.
         ragged: Fewest and most elements of a row, by ragged dimension.
@@ -70,25 +69,25 @@ class BatchShape(_PlanPart):
     quick: Quick
 
     @model_validator(mode="after")
-    def _fields_make_sense(self) -> BatchShape:
+    def _check_fields(self) -> BatchShape:
         for name, column in self.columns.items():
             if column.ragged and column.ragged not in self.ragged:
                 raise ValueError(f"fields.{name}: ragged has no {column.ragged!r}")
         for name, (fewest, most) in self.ragged.items():
             if fewest > most:
-                raise ValueError(f"ragged.{name}: fewest first, got {fewest} and {most}")
+                raise ValueError(f"ragged.{name}: expected fewest first; got {fewest} and {most}")
         return self
 
     @cached_property
     def columns(self) -> dict[str, ColumnShape]:
-        """The fields, understood."""
+        """The parsed fields."""
         return {name: _column(name, text) for name, text in self.fields.items()}
 
 
 def _column(name: str, text: str) -> ColumnShape:
     found = _COLUMN.fullmatch(text)
     if found is None:
-        raise ValueError(f"fields.{name}: {text!r} is not like 'int64 (N, tokens)'")
+        raise ValueError(f"fields.{name}: expected a text like 'int64 (N, tokens)'; got {text!r}")
     sizes = tuple(int(size) for size in found["sizes"].replace(",", " ").split())
     return ColumnShape(found["dtype"], found["ragged"] or "", sizes)
 
@@ -111,13 +110,13 @@ class GrowthPlan(_PlanPart):
 
 
 class WakePlan(_PlanPart):
-    """Claims of one row that wait for its put."""
+    """Blocking claims of one row that is put later."""
 
     repetitions: PositiveInt
 
 
 class Plan(_PlanPart):
-    """How much is measured; ``reference_configs/bench/plans`` explains each value."""
+    """How much a run measures; ``reference_configs/bench/plans`` explains each value."""
 
     warmups: int = Field(ge=2)
     call_seconds: float = Field(gt=0)
@@ -129,16 +128,16 @@ class Plan(_PlanPart):
 
 
 def shape_names() -> list[str]:
-    """Names of the shapes there are."""
+    """The names of all shapes."""
     found = {path.stem for path in _folder().glob("*.yaml")}
     return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
 
 
 def load_shape(name: str, quick: bool = False) -> BatchShape:
-    """The shape ``name``, with what a quick run changes of it.
+    """Load the shape ``name``, with the values of a quick run if it is one.
 
     Raises:
-        ConfigError: There is none of that name, or its file can't be used.
+        ConfigError: There is no shape of that name, or its file is invalid.
     """
     if name not in shape_names():
         raise ConfigError(f"no shape {name!r}; there are {', '.join(shape_names())}")
@@ -150,7 +149,7 @@ def load_shape(name: str, quick: bool = False) -> BatchShape:
 
 
 def load_plan(quick: bool) -> Plan:
-    """The plan of a full or of a quick run."""
+    """Load the plan of a full or of a quick run."""
     return _load(_folder() / "plans" / ("quick.yaml" if quick else "full.yaml"), Plan)
 
 
@@ -159,10 +158,8 @@ def _folder() -> Path:
 
 
 def _load(path: Path, model: type[Loaded], **more: str) -> Loaded:
+    loaded: Any = OmegaConf.to_container(read_mapping(path), resolve=True)
     try:
-        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        return model.model_validate(loaded | more if isinstance(loaded, dict) else loaded)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except (YAMLError, OmegaConfBaseException, ValidationError) as error:
+        return model.model_validate(loaded | more)
+    except ValidationError as error:
         raise ConfigError(f"{path}: {error}") from error

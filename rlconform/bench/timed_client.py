@@ -1,20 +1,20 @@
-"""``TimedClient``: one client, and the calls that are timed on it.
+"""``TimedClient``: one client of a plane, and the calls on it that are timed.
 
-    station ── run("put", partition, label) ──▶ desk ── client.put_samples ──▶ plane
-            ◀── (True, seconds) | (False, "CapacityExceeded: ...") ──
+    plane process ── run("put", partition, label) ──▶ TimedClient ── client.put_samples ──▶ plane
+                  ◀── (True, seconds) | (False, "CapacityExceeded: ...") ──
 
-A desk stands in the process that makes the calls and times nothing but them. It makes its batches
-by itself, so that only labels go in and only figures come out. What a consumer reads is checked
-after the clock has stopped.
+It runs in the process that makes the calls and times nothing else. It makes its own batches, so
+that only labels are sent in and only figures are sent out. What a consumer reads is checked after
+the clock has stopped.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tensordict import TensorDict
@@ -28,24 +28,26 @@ from rlconform.contract import DataPlaneClient, Tags
 #: The consumer task of every partition.
 TASK = "train"
 
-#: The one field of rows that only count: (N,) int64, a row's number.
+#: The only field of numbered rows: (N,) int64, a row's number.
 NUMBER = "number"
 
-#: Whether a call came back, and what with: its result, or what it raised in one line.
+#: Whether a method returned, and its result or the error in one line.
 Answer = tuple[bool, Any]
+
+Result = TypeVar("Result")
 
 
 class WrongData(Exception):
-    """The plane answered, but not with what was put."""
+    """The plane returned something else than what was put."""
 
 
 class TimedClient:
-    """One client; station and Ray call ``run``, which names another method.
+    """One client. Other processes call ``run``, which names another method.
 
-    >>> desk = Desk(client)
-    >>> desk.run("load", shape)
+    >>> client = TimedClient(MemoryClient(config))
+    >>> client.run("load", shape)
     (True, None)
-    >>> desk.run("put", "bench", "r0")
+    >>> client.run("put", "bench", "r0")
     (True, 0.0123)
     """
 
@@ -53,7 +55,7 @@ class TimedClient:
         # torch announces at every first use that nested tensors are a prototype.
         warnings.filterwarnings("ignore", message=".*nested tensors.*")
         self._client = client
-        self._shape: BatchShape | None = None
+        self._shape: BatchShape
         self._batch: TensorDict | None = None
         self._tags: list[Tags] = []
         self._order: list[int] = []
@@ -61,7 +63,7 @@ class TimedClient:
         self._about_to_wait = Event()
 
     def run(self, method: str, *arguments: Any) -> Answer:
-        """The method's result, or what it raised: a plane's errors may not unpickle elsewhere."""
+        """The method's result or error. The error is text: a plane's may not unpickle elsewhere."""
         try:
             return True, getattr(self, method)(*arguments)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the report
@@ -74,35 +76,25 @@ class TimedClient:
         self._shape, self._batch, self._tags = shape, make_batch(shape), make_tags(shape)
 
     def expect(self, shape: BatchShape) -> None:
-        """Learn what the batch to read looks like."""
+        """Compute the checksums of the batch to read."""
         self._shape, self._order = shape, read_order(shape)
         self._checksums = row_checksums(make_batch(shape), list(shape.fields))
 
     def unload(self) -> None:
-        """Let go of the batch."""
-        self._shape, self._batch, self._tags, self._checksums = None, None, [], []
+        """Free the batch."""
+        self._batch, self._tags, self._checksums = None, [], []
 
     def put(self, partition: str, label: str) -> float:
         """Seconds of a put of the whole batch with its tags."""
-        batch = self._batch
-        assert batch is not None
-        ids, tags = sample_ids(label, len(batch)), [dict(row) for row in self._tags]
-        start = time.perf_counter()
-        self._client.put_samples(sample_ids=ids, partition_id=partition, fields=batch, tags=tags)
-        return time.perf_counter() - start
+        ids, tags = sample_ids(label, self._shape.rows), [dict(row) for row in self._tags]
+        return self._put(partition, ids, self._batch, tags=tags)
 
     def get(self, partition: str, label: str, shuffled: bool) -> float:
         """Seconds of a get of all rows and fields, in the order of the put or in another."""
-        assert self._shape is not None
         rows = self._order if shuffled else range(self._shape.rows)
         ids, fields = sample_ids(label, self._shape.rows), list(self._shape.fields)
-        ids = [ids[row] for row in rows]
-        start = time.perf_counter()
-        came = self._client.get_samples(
-            sample_ids=ids, partition_id=partition, select_fields=fields
-        )
-        seconds = time.perf_counter() - start
-        found = row_checksums(came, fields)
+        seconds, batch = self._get(partition, [ids[row] for row in rows], fields)
+        found = row_checksums(batch, fields)
         wrong = [at for at, row in enumerate(rows) if found[at] != self._checksums[row]]
         if wrong:
             raise WrongData(f"{len(wrong)} of {len(ids)} rows read differ from what was put")
@@ -110,79 +102,63 @@ class TimedClient:
 
     def claim(self, partition: str, label: str) -> float:
         """Seconds of one non-blocking claim of all rows."""
-        assert self._shape is not None
-        rows, fields = self._shape.rows, list(self._shape.fields)
-        seconds, came = self._claim(partition, fields, rows)
-        if sorted(came) != sorted(sample_ids(label, rows)):
-            raise WrongData(f"a claim of {rows} ready rows brought {len(came)}, or others")
+        rows = self._shape.rows
+        seconds, ids = self._claim(partition, list(self._shape.fields), rows)
+        if sorted(ids) != sorted(sample_ids(label, rows)):
+            raise WrongData(f"a claim of {rows} ready rows returned {len(ids)}, or others")
         return seconds
 
     def clear(self, partition: str, label: str) -> float:
         """Seconds of a clear of all rows, by id."""
-        assert self._shape is not None
         return self.clear_rows(partition, sample_ids(label, self._shape.rows))
 
-    # -- rows that only count ------------------------------------------------------------------
+    # -- numbered rows -------------------------------------------------------------------------
 
     def register(self, partition: str, fields: Sequence[str], rows: int) -> None:
         """Register the partition with its one task."""
         self._client.register_partition(
-            partition_id=partition,
-            fields=list(fields),
-            num_samples=rows,
-            consumer_tasks=[TASK],
+            partition_id=partition, fields=list(fields), num_samples=rows, consumer_tasks=[TASK]
         )
 
     def put_rows(self, partition: str, first: int, count: int) -> float:
         """Seconds of a put of rows ``first`` to ``first + count`` with one small field."""
-        numbers = torch.arange(first, first + count)
-        batch = TensorDict({NUMBER: numbers}, batch_size=[count])
-        ids = [_row_id(number) for number in numbers.tolist()]
-        start = time.perf_counter()
-        self._client.put_samples(sample_ids=ids, partition_id=partition, fields=batch)
-        return time.perf_counter() - start
+        return self._put(partition, *_numbered(first, count))
 
     def claim_rows(self, partition: str, count: int) -> tuple[float, list[str]]:
-        """Seconds of a non-blocking claim of ``count`` ready rows, and the rows that came."""
+        """Seconds of a non-blocking claim of ``count`` ready rows, and the rows it returned."""
         seconds, ids = self._claim(partition, [NUMBER], count)
         if len(set(ids)) != count:
-            raise WrongData(f"a claim of {count} out of more ready rows brought {len(set(ids))}")
+            raise WrongData(f"a claim of {count} out of more ready rows returned {len(set(ids))}")
         return seconds, ids
 
     def get_rows(self, partition: str, ids: list[str]) -> float:
         """Seconds of a get of the rows."""
-        start = time.perf_counter()
-        came = self._client.get_samples(
-            sample_ids=ids, partition_id=partition, select_fields=[NUMBER]
-        )
-        seconds = time.perf_counter() - start
-        if [_row_id(number) for number in came[NUMBER].tolist()] != ids:
-            raise WrongData(f"a get of {len(ids)} rows brought others")
+        seconds, batch = self._get(partition, ids, [NUMBER])
+        if [_row_id(number) for number in batch[NUMBER].tolist()] != ids:
+            raise WrongData(f"a get of {len(ids)} rows returned others")
         return seconds
 
     def clear_rows(self, partition: str, ids: list[str]) -> float:
         """Seconds of a clear of the rows."""
-        start = time.perf_counter()
-        self._client.clear_samples(sample_ids=ids, partition_id=partition)
-        return time.perf_counter() - start
+        return _timed(self._client.clear_samples, sample_ids=ids, partition_id=partition)[0]
 
     def sweep(self, partition: str) -> None:
-        """Clear what this desk has put in the partition."""
+        """Clear what this client has put in the partition."""
         self._client.clear_samples(sample_ids=None, partition_id=partition)
 
     def drain(
         self, partition: str, rows: int, batch: int, start_at: float
     ) -> tuple[float, float, list[str]]:
-        """Claim ``batch`` rows at a time until none is left, from a moment that all desks share.
+        """Claim ``batch`` rows at a time until none is left, from a moment that all clients share.
 
         Args:
             partition: Holds nothing but ready rows.
-            rows: How many; a plane that hands out more than them has no end.
+            rows: How many; a plane that hands out more would never end.
             batch: Rows per claim.
             start_at: Of ``time.monotonic``, which the processes of a host share.
 
         Returns:
-            When the first claim began, when the last one that brought rows returned, and the rows.
+            When the first claim began, when the last one with rows returned, and the rows.
         """
         time.sleep(max(0.0, start_at - time.monotonic()))
         begin = end = time.monotonic()
@@ -195,59 +171,75 @@ class TimedClient:
             claimed += ids
         return begin, end, claimed
 
-    def _claim(self, partition: str, fields: list[str], rows: int) -> tuple[float, list[str]]:
-        start = time.perf_counter()
-        meta = self._client.claim_meta(
+    # -- a claim that waits --------------------------------------------------------------------
+
+    def wait_for_row(self, partition: str, timeout_s: float) -> float:
+        """Claim one row that has not been put yet; when the claim returned."""
+        self._about_to_wait.set()
+        _, ids = self._claim(partition, [NUMBER], 1, blocking=True, timeout_s=timeout_s)
+        returned = time.monotonic()
+        if len(ids) != 1:
+            raise WrongData(f"a blocking claim of 1 row returned {len(ids)}")
+        return returned
+
+    def about_to_wait(self, timeout_s: float) -> None:
+        """Return once ``wait_for_row``, which runs in another thread, is about to claim."""
+        if not self._about_to_wait.wait(timeout_s):
+            raise TimeoutError("the consumer did not begin its claim")
+        self._about_to_wait.clear()
+
+    def put_row_now(self, partition: str, number: int) -> tuple[float, float]:
+        """Put one row; when the put began and when it returned."""
+        ids, batch = _numbered(number, 1)
+        start = time.monotonic()
+        self._put(partition, ids, batch)
+        return start, time.monotonic()
+
+    # -- the client's calls --------------------------------------------------------------------
+
+    def _put(self, partition: str, ids: list[str], batch: Any, **tags: Any) -> float:
+        put = self._client.put_samples
+        return _timed(put, sample_ids=ids, partition_id=partition, fields=batch, **tags)[0]
+
+    def _get(self, partition: str, ids: list[str], fields: list[str]) -> tuple[float, TensorDict]:
+        get = self._client.get_samples
+        return _timed(get, sample_ids=ids, partition_id=partition, select_fields=fields)
+
+    def _claim(
+        self, partition: str, fields: list[str], rows: int, blocking: bool = False, **more: Any
+    ) -> tuple[float, list[str]]:
+        seconds, meta = _timed(
+            self._client.claim_meta,
             partition_id=partition,
             task_name=TASK,
             required_fields=fields,
             batch_size=rows,
-            blocking=False,
+            blocking=blocking,
+            **more,
         )
-        return time.perf_counter() - start, list(meta.sample_ids)
-
-    # -- a claim that waits --------------------------------------------------------------------
-
-    def wait_for_row(self, partition: str, timeout_s: float) -> float:
-        """Claim one row, which is still to come; when the claim returned."""
-        self._about_to_wait.set()
-        meta = self._client.claim_meta(
-            partition_id=partition,
-            task_name=TASK,
-            required_fields=[NUMBER],
-            batch_size=1,
-            blocking=True,
-            timeout_s=timeout_s,
-        )
-        returned = time.monotonic()
-        if len(meta.sample_ids) != 1:
-            raise WrongData(f"a blocking claim of 1 row brought {len(meta.sample_ids)}")
-        return returned
-
-    def about_to_wait(self, timeout_s: float) -> None:
-        """Come back once ``wait_for_row``, which runs in another thread, is about to claim."""
-        if not self._about_to_wait.wait(timeout_s):
-            raise TimeoutError("the consumer did not come to wait")
-        self._about_to_wait.clear()
-
-    def put_row_at_once(self, partition: str, number: int) -> tuple[float, float]:
-        """Put one row; when the put began and when it returned."""
-        batch = TensorDict({NUMBER: torch.tensor([number])}, batch_size=[1])
-        ids = [_row_id(number)]
-        start = time.monotonic()
-        self._client.put_samples(sample_ids=ids, partition_id=partition, fields=batch)
-        return start, time.monotonic()
+        return seconds, list(meta.sample_ids)
 
 
 class AttachedTimedClient(TimedClient):
-    """A desk in a Ray actor, which resolves the target and attaches as a training worker would."""
+    """A timed client in a Ray actor; it resolves the target and attaches as a worker would."""
 
     def __init__(self, spec: str, config: Mapping[str, Any]) -> None:
         super().__init__(open_target(spec, config, bootstrap=False))
 
-    def ready(self) -> bool:
-        """True once the client is attached."""
-        return True
+    def attached(self) -> None:
+        """Return: a Ray actor runs its methods only once its client is attached."""
+
+
+def _timed(call: Callable[..., Result], **arguments: Any) -> tuple[float, Result]:
+    start = time.perf_counter()
+    result = call(**arguments)
+    return time.perf_counter() - start, result
+
+
+def _numbered(first: int, count: int) -> tuple[list[str], TensorDict]:
+    numbers = torch.arange(first, first + count)
+    ids = [_row_id(number) for number in numbers.tolist()]
+    return ids, TensorDict({NUMBER: numbers}, batch_size=[count])
 
 
 def _row_id(number: int) -> str:

@@ -1,9 +1,11 @@
-"""Certification: resolve a target, run the checks in processes that may die, judge, report.
+"""Certification: run the checks on a target in processes that may die, judge, and report.
 
-    resolve ──▶ runner ──starts──▶ process (pytest, plugin) ──calls──▶ the plane
-                  ▲                    │ checks play scenes, histories and generated examples on it;
-                  └─ events, evidence ─┘ what they saw is evidence
-    runner ──results──▶ verdict ──▶ report
+    certify.certify ──▶ isolation ──starts──▶ test process: pytest with plugin ──▶ checks ──▶ plane
+           │                ▲                                    │
+           ▼                └────────────── events ──────────────┘
+         report: verdict, root causes, waivers, files
 
-Checks stand in ``suites/`` and are marked by ``marks.requirement``.
+The checks in ``suites/`` use ``scenarios``, ``properties``, ``concurrency`` and ``assertions``;
+``recording`` keeps the client calls that they make. A check is marked with its requirement by
+``plugin.markers.requirement``.
 """

@@ -53,7 +53,7 @@ class BackgroundCall:
             raise self._error
         return True
 
-    def give_way(self) -> None:
+    def wait_briefly(self) -> None:
         """Wait a moment, or until the call is back.
 
         For who polls beside it in another thread: asked without a pause, a plane's lock may keep

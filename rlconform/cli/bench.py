@@ -1,4 +1,4 @@
-"""The ``bench`` command: parses, measures, writes, prints."""
+"""The ``bench`` command: measures planes, writes and prints the figures."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ def bench(
         typer.Argument(metavar="TARGET...", help="Built-in names, entry points, module:attribute."),
     ] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help="Measure only this shape; may be given again.")
+        list[str] | None, typer.Option(help="Measure only this shape; may be repeated.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer turns and rows; good to an order of magnitude.")
+        bool,
+        typer.Option("--quick", help="Fewer turns and rows; shows orders of magnitude."),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and the page.")] = Path(
         "rlconform-bench"
     ),
     show: Annotated[
-        Path | None, typer.Option(help="Print a bench.json again and draw its page beside it.")
+        Path | None, typer.Option(help="Print a bench.json again and write its page beside it.")
     ] = None,
 ) -> None:
     """Measure planes side by side, turn by turn, against a plain copy of the same bytes."""
     console = new_console()
     try:
         if (show is None) == (not targets):
-            raise ConfigError("name targets to measure, or a document to --show")
+            raise ConfigError("give targets to measure, or a document to --show")
         if show and (shape or quick):
             raise ConfigError("--show prints what was measured: leave out --shape and --quick")
         folder = show.parent if show else out
@@ -67,13 +68,13 @@ def _measure(console: Console, targets: list[str], names: list[str], quick: bool
     from rlconform.bench.runner import BenchRunner  # noqa: PLC0415 - imports torch
 
     shapes = [load_shape(name, quick) for name in dict.fromkeys(names or shape_names())]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports too
     with BenchProgress(console) as progress:
-        return BenchRunner(targets, shapes, load_plan(quick), quick, progress.hear).measure()
+        return BenchRunner(targets, shapes, load_plan(quick), quick, progress).measure()
 
 
 def _read(path: Path) -> BenchDocument:
-    from pydantic import ValidationError  # noqa: PLC0415 - as late as what it validates
+    from pydantic import ValidationError  # noqa: PLC0415 - only --show needs it
 
     from rlconform.bench.document import BenchDocument  # noqa: PLC0415
 
@@ -82,12 +83,12 @@ def _read(path: Path) -> BenchDocument:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: no document of a bench run: {error}") from error
+        raise ConfigError(f"{path}: not a document of a bench run: {error}") from error
     except ValidationError as error:
         wrong = error.errors()[0]
         where = ".".join(map(str, wrong["loc"]))
-        told = f"{where}: {wrong['msg']}" if where else wrong["msg"]
-        raise ConfigError(f"{path}: no document of a bench run: {told}") from error
+        message = f"{where}: {wrong['msg']}" if where else wrong["msg"]
+        raise ConfigError(f"{path}: not a document of a bench run: {message}") from error
 
 
 def _present(console: Console, document: BenchDocument, folder: Path, write: bool) -> None:

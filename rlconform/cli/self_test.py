@@ -19,8 +19,8 @@ from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
 from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError, did_you_mean, load_requirements
-from rlconform.mutants import Mutant
-from rlconform.mutants.catalogue import catalogue
+from rlconform.mutants.mutant import Mutant
+from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.classify import GOOD
 from rlconform.selftest.console import TrialProgress, judgement_table, mutant_table, print_summary
 from rlconform.selftest.kill_matrix import KillMatrix, matrix_of, render_html, render_markdown
@@ -73,7 +73,7 @@ def self_test(
 ) -> None:
     """Hold the suite against planes with planted defects: each must be caught, by its ids alone."""
     console = new_console()
-    known = catalogue()
+    known = all_mutants()
     if unknown := [name for name in mutant or () if name not in known]:
         meant = did_you_mean(unknown[0], known) or "; rlconform self-test --list shows them"
         fail(f"no mutant {unknown[0]!r}{meant}")

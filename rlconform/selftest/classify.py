@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlconform.certify.results import Outcome, RequirementResult
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 
 #: A race is caught if at least this share of the seeds show it.
 KILL_SHARE = 0.9

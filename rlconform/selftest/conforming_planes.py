@@ -35,8 +35,8 @@ from rlconform.contract.fields import (
     TOKEN_MASK,
     TOTAL_REWARD,
 )
-from rlconform.mutants.unusual_inputs import TakesOddities
-from rlconform.mutants.values import partitions_of
+from rlconform.mutants.memory.helpers import partitions_of
+from rlconform.selftest.conforming_inputs import TakesOddities
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlconform._live_bar import LiveBar
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
 from rlconform.selftest.kill_matrix import KillMatrix
 
@@ -44,7 +44,7 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
     for heading in ("Mutant", "Must fail", "Its defect"):
         table.add_column(heading, no_wrap=heading == "Mutant")
     for name, mutant in mutants.items():
-        first = mutant.story.partition("\n\n")[0].replace("\n", " ")
+        first = mutant.rationale.partition("\n\n")[0].replace("\n", " ")
         table.add_row(escape(name), ", ".join(mutant.fails), escape(first))
     return table
 

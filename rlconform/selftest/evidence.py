@@ -14,7 +14,7 @@ from rlconform._resources import resource_dir
 from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import Incident, load_incidents
-from rlconform.mutants.catalogue import catalogue
+from rlconform.mutants.registry import all_mutants
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def _checks() -> Mapping[str, tuple[str, ...]]:
 @cache
 def _mutants() -> Mapping[str, tuple[MutantSource, ...]]:
     found: dict[str, list[MutantSource]] = {}
-    for name, (spec, mutant) in catalogue().items():
+    for name, (spec, mutant) in all_mutants().items():
         file = spec.partition(":")[0].replace(".", "/") + ".py"
-        defect = " ".join(mutant.story.partition("\n\n")[0].split())
+        defect = " ".join(mutant.rationale.partition("\n\n")[0].split())
         for requirement in mutant.fails:
             source = MutantSource(name, file, defect, len(mutant.fails) == 1)
             found.setdefault(requirement, []).append(source)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 
 from rlconform.contract import Requirement
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import GOOD, TrialResult
 
 
@@ -97,7 +97,8 @@ def _line(name: str, mutant: Mutant, matrix: KillMatrix) -> Line:
     wrong = judged.kind not in GOOD
     told = f"{judged.kind} {judged.told}".strip()
     cells = [_cell(row.requirement, mutant, judged) for row in matrix.rows]
-    return Line(name, mutant.story, ", ".join(mutant.fails), told if wrong else "", wrong, cells)
+    shown = told if wrong else ""
+    return Line(name, mutant.rationale, ", ".join(mutant.fails), shown, wrong, cells)
 
 
 def _cell(row: Requirement, mutant: Mutant, judged: TrialResult) -> KillCell:

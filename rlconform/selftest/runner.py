@@ -1,4 +1,4 @@
-"""The self-test as a whole: trials side by side, each job with a nursery of its own."""
+"""The self-test as a whole: trials side by side, each job with a fork server of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from rlconform.certify.isolation.test_process import ForkServer
+from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.contract import ConfigError, load_requirements
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 from rlconform.selftest.classify import (
     TrialOutcome,
     TrialResult,
@@ -137,14 +137,14 @@ def run_trials(
         if several:
             held.append(cluster := SharedRay())
             environment = cluster.environment()
-        local.nursery = ForkServer(environment)
-        held.append(local.nursery)
+        local.fork_server = ForkServer(environment)
+        held.append(local.fork_server)
 
     judged: dict[str, TrialResult] = {}
     pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=attend)
     try:
         waiting: list[Future[TrialResult]] = [
-            pool.submit(lambda case=case: _try(case, local.nursery, settings))  # type: ignore[misc]
+            pool.submit(lambda case=case: _try(case, local.fork_server, settings))  # type: ignore[misc]
             for case in chosen
         ]
         for done in as_completed(waiting):
@@ -159,20 +159,20 @@ def run_trials(
     return [judged[case.name] for case in chosen]
 
 
-def _try(case: Case, nursery: ForkServer, settings: Settings) -> TrialResult:
+def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult:
     if case.mutant is None:
         if settings.gate:
-            trial = try_once(case.spec, nursery, "unit", settings.effort, case.requirements)
+            trial = try_once(case.spec, fork_server, "unit", settings.effort, case.requirements)
         else:
-            trial = try_right(case.spec, nursery, settings.effort)
+            trial = try_right(case.spec, fork_server, settings.effort)
         return judge_reference(case.name, trial.results, trial.complete, trial.seconds)
     if not case.mutant.chance:
         if settings.gate:
-            trial = try_declared(case.spec, case.mutant, nursery)
+            trial = try_declared(case.spec, case.mutant, fork_server)
         else:
-            trial = try_once(case.spec, nursery, case.mutant.level, settings.effort)
+            trial = try_once(case.spec, fork_server, case.mutant.level, settings.effort)
         return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
-    races = try_races(case.spec, case.mutant, nursery, settings.seeds)
+    races = try_races(case.spec, case.mutant, fork_server, settings.seeds)
     told = races.told
     kind = (
         TrialOutcome.CAUGHT if enough_kills(races.kills, races.seeds) else TrialOutcome.NOT_CAUGHT

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 
 from rlconform._env import KEPT_ACTORS, SHARED_RAY
-from rlconform.certify.isolation.test_process import Workspace
+from rlconform.certify.isolation.workspace import Workspace
 
 NAMESPACE = "rlconform.self_test"
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from rlconform._resources import resource_dir
+from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
-from rlconform.certify.isolation.test_process import ForkServer
-from rlconform.certify.options import CHECKS, CertifyOptions, RunRecord
+from rlconform.certify.options import CHECKS, CertifyOptions
 from rlconform.certify.report.verdict import requirement_results
 from rlconform.certify.requirement_index import checks_by_requirement
-from rlconform.certify.results import BROKEN, Outcome, RequirementResult
+from rlconform.certify.results import BROKEN, Outcome, RequirementResult, RunRecord
 from rlconform.contract import Level, load_requirements
-from rlconform.mutants import Mutant
+from rlconform.mutants.mutant import Mutant
 
 #: Share of the generated examples that right planes meet, unless more are asked for.
 EFFORT = 0.2
@@ -77,19 +77,23 @@ class Races:
         return f"{rate}; {len(self.others)} failed for another reason: {first}"
 
 
-def try_right(spec: str, nursery: ForkServer, effort: float) -> Trial:
+def try_right(spec: str, fork_server: ForkServer, effort: float) -> Trial:
     """Run every check against a right plane; ``effort`` is the share of generated examples."""
-    return _trial(CertifyOptions(spec, effort=effort or EFFORT), nursery)
+    return _trial(CertifyOptions(spec, effort=effort or EFFORT), fork_server)
 
 
 def try_once(
-    spec: str, nursery: ForkServer, level: Level, effort: float, requirements: Sequence[str] = ()
+    spec: str,
+    fork_server: ForkServer,
+    level: Level,
+    effort: float,
+    requirements: Sequence[str] = (),
 ) -> Trial:
     """Run the checks that a defect which always shows is tried by, each once.
 
     Args:
         spec: The target.
-        nursery: Where its processes come from.
+        fork_server: Where its processes come from.
         level: Level that it declares.
         effort: Share of the generated examples beside the short checks; none of them at 0.
         requirements: Only checks of these, or all.
@@ -103,16 +107,16 @@ def try_once(
         races=False,
         max_hangs=0,  # each requirement is to show whether it catches the hang
     )
-    return _trial(options, nursery)
+    return _trial(options, fork_server)
 
 
-def try_declared(spec: str, mutant: Mutant, nursery: ForkServer) -> Trial:
+def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
     """Run the short checks of the requirements that must catch a defect, and no other's."""
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
     options = CertifyOptions(
         spec, checks=short, requirements=mutant.fails, races=False, max_hangs=0
     )
-    return _trial(options, nursery)
+    return _trial(options, fork_server)
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
@@ -127,8 +131,8 @@ def _marks() -> Mapping[str, frozenset[str]]:
     return checks_by_requirement(resource_dir("suites"))
 
 
-def _trial(options: CertifyOptions, nursery: ForkServer) -> Trial:
-    run = _run(options, nursery)
+def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:
+    run = _run(options, fork_server)
     target = run.target
     results = requirement_results(
         load_requirements(), run.plan, run.results, target["level"], target["capabilities"]
@@ -136,12 +140,12 @@ def _trial(options: CertifyOptions, nursery: ForkServer) -> Trial:
     return Trial(results, run.complete, run.seconds)
 
 
-def try_races(spec: str, mutant: Mutant, nursery: ForkServer, seeds: int) -> Races:
+def try_races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int) -> Races:
     """Run the checks that must catch a race until one does, for each seed, on one open plane."""
     options = CertifyOptions(
         spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds
     )
-    return counted(_run(options, nursery), mutant.evidence)
+    return counted(_run(options, fork_server), mutant.evidence)
 
 
 def counted(run: RunRecord, evidence: str) -> Races:
@@ -163,8 +167,8 @@ def counted(run: RunRecord, evidence: str) -> Races:
     return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, told)
 
 
-def _run(options: CertifyOptions, nursery: ForkServer) -> RunRecord:
+def _run(options: CertifyOptions, fork_server: ForkServer) -> RunRecord:
     try:
-        return Runner(options, nursery=nursery).certify()
+        return Runner(options, fork_server=fork_server).certify()
     except PlaneDidNotStart as error:
         return RunRecord(target={"level": "unit", "capabilities": {}}, notes=[str(error)])

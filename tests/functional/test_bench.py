@@ -1,4 +1,4 @@
-"""``rlconform bench`` from end to end: planes that work, planes that don't, and an interruption."""
+"""``rlconform bench`` from end to end: planes that work, planes that break, and an interruption."""
 
 from __future__ import annotations
 
@@ -58,22 +58,24 @@ def measure(
 
 
 def everything(document: BenchDocument, target: str) -> list[object]:
-    """What came of each measurement of the target: its figures, or the refusal."""
-    came: list[object] = [r.seconds or r.refused for r in document.operations if r.target == target]
-    came += [r.rows_per_second or r.refused for r in document.claim_rate if r.target == target]
-    came += [r.seconds or r.refused for r in document.growth if r.target == target]
-    came += [r.from_start or r.refused for r in document.wake if r.target == target]
-    return came
+    """Of each measurement of the target its figures, or the refusal."""
+    found: list[object] = [
+        r.seconds or r.refused for r in document.operations if r.target == target
+    ]
+    found += [r.rows_per_second or r.refused for r in document.claim_rate if r.target == target]
+    found += [r.seconds or r.refused for r in document.growth if r.target == target]
+    found += [r.from_start or r.refused for r in document.wake if r.target == target]
+    return found
 
 
 def measured(document: BenchDocument, target: str) -> bool:
     """Whether the target has figures for all there is."""
-    came = everything(document, target)
-    due = len(OPERATIONS) + 3 + 2 * len(GROWTH_OPERATIONS) + 1
-    return len(came) == due and not any(isinstance(what, str) for what in came)
+    found = everything(document, target)
+    expected = len(OPERATIONS) + 3 + 2 * len(GROWTH_OPERATIONS) + 1
+    return len(found) == expected and not any(isinstance(what, str) for what in found)
 
 
-def test_planes_that_break_take_nobody_along(
+def test_broken_planes_do_not_affect_the_others(
     measure: Callable[..., BenchDocument], tmp_path: Path
 ) -> None:
     (tmp_path / "strange.py").write_text(
@@ -108,7 +110,7 @@ def test_planes_that_break_take_nobody_along(
     lost = {
         "hostile:segfaulting_get": "SIGSEGV",
         "hostile:exiting_put": "exited with 3",
-        "hostile:sleeping_claim": "consumer1.claim did not come back in 5 s",
+        "hostile:sleeping_claim": "consumer1.claim did not return in 5 s",
         "hostile:raises_on_open": "no server at 127.0.0.1:50051",
         "hostile:never_opens": "hung: opening the plane",
         "strange:ACTORS_DIE": "lost at tiny: put",
@@ -167,15 +169,17 @@ def test_the_command_writes_what_it_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["memory", "--shape", "huge"], "no shape 'huge'"),
-        ([], "name targets"),
+        ([], "give targets"),
         (["--show", "absent.json"], "absent.json"),
         (["nobody/knows", "--quick"], "unknown target 'nobody/knows'"),
     ],
 )
-def test_what_cannot_be_measured_is_told(arguments: list[str], told: str, tmp_path: Path) -> None:
+def test_bad_arguments_are_reported_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rlconform", "bench", *arguments],
         capture_output=True,
@@ -185,13 +189,13 @@ def test_what_cannot_be_measured_is_told(arguments: list[str], told: str, tmp_pa
         cwd=tmp_path,
     )
     assert done.returncode == 2, done.stdout
-    assert told in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.usefixtures("heeding_interrupts")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_writes_what_it_has(
+def test_an_interrupted_run_writes_its_figures(
     sent: signal.Signals, tmp_path: Path, running_with: RunningWith
 ) -> None:
     mark = uuid.uuid4().hex
@@ -206,12 +210,12 @@ def test_interrupted_it_writes_what_it_has(
     assert process.stdout is not None
     assert "ready" in process.stdout.readline()
     process.send_signal(sent)
-    told, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     document = BenchDocument.model_validate_json(
         (tmp_path / "out" / "bench.json").read_text("utf-8")
     )
     assert not document.complete
     assert "interrupted" in document.notes[0]
-    assert "Partial" in told
-    assert process.returncode in {1, 3}  # 3 where it came before the first figure
+    assert "Partial" in output
+    assert process.returncode in {1, 3}  # 3 if interrupted before the first figure
     assert running_with("RLCONFORM_TEST", mark) == []

@@ -114,7 +114,7 @@ def test_failures_come_with_evidence_and_a_reproducer(certify: Callable[..., Any
     assert broken == {"GET-04", "GET-06"}
     (reason,) = [r["reason"] for r in done.report["requirements"] if r["id"] == "GET-04"]
     assert "expected an id that was never put to be rejected" in reason
-    assert "payload_column(" in (done.out / "reproducers" / "GET-04.py").read_text("utf-8")
+    assert "labeled_column(" in (done.out / "reproducers" / "GET-04.py").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("isolation", "single"), [("process", False), ("plane", True)])

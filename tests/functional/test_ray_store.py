@@ -41,14 +41,14 @@ CONFIG: dict[str, Any] = dict(TARGET.config)
 
 
 @pytest.fixture(scope="module")
-def ray_session() -> Iterator[RayRuntime]:
+def ray_runtime() -> Iterator[RayRuntime]:
     with ensure_ray() as session:
         yield session
 
 
 @pytest.fixture
-def owner(ray_session: RayRuntime) -> Iterator[RayStoreClient]:
-    assert ray_session is not None
+def owner(ray_runtime: RayRuntime) -> Iterator[RayStoreClient]:
+    assert ray_runtime is not None
     client = RayStoreClient(CONFIG)
     client.register_partition("p", ["x"], 64, ["t"])
     yield client
@@ -70,7 +70,7 @@ class Process:
 
     def put_but_never_commit(self, ids: list[str], kib: int, reached: str) -> None:
         """Ship the bytes of a put, tell so by a file, and hang instead of committing."""
-        session = self.client._session
+        session = self.client._connection
         whole_call = session.call
 
         def call(method: str, *args: Any) -> Any:
@@ -132,7 +132,7 @@ def test_rows_outlive_the_process_that_put_them(owner: RayStoreClient) -> None:
 
 def lose(owner: RayStoreClient, references: list[Any], patch: pytest.MonkeyPatch) -> None:
     """Let this client find that these objects, or all where none are named, are lost."""
-    whole_await = owner._session._await
+    whole_await = owner._connection._await
 
     def wait(reference: Any, seconds: float) -> Any:
         came = whole_await(reference, seconds)
@@ -144,17 +144,17 @@ def lose(owner: RayStoreClient, references: list[Any], patch: pytest.MonkeyPatch
                 raise ray.exceptions.OwnerDiedError(lost.hex(), None, "")
         return came
 
-    patch.setattr(owner._session, "_await", wait)
+    patch.setattr(owner._connection, "_await", wait)
 
 
 def test_an_object_that_is_lost_is_put_again_from_what_the_controller_maps(
     owner: RayStoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner.put_samples(["a", "b"], "p", rows_of(2, 512))
-    (at,) = owner._session.call("locate", "p", ["b"], ["x"])
+    (at,) = owner._connection.call("locate", "p", ["b"], ["x"])
     lose(owner, [at.reference], monkeypatch)
     assert owner.get_samples(["b"], "p", ["x"])["x"].unique().tolist() == [1]
-    (again,) = owner._session.call("locate", "p", ["b"], ["x"])
+    (again,) = owner._connection.call("locate", "p", ["b"], ["x"])
     assert again.reference != at.reference
 
 
@@ -189,7 +189,7 @@ def test_a_producer_killed_before_its_commit_leaves_nothing(
 def test_a_consumer_killed_while_it_waits_takes_no_rows_along(owner: RayStoreClient) -> None:
     consumer = start_process()
     waiting = consumer.claim.remote(2)
-    while not ray.get(owner._session._controller.waiting.remote("p")):
+    while not ray.get(owner._connection._controller.waiting.remote("p")):
         assert not ray.wait([waiting], timeout=0.01)[0]
     kill(consumer)
     owner.put_samples(["a", "b"], "p", rows_of(2, 1))
@@ -214,7 +214,7 @@ def test_a_dead_controller_is_a_typed_error_for_every_call(
     elsewhere = consumer.claim.remote(4)
     with ThreadPoolExecutor(1) as pool:
         here = pool.submit(owner.claim_meta, "p", "t", ["x"], 4, timeout_s=600.0)
-        while ray.get(owner._session._controller.waiting.remote("p")) < 2:
+        while ray.get(owner._connection._controller.waiting.remote("p")) < 2:
             assert not here.done()
         control = owner.control()
         control.kill_controller() if part == "controller" else control.kill_storage()
@@ -321,7 +321,7 @@ def test_what_was_put_is_put_though_the_rewriting_fails(
         raise CapacityExceeded("full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner._session, "store", full)
+        patch.setattr(owner._connection, "store", full)
         owner.clear_samples(ids[:5], "p")  # makes the block due
     assert owner.usage().rows == 3
     assert owner.get_samples(ids[5:], "p", ["x"])["x"][:, 9].tolist() == [5, 6, 7]
@@ -335,14 +335,14 @@ def test_a_read_finds_rows_that_are_moved_between_its_two_looks(
 ) -> None:
     ids = [f"r{i}" for i in range(8)]
     owner.put_samples(ids, "p", rows_of(8, 512))
-    whole_map = owner._session.map
+    whole_map = owner._connection.map
     looks = []
 
     def moved_first(references: Any) -> Any:
         looks.append(references)
         return None if len(looks) == 1 else whole_map(references)
 
-    monkeypatch.setattr(owner._session, "map", moved_first)
+    monkeypatch.setattr(owner._connection, "map", moved_first)
     assert owner.get_samples(ids[2:3], "p", ["x"])["x"].unique().tolist() == [2]
     assert len(looks) == 2
 
@@ -375,7 +375,7 @@ def test_a_clients_close_ends_its_own_wait_at_once(owner: RayStoreClient) -> Non
     worker = RayStoreClient(CONFIG, bootstrap=False)
     with ThreadPoolExecutor(1) as pool:
         claimed = pool.submit(worker.claim_meta, "p", "t", ["x"], 1, timeout_s=600.0)
-        while not ray.get(owner._session._controller.waiting.remote("p")):
+        while not ray.get(owner._connection._controller.waiting.remote("p")):
             assert not claimed.done()
         worker.close()
         with pytest.raises(ClientClosed):
@@ -386,12 +386,12 @@ def test_a_clients_close_ends_its_own_wait_at_once(owner: RayStoreClient) -> Non
 
 def test_a_waiting_claim_does_not_poll(owner: RayStoreClient) -> None:
     calls = []
-    whole_call = owner._session.call_waiting
-    owner._session.call_waiting = lambda *args: calls.append(args) or whole_call(*args)
+    whole_call = owner._connection.call_waiting
+    owner._connection.call_waiting = lambda *args: calls.append(args) or whole_call(*args)
     with pytest.raises(TimeoutError):
         owner.claim_meta("p", "t", ["x"], 1, timeout_s=1.0)
     assert len(calls) == 1
-    assert ray.get(owner._session._controller.waiting.remote("p")) == 0
+    assert ray.get(owner._connection._controller.waiting.remote("p")) == 0
 
 
 @pytest.mark.parametrize("kib", [1, SLACK_BYTES // 1024 - 1, SLACK_BYTES // 1024, 512])
@@ -406,8 +406,8 @@ def test_small_and_large_puts_mix(owner: RayStoreClient, kib: int) -> None:
     assert read.get("log").tolist() == [{"turn": [0, "é"]}, {"turn": [1, "é"]}]
 
 
-def test_the_capacity_counts_rows(ray_session: RayRuntime) -> None:
-    assert ray_session is not None
+def test_the_capacity_counts_rows(ray_runtime: RayRuntime) -> None:
+    assert ray_runtime is not None
     with closing(RayStoreClient({**CONFIG, "storage_capacity": 3})) as client:
         client.put_samples(["a", "b"], "p", rows_of(2, 1))
         with pytest.raises(CapacityExceeded):

@@ -43,16 +43,16 @@ CONFIGS = {
 
 
 @pytest.fixture(scope="module")
-def ray_session() -> Iterator[RayRuntime]:
+def ray_runtime() -> Iterator[RayRuntime]:
     with ensure_ray() as session:
         yield session
 
 
 @pytest.fixture(scope="class", params=CONFIGS)
 def running(
-    request: pytest.FixtureRequest, ray_session: RayRuntime
+    request: pytest.FixtureRequest, ray_runtime: RayRuntime
 ) -> Iterator[TransferQueueClient]:
-    assert ray_session is not None
+    assert ray_runtime is not None
     client = TransferQueueClient(CONFIGS[request.param])
     yield client
     client.close()
@@ -85,7 +85,7 @@ class TestRunningPlane:
     @staticmethod
     def test_bytes_of_another_row_are_never_returned(owner: TransferQueueClient) -> None:
         owner.put_samples(["mine", "theirs"], "rows", column(1.0, 2.0))
-        session = owner._session
+        session = owner._connection
         client = session.client
         where = session.run(client.async_kv_retrieve_meta(["mine"], "rows"), 10).global_indexes
         frame = encode_column("rows", "x", 1, ["theirs"], split_column("x", torch.ones(1), 1))
@@ -150,9 +150,9 @@ class TestRunningPlane:
 @pytest.mark.parametrize("engine", CONFIGS)
 @pytest.mark.parametrize("victim", ["kill_storage", "kill_controller"])
 def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
-    ray_session: RayRuntime, engine: str, victim: str
+    ray_runtime: RayRuntime, engine: str, victim: str
 ) -> None:
-    assert ray_session is not None
+    assert ray_runtime is not None
     with closing(TransferQueueClient(CONFIGS[engine])) as first:
         first.register_partition("train", ["x"], 2, ["train"])
         first.put_samples(["a", "b"], "train", column(1.0, 2.0))
@@ -168,8 +168,8 @@ def test_a_dead_process_is_named_and_a_new_plane_starts_clean(
         second.claim_meta("train", "train", ["x"], 1, blocking=False)
 
 
-def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_session: RayRuntime) -> None:
-    assert ray_session is not None
+def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_runtime: RayRuntime) -> None:
+    assert ray_runtime is not None
     stranger = mooncake_master.start_master()
     with closing(TransferQueueClient(CONFIGS["mooncake"])):
         ports = [
@@ -213,9 +213,9 @@ client.close()
 
 @pytest.mark.parametrize("engine", CONFIGS)
 def test_two_planes_on_one_machine_leave_each_other_alone(
-    ray_session: RayRuntime, engine: str
+    ray_runtime: RayRuntime, engine: str
 ) -> None:
-    assert ray_session is not None
+    assert ray_runtime is not None
     other = subprocess.Popen(
         [sys.executable, "-c", SECOND_PLANE.format(config=CONFIGS[engine])],
         stdin=subprocess.PIPE,
@@ -232,8 +232,8 @@ def test_two_planes_on_one_machine_leave_each_other_alone(
     assert other.returncode == 0
 
 
-def test_a_session_leaves_the_ray_that_was_there(ray_session: RayRuntime) -> None:
-    assert ray_session.started
+def test_a_session_leaves_the_ray_that_was_there(ray_runtime: RayRuntime) -> None:
+    assert ray_runtime.started
     with ensure_ray() as inner:
         assert not inner.started
     assert ray.is_initialized()

@@ -17,7 +17,7 @@ def outcomes_of(target: str) -> dict[str, list[Outcome]]:
 
 
 def test_a_turn_is_over_once_it_has_shown_a_defect() -> None:
-    turns = outcomes_of("rlconform.mutants.reads:DropsUnknownIds")
+    turns = outcomes_of("rlconform.mutants.memory.get:DropsUnknownIds")
     for outcomes in turns.values():
         assert outcomes[0] is Outcome.FAIL
         assert set(outcomes[1:]) == {Outcome.NOT_TESTED}

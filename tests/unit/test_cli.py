@@ -37,8 +37,8 @@ def test_a_name_that_can_not_be_certified_is_refused_before_torch_is_imported(
 ) -> None:
     (tmp_path / "acme_plane.py").write_text("")
     code = (
-        "import atexit, sys, rlconform.cli\n"
-        "rlconform.cli.Runner = None  # no test process is started\n"
+        "import atexit, sys, rlconform.certify.certify, rlconform.cli\n"
+        "rlconform.certify.certify.Runner = None  # no test process is started\n"
         "atexit.register(lambda: print('torch' in sys.modules))\n"
         "rlconform.cli.main()\n"
     )

@@ -10,7 +10,7 @@ import pytest
 from rlconform._resources import resource_dir
 from rlconform.contract import load_requirements
 from rlconform.grpo.config import load_config
-from rlconform.mutants.catalogue import catalogue
+from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.kill_matrix import matrix_of, render_markdown
 
 README = resource_dir("suites").parent / "README.md"
@@ -56,7 +56,7 @@ def test_requirements_that_it_names_exist() -> None:
 
 
 def test_the_docs_have_the_matrix_of_mutants_as_it_is_declared() -> None:
-    mutants = {name: mutant for name, (_, mutant) in catalogue().items()}
+    mutants = {name: mutant for name, (_, mutant) in all_mutants().items()}
     table = render_markdown(matrix_of(load_requirements(), mutants))
     page = (README.parent / "docs" / "mutants.md").read_text("utf-8")
     assert page.endswith(f"\n\n{table}"), "`rlconform self-test` writes this table: self-test.md"

@@ -1,7 +1,9 @@
-"""Columns as bytes: packed by a put, kept by a store, gathered by a read.
+"""Storage of columns as bytes: packed by a put, stored, gathered by a get.
 
-parcel    what a put ships: one buffer per column; needs numpy only
-pack      TensorDict ──▶ Parcel, and columns ──▶ TensorDict
-gather    rows of parcels, in the order asked ──▶ columns in fresh memory
-objects   object columns row by row; codec: plain Python values, exactly
+column_block  StoredColumn, ColumnBlock: what a put stores, one buffer per column; numpy only
+encode        TensorDict ──▶ ColumnBlock, and selected rows ──▶ TensorDict
+selection     which rows a read selects, and where they lie
+gather        selected rows, in the requested order ──▶ columns in fresh memory
+compaction    the live rows of a block ──▶ a smaller block
+objects       object columns, encoded row by row; codec: plain Python values, exactly
 """

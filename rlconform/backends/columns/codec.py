@@ -1,8 +1,8 @@
-"""Plain Python values to bytes and back, exactly: type and value, or ``TypeError``.
+"""Encodes plain Python values as bytes and restores them with the same type and value.
 
-msgpack holds None, bool, int, float, str, bytes, list and dict. What it would turn into something
-else (a tuple into a list, a bytearray into bytes) or can't hold (a set, an integer beyond 64 bits,
-an array) travels as an extension. There is no pickle: nothing that is read can run code.
+msgpack encodes None, bool, int, float, str, bytes, list and dict. Values that it would change (a
+tuple into a list) or can't encode (a set, an integer beyond 64 bits, an array) become msgpack
+extensions; others raise ``TypeError``. There is no pickle, so reading never runs code.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import torch
 
 _INTEGER, _TUPLE, _SET, _FROZENSET, _COMPLEX, _ARRAY, _OBJECTS, _SCALAR, _TENSOR = range(1, 10)
 
-#: Types that msgpack accepts unasked although they come back as another type.
+#: Types that msgpack encodes without an error, but restores as another type.
 _INEXACT = frozenset({bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp})
 _CONTAINERS = (list, tuple, set, frozenset)
 
 
 def pack(value: Any) -> bytes:
-    """``value`` as bytes.
+    """Encode ``value``.
 
     Raises:
-        TypeError: It holds a value that would not come back with the same type: an instance of a
-            subclass, a function, an array of structures, a list that holds itself.
+        TypeError: It contains a value that can't be restored with the same type: an instance of a
+            subclass, a function, an array of structures, a list that contains itself.
     """
     try:
         _reject_inexact(value)
         return _pack(value)
     except (RecursionError, ValueError, OverflowError) as error:
-        raise TypeError(f"can't be carried exactly: {error}") from error
+        raise TypeError(f"can't be encoded exactly: {error}") from error
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """What ``pack`` was given. ``ValueError`` for bytes that ``pack`` didn't make."""
+    """Decode what ``pack`` returned. ``ValueError`` for other bytes."""
     return msgpack.unpackb(
         data, ext_hook=_extension, strict_map_key=False, unicode_errors="surrogatepass"
     )
@@ -52,7 +52,7 @@ def _pack(value: Any) -> bytes:
 def _reject_inexact(value: Any) -> None:
     kind = type(value)
     if kind in _INEXACT:
-        raise TypeError(f"a {kind.__name__} can't be carried exactly")
+        raise TypeError(f"a {kind.__name__} can't be encoded exactly")
     if kind is dict:
         children: list[Any] = [*value.keys(), *value.values()]
     elif kind in _CONTAINERS:
@@ -61,14 +61,14 @@ def _reject_inexact(value: Any) -> None:
         children = value.ravel().tolist()
     else:
         return
-    # A look at the set of types spares long lists of numbers the walk.
+    # The set of types avoids walking through long lists of numbers.
     if not _LEAVES.issuperset(map(type, children)):
         for child in children:
             _reject_inexact(child)
 
 
 def _to_extension(value: Any) -> msgpack.ExtType:
-    """Called by msgpack for each value that it does not hold itself."""
+    """Called by msgpack for each value that it can't encode itself."""
     kind = type(value)
     if kind is torch.Tensor:
         return msgpack.ExtType(_TENSOR, _pack(_tensor_parts(value)))
@@ -79,20 +79,20 @@ def _to_extension(value: Any) -> msgpack.ExtType:
     if kind is np.ndarray:
         return msgpack.ExtType(_ARRAY, _pack(_array_parts(value)))
     if kind not in _PARTS:
-        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} can't be carried exactly")
+        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} can't be encoded exactly")
     code, parts = _PARTS[kind]
     return msgpack.ExtType(code, _pack(parts(value)))
 
 
 def _array_parts(array: np.ndarray) -> list[Any]:
     if array.dtype.hasobject or array.dtype.names is not None:
-        raise TypeError(f"an array of {array.dtype} can't be carried exactly")
+        raise TypeError(f"an array of {array.dtype} can't be encoded exactly")
     return [array.dtype.str, list(array.shape), array.tobytes()]
 
 
 def _tensor_parts(tensor: torch.Tensor) -> list[Any]:
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-        raise TypeError("only dense tensors can be carried inside an object column")
+        raise TypeError("only dense tensors can be encoded inside an object column")
     return [dtype_name(tensor.dtype), list(tensor.shape), tensor_bytes(tensor).tobytes()]
 
 

@@ -1,7 +1,7 @@
-"""``ColumnBlock``: the columns of one put, each as one contiguous buffer, in numpy alone.
+"""``ColumnBlock``: the columns of one put, each as one contiguous numpy buffer.
 
-A process that only keeps parcels, as a store does, needs no torch. Buffers travel out of band in
-pickle protocol 5: whoever unpickles one maps them without a copy.
+A process that only stores columns needs no torch. Buffers travel out of band in pickle protocol 5:
+a process that unpickles them maps them without a copy.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """N values of one field, end to end.
+    """The values of one field in N rows, end to end.
 
     Attributes:
         layout: How the column was put.
         dtype: The dtype's name without ``torch.``, or ``object``.
-        shape: Of one row, for a dense column; of one token, for a jagged one; empty for objects.
+        shape: Shape of a row for a dense column, of a token for a jagged one; empty for objects.
         itemsize: Bytes of one element; 1 for objects.
         values: The bytes, (M,) uint8.
-        offsets: (N + 1,) items before each row; None for a dense column, whose rows are one each.
+        offsets: (N + 1,) items before each row; None for a dense column, with one item per row.
     """
 
     layout: LeafKind
@@ -45,35 +45,35 @@ class StoredColumn:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one item: a dense column's row, a jagged one's token, an object's byte."""
+        """Bytes of an item: a dense column's row, a jagged one's token, an object's byte."""
         return self.itemsize * math.prod(self.shape)
 
     @property
     def extent(self) -> Extent:
-        """What the index should know of it."""
+        """The column's dtype and row sizes, for the index."""
         if self.offsets is None:
             return Extent(self.dtype, self.item_bytes)
         return Extent(self.dtype, np.diff(self.offsets) * self.item_bytes)
 
 
-#: Columns by field; all have as many rows.
+#: Columns by field; all have the same number of rows.
 ColumnBlock = dict[str, StoredColumn]
 
 
 def equally_long(lengths: Sequence[int] | Integers) -> bool:
-    """Whether rows of these lengths, at least one, come back dense: all have the same length.
+    """Whether a read returns rows of these lengths, at least one, dense: all have the same length.
 
-    Rows that were put jagged are no exception, one row or rows of length zero neither: so do
-    NeMo-RL's adapters, and callers of theirs index the column and compare its shape.
+    That includes rows that were put jagged, a single row, and rows of length zero. NeMo-RL's
+    adapters do the same, and their callers index the column and compare its shape.
     """
     return bool((np.asarray(lengths) == lengths[0]).all())
 
 
-def extents_of(parcel: ColumnBlock) -> dict[str, Extent]:
-    """What an index should know of the parcel."""
-    return {name: column.extent for name, column in parcel.items()}
+def extents_of(columns: ColumnBlock) -> dict[str, Extent]:
+    """The extent of every column."""
+    return {name: column.extent for name, column in columns.items()}
 
 
-def bytes_of(parcel: ColumnBlock) -> int:
-    """Bytes of the parcel's values."""
-    return sum(column.values.nbytes for column in parcel.values())
+def bytes_of(columns: ColumnBlock) -> int:
+    """Bytes of all values."""
+    return sum(column.values.nbytes for column in columns.values())

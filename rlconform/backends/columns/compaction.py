@@ -1,4 +1,4 @@
-"""Writing a block's live rows anew, so that its wasted bytes can go."""
+"""Compaction: copies a block's live rows, so that the memory of its dead rows can be freed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.selection import RowSelection, Shared
 
 
-def live_parcels(
-    parcel: ColumnBlock, live: Mapping[frozenset[str], Sequence[int]]
+def compact(
+    columns: ColumnBlock, live: Mapping[frozenset[str], Sequence[int]]
 ) -> dict[frozenset[str], ColumnBlock]:
-    """For each set of fields a parcel of the rows in which just these are live, in fresh memory."""
-    return {names: _taken(parcel, names, rows) for names, rows in live.items()}
+    """For each set of fields, copy the rows of which exactly these fields are live."""
+    return {names: _copy(columns, names, rows) for names, rows in live.items()}
 
 
-def _taken(parcel: ColumnBlock, names: frozenset[str], rows: Sequence[int]) -> ColumnBlock:
-    picked = [RowSelection(parcel, names, np.array(rows, np.int64), np.arange(len(rows)))]
+def _copy(columns: ColumnBlock, names: frozenset[str], rows: Sequence[int]) -> ColumnBlock:
+    selection = [RowSelection(columns, names, np.array(rows, np.int64), np.arange(len(rows)))]
     shared = Shared(chunked=False)
-    return {name: gather(picked, name, len(rows), shared) for name in sorted(names)}
+    return {name: gather(selection, name, len(rows), shared) for name in sorted(names)}

@@ -1,14 +1,14 @@
-"""From a put's batch to a parcel, and from columns back to a batch.
+"""Conversion between a put's batch and stored columns.
 
-    TensorDict ── pack ──▶ Parcel ── (a store, gather) ──▶ columns ── batch_of ──▶ TensorDict
+    TensorDict ── pack ──▶ ColumnBlock ── (a store) ──▶ row selections ── read ──▶ TensorDict
 
-A parcel's tensors share memory with the batch wherever that is contiguous: a store that keeps it in
-this process copies it first, one that ships it to another does so by shipping.
+Packed columns share memory with the batch wherever that is contiguous: a store in this process
+copies them first; one in another process gets a copy anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,13 +20,15 @@ from torch import Tensor
 
 from rlconform.backends.columns import codec, objects
 from rlconform.backends.columns.column_block import ColumnBlock, Integers, StoredColumn
+from rlconform.backends.columns.gather import gather
+from rlconform.backends.columns.selection import RowSelection, Shared
 from rlconform.wire import LeafKind, classify_leaf, object_column, object_rows
 from rlconform.wire.leaves import jagged_parts
 from rlconform.wire.ragged_rows import RaggedRows
 
 
 def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
-    """A put's ``n_rows`` rows, on the CPU and without grad; no columns where no fields were given.
+    """Convert a put's ``n_rows`` rows, on the CPU and without grad; None has no columns.
 
     Raises:
         TypeError: A leaf that is no dense or jagged tensor or object column.
@@ -34,19 +36,33 @@ def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
     """
     if fields is None:
         return {}
-    parcel: ColumnBlock = {}
+    columns: ColumnBlock = {}
     known: list[Integers] = []
     for name in map(str, fields.keys()):
         with naming(name):
             column = _pack(fields.get(name), n_rows)
-        parcel[name] = replace(column, offsets=_shared(column.offsets, known))
-    return parcel
+        columns[name] = replace(column, offsets=_shared(column.offsets, known))
+    return columns
+
+
+def read(selections: Sequence[RowSelection], names: Sequence[str], n_rows: int) -> TensorDict:
+    """Gather the named fields of ``n_rows`` rows, each in one of the selections, in fresh memory.
+
+    Raises:
+        ValueError: No one tensor can hold the rows of a field, which the error names.
+    """
+    shared = Shared(chunked=len(names) > 1)
+    columns = {}
+    for name in names:
+        with naming(name):
+            columns[name] = gather(selections, name, n_rows, shared)
+    return batch_of(columns, n_rows)
 
 
 def batch_of(columns: Mapping[str, StoredColumn], n_rows: int) -> TensorDict:
-    """The columns as a batch of size ``(n_rows,)`` over the same memory.
+    """Make a batch of size ``(n_rows,)`` over the columns' memory.
 
-    Jagged columns of the same offsets share them, so that torch knows them to be equally ragged.
+    Jagged columns with the same offsets share them, so that torch treats them as equally ragged.
     """
     known: dict[int, RaggedRows] = {}
     leaves = {name: _leaf(column, n_rows, known) for name, column in columns.items()}
@@ -55,7 +71,7 @@ def batch_of(columns: Mapping[str, StoredColumn], n_rows: int) -> TensorDict:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Name the field in an error about it."""
+    """Name the field in the errors raised inside."""
     try:
         yield
     except TypeError as error:
@@ -77,7 +93,7 @@ def _pack(leaf: Any, n_rows: int) -> StoredColumn:
 
 
 def _shared(offsets: Integers | None, known: list[Integers]) -> Integers | None:
-    """Equal offsets as one array: per-token columns have the same, which then travel once."""
+    """Reuse an equal array of offsets: per-token columns have the same, which then travel once."""
     if offsets is None:
         return None
     for same in known:

@@ -1,10 +1,10 @@
-"""Rows out of parcels, in the order asked, as columns in memory of their own.
+"""Gathers rows of blocks, in the requested order, into columns in fresh memory.
 
-    parcels ── (which rows go where) ──▶ runs of bytes ──▶ one copy each, or one gather of words
+    blocks ── (which rows go where) ──▶ runs of bytes ──▶ one copy each, or one gather of words
 
-Rows that lie and are asked for one after another are one run, so a batch that is read as it was
-put costs one copy per field. Long runs are copied, with several threads where there are many
-bytes; short scattered ones are gathered as words by index, which costs less than a call per row.
+Rows that are stored and requested consecutively form one run, so reading a batch in the order of
+its put costs one copy per field. Long runs are copied, with several threads if there are many
+bytes; short scattered ones are gathered as words by index, which is cheaper than a call per row.
 """
 
 from __future__ import annotations
@@ -32,29 +32,28 @@ if TYPE_CHECKING:  # the wire's modules import torch
 
 #: Mean words of a run from which copying runs is faster than gathering words.
 _LONG_RUN = 128
-#: Bytes that are worth a thread of their own.
+#: Bytes that make another thread worthwhile.
 _THREAD_BYTES = 8 * 2**20
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def gather(
-    picked: Sequence[RowSelection], name: str, n_rows: int, shared: Shared | None = None
+    selections: Sequence[RowSelection], name: str, n_rows: int, shared: Shared | None = None
 ) -> StoredColumn:
-    """The values of one field in fresh memory, ``n_rows`` of them, each given by one of ``picked``.
+    """Gather one field of ``n_rows`` rows, each in one of the selections, in fresh memory.
 
-    What the fields of one read have in common is found out once if they are given one ``shared``.
-    The result is dense where all rows are of one shape, whichever way they were put, and jagged
-    otherwise.
+    Fields of one read that get the same ``shared`` compute what they have in common once. The
+    result is dense if all rows have one shape, however they were put, and jagged otherwise.
 
     Raises:
-        ValueError: Rows of unlike dtypes, or whose shapes no one tensor can hold.
+        ValueError: The rows differ in dtype, or no one tensor can hold their shapes.
     """
     shared = shared or Shared()
-    pieces = [piece for piece in picked if name in piece.names]
-    columns = [piece.parcel[name] for piece in pieces]
+    pieces = [piece for piece in selections if name in piece.names]
+    columns = [piece.columns[name] for piece in pieces]
     first = columns[0]
     if any(column.dtype != first.dtype for column in columns):
-        raise ValueError(f"rows of unlike dtypes: {sorted({c.dtype for c in columns})}")
+        raise ValueError(f"rows differ in dtype: {sorted({c.dtype for c in columns})}")
     if all(column.layout == "dense" and column.shape == first.shape for column in columns):
         spans = shared.spans(pieces, [1] * len(pieces), n_rows)
         values = _copy([c.values for c in columns], spans, first.item_bytes, shared)
@@ -65,11 +64,11 @@ def gather(
 def _gather_ragged(
     pieces: Sequence[RowSelection], columns: Sequence[StoredColumn], n_rows: int, shared: Shared
 ) -> StoredColumn:
-    """Rows as runs of items, wherever their first dimensions differ or are ragged."""
+    """Gather rows whose first dimensions differ or are ragged, as runs of items."""
     tails = {c.shape[1:] if c.layout == "dense" else c.shape for c in columns}
     if len(tails) > 1 or any(c.layout == "dense" and not c.shape for c in columns):
         shapes = sorted({c.shape for c in columns})
-        raise ValueError(f"rows are unlike in more than their first dimension: {shapes}")
+        raise ValueError(f"rows differ in more than their first dimension: {shapes}")
     (tail,) = tails
     first = columns[0]
     before = [c.shape[0] if c.offsets is None else c.offsets for c in columns]
@@ -84,7 +83,7 @@ def _gather_ragged(
 
 
 def _copy(sources: Sequence[Bytes], spans: RowSpans, item_bytes: int, shared: Shared) -> Bytes:
-    """The spans' bytes, end to end."""
+    """Copy the spans' bytes, end to end."""
     values = shared.memory(int(spans.length.sum()) * item_bytes)
     if not values.size:
         return values
@@ -108,7 +107,7 @@ def _gather_words(
     out: npt.NDArray[Any],
     shared: Shared,
 ) -> None:
-    """The spans end to end in ``out``, which is seen as words that divide an item."""
+    """Gather the spans into ``out``, an array of words whose size divides an item."""
     if len(sources) == 1:
         index = shared.word_index(spans, words_per_item)
         np.take(sources[0].view(out.dtype), index, out=out, mode="clip")  # unbuffered, unlike raise
@@ -122,7 +121,7 @@ def _gather_words(
 
 
 def _concatenate(runs: list[Bytes], out: Bytes) -> None:
-    """The runs end to end in ``out``, by as many threads as the bytes and the cores are worth."""
+    """Copy the runs into ``out``, with threads according to the bytes and the cores."""
     workers = min(len(os.sched_getaffinity(0)), out.size // _THREAD_BYTES)
     if workers <= 1:
         np.concatenate(runs, out=out)
@@ -142,7 +141,7 @@ def _concatenate(runs: list[Bytes], out: Bytes) -> None:
 
 
 def _split(runs: list[Bytes], size: int) -> tuple[list[Bytes], list[Bytes]]:
-    """The runs cut in two, the first part of ``size`` bytes."""
+    """Split the runs in two; the first part has ``size`` bytes."""
     for n, run in enumerate(runs):
         if size <= run.size:
             return [*runs[:n], run[:size]], [run[size:], *runs[n + 1 :]]

@@ -1,4 +1,4 @@
-"""Which rows a read picks and where they lie, as arrays; what the fields of one read share."""
+"""Row selections of a read: which rows of which block, and where their bytes lie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rlconform.backends.columns.column_block import Bytes, ColumnBlock, Integers
 
-#: Columns of a size between these share memory.
+#: Columns with a size between these are cut from one chunk of memory.
 _SMALL_BYTES, _LARGE_BYTES = 64 * 2**10, 8 * 2**20
 _CHUNK_BYTES = 16 * 2**20
 _ALIGNMENT = 64
@@ -19,16 +19,16 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Rows of a parcel.
+    """Rows of one block.
 
     Attributes:
-        parcel: The parcel.
+        columns: The block's columns.
         names: The fields to take from it.
-        indexes: (K,) rows of the parcel.
-        positions: (K,) rows of the result that they become.
+        indexes: (K,) rows of the block.
+        positions: (K,) the rows of the result that they are copied to.
     """
 
-    parcel: ColumnBlock
+    columns: ColumnBlock
     names: frozenset[str]
     indexes: npt.NDArray[np.integer[Any]]
     positions: npt.NDArray[np.integer[Any]]
@@ -40,7 +40,8 @@ class RowSpans:
 
     Attributes:
         column: (N,) number of the column.
-        start, length: (N,) items.
+        start: (N,) first item.
+        length: (N,) number of items.
     """
 
     column: Integers
@@ -48,7 +49,7 @@ class RowSpans:
     length: Integers
 
     def runs(self) -> tuple[Integers, Integers]:
-        """The first and the last row of each run of rows that lie one after another."""
+        """The first and the last row of each run of consecutively stored rows."""
         ends = self.start + self.length
         breaks = (self.start[1:] != ends[:-1]) | (self.column[1:] != self.column[:-1])
         cuts = np.flatnonzero(breaks)
@@ -56,14 +57,14 @@ class RowSpans:
 
 
 class Shared:
-    """What the fields of one read have in common: where their rows lie, and memory.
+    """Computations and memory that the fields of one read share.
 
-    Fresh memory costs several times what is then copied into it, a fault for each of its pages.
-    numpy asks for huge pages, but for large arrays only. So columns of a middling size are cut from
-    chunks; one of them that outlives the others keeps a chunk alive.
+    Fresh memory costs several times the copy into it, because every page faults. numpy uses huge
+    pages for large arrays only, so medium-sized columns are cut from larger chunks. A column that
+    outlives the others keeps its whole chunk alive.
 
     Args:
-        chunked: Whether to do so: not for one column alone, nor for what is kept.
+        chunked: Whether to cut columns from chunks: not for a single column, nor for stored ones.
     """
 
     def __init__(self, chunked: bool = True) -> None:
@@ -76,7 +77,7 @@ class Shared:
     def spans(
         self, pieces: Sequence[RowSelection], before: Sequence[Integers | int], n_rows: int
     ) -> RowSpans:
-        """Where the rows lie, by each column's offsets, or the number of items in all its rows."""
+        """Spans of the rows, from each column's offsets, or from its number of items per row."""
         key = tuple(
             (id(piece), items if isinstance(items, int) else -id(items))
             for piece, items in zip(pieces, before, strict=True)
@@ -86,7 +87,7 @@ class Shared:
         return self._spans[key]
 
     def word_index(self, spans: RowSpans, words_per_item: int) -> Integers:
-        """The index of every word of the spans, where an item has so many."""
+        """The index of every word of the spans, with ``words_per_item`` words in each item."""
         key = (spans, words_per_item)
         if key not in self._indexes:
             self._indexes[key] = word_index(
@@ -95,13 +96,13 @@ class Shared:
         return self._indexes[key]
 
     def offsets(self, spans: RowSpans) -> Integers:
-        """(N + 1,) items before each span: one array for all fields that have these."""
+        """(N + 1,) items before each span; fields with the same spans share the array."""
         if spans not in self._offsets:
             self._offsets[spans] = running_sum(spans.length)
         return self._offsets[spans]
 
     def memory(self, n_bytes: int) -> Bytes:
-        """Fresh memory."""
+        """Allocate ``n_bytes``, from a chunk if they are few."""
         if not self._chunked or not _SMALL_BYTES <= n_bytes < _LARGE_BYTES:
             return np.empty(n_bytes, np.uint8)
         if n_bytes > self._chunk.size:
@@ -112,13 +113,13 @@ class Shared:
 
 
 def word_index(start: npt.NDArray[Any], length: npt.NDArray[Any]) -> Integers:
-    """The indexes start, start + 1, ... of each span, span after span."""
+    """The indexes start, start + 1, ... of every span, in order."""
     before = running_sum(length)
     return np.repeat(start - before[:-1], length) + np.arange(before[-1])
 
 
 def running_sum(lengths: npt.NDArray[Any]) -> Integers:
-    """(N + 1,) sums of the lengths before each."""
+    """(N + 1,) sum of all lengths before each position."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

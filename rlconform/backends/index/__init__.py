@@ -1,6 +1,6 @@
-"""The index of a plane: which rows there are, where their bytes lie, who claimed them.
+"""The index of a plane: its rows, where their bytes are stored, and the tasks that claimed them.
 
-It holds no bytes and imports no torch, so that a process of its own for it starts in a moment.
+It holds no bytes and imports no torch, so a controller process that holds it starts quickly.
 ``memory`` keeps one behind a lock, ``ray_store`` in its controller.
 """
 

@@ -1,12 +1,12 @@
-"""``Block``: what one put brought, seen from the index: which rows of it are still needed.
+"""``Block``: the index's record of one put, with the bytes that are live and wasted.
 
-    put ──▶ Block(payload) ◀── parts of rows        the last part gone, the block goes too
+    put ──▶ Block(payload) ◀── parts of rows        a block without parts is freed
                 │
-                └── wasted bytes outgrow the live ones ──▶ due: its live rows are written anew
+                └── more wasted bytes than live ones ──▶ due: its live rows are copied
 
-A block's bytes lie in one piece, wherever ``payload`` says; rows of it that were cleared or
-overwritten stay there as waste. Rewriting a block when the waste outgrows what is live bounds the
-waste by the live bytes, and costs no more copying than bytes were wasted.
+The bytes of a block are stored in one piece, at ``payload``; rows that were cleared or overwritten
+stay there as waste. Compacting a block once it has more wasted than live bytes bounds the waste by
+the live bytes, and copies no more bytes than were wasted.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import numpy.typing as npt
 
 Names = frozenset[str]
 
-#: Rows of a block, by the fields of theirs that are meant.
+#: Rows of a block, grouped by the fields that are selected of them.
 Selection = dict[Names, list[int]]
 
-#: What a value counts beside its bytes, for its place in the column; so a live one never counts 0.
+#: Bytes counted for each value beside its own, so that a live value never counts 0.
 _PLACE_BYTES = 8
-#: Below this many wasted bytes a block isn't worth rewriting.
+#: A block with fewer wasted bytes is not compacted.
 SLACK_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the index knows of one column of a block.
+    """The index's record of one column of a block.
 
     Attributes:
-        kind: The dtype's name, or "object": what all rows of a field have in common.
-        sizes: Bytes per row, one number where all rows are equally large.
+        kind: The dtype's name, or "object"; all rows of a field have the same.
+        sizes: Bytes of each row, or one number if all rows have the same size.
     """
 
     kind: str
@@ -46,13 +46,14 @@ class Block:
     """One put's columns.
 
     Attributes:
-        number: Names the block among all of one index.
+        number: Unique within an index.
         partition_id: The partition of its rows.
-        sample_ids: Its rows, in the order in which the bytes lie.
+        sample_ids: Its rows, in the order in which they are stored.
         extents: Its columns.
         names: Their names.
-        payload: Where the bytes lie; the index only hands it on.
-        live_bytes, wasted_bytes: Bytes of rows that are needed, and that are no longer.
+        payload: Where the bytes are stored; the index does not interpret it.
+        live_bytes: Bytes of values that can still be read.
+        wasted_bytes: Bytes of values that can't.
     """
 
     def __init__(
@@ -75,21 +76,21 @@ class Block:
         self._due_below = self.live_bytes
 
     def release(self, names: Names, indexes: Sequence[int]) -> None:
-        """These fields of these rows aren't needed any more."""
+        """Count these fields of these rows as wasted."""
         size = self._bytes_of(names, indexes)
         self.live_bytes -= size
         self.wasted_bytes += size
 
     @property
     def due(self) -> bool:
-        """Whether it is time that somebody writes the live rows anew."""
+        """Whether the block should be compacted now."""
         enough = self.wasted_bytes >= max(self.live_bytes, SLACK_BYTES)
         return enough and 0 < self.live_bytes <= self._due_below
 
-    def hand_out(self) -> None:
-        """Somebody writes it anew: it isn't due until half of what is live has gone, too.
+    def start_compaction(self) -> None:
+        """Make the block not due until half of its live bytes are gone too.
 
-        So nobody does the same work at the same time, and one who dies at it is made up for.
+        So only one process compacts it, and if that process dies, another one will later.
         """
         self._due_below = self.live_bytes // 2
 
@@ -108,13 +109,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where fields of some of the rows asked for lie.
+    """The part of a read that one block answers.
 
     Attributes:
         block: The block.
         names: The fields to take from it.
         indexes: The rows to take, by their place in the block.
-        positions: Their places among the rows asked for.
+        positions: Their places among the requested rows.
     """
 
     block: Block

@@ -1,8 +1,8 @@
-"""``Index``: the partitions of one plane and the blocks in which their rows lie.
+"""``Index``: the partitions of one plane and the blocks in which their rows are stored.
 
 commit ──▶ rows point at a new block ─┐
-clear  ──▶ rows go ───────────────────┴─▶ numbers of the blocks that are due
-survivors(number) ──▶ (whoever asked writes those rows anew) ──▶ move(number, ...)
+clear  ──▶ rows are deleted ──────────┴─▶ numbers of the blocks that are due
+survivors(number) ──▶ (the caller copies the live rows) ──▶ move(number, new blocks)
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
 @dataclass(frozen=True, slots=True)
 class CompactedBlock:
-    """Live rows of a block, written anew.
+    """A copy of live rows of a block.
 
     Attributes:
         indexes: Their places in the old block, in the order of the new one.
         extents: The new block's columns.
-        payload: Where its bytes lie.
+        payload: Where its bytes are stored.
     """
 
     indexes: list[int]
@@ -36,13 +36,13 @@ class CompactedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a plane holds.
+    """The memory use of a plane.
 
     Attributes:
-        rows: In all partitions.
-        blocks: Pieces that their bytes lie in.
-        live_bytes: Bytes of values that can be read, and 8 for the place of each.
-        wasted_bytes: Bytes of values in those blocks that were cleared or overwritten.
+        rows: Rows in all partitions.
+        blocks: Number of blocks.
+        live_bytes: Bytes of values that can be read, and 8 for each value.
+        wasted_bytes: The same for values that were cleared or overwritten.
     """
 
     rows: int
@@ -52,21 +52,21 @@ class Usage:
 
 
 class Index:
-    """What a plane knows of its rows. It neither locks nor waits: its holder does.
+    """The rows of a plane, without their bytes. It neither locks nor waits: its user does.
 
     Args:
-        capacity: Rows that it holds at most; None for no limit.
+        capacity: Maximum number of rows; None for no limit.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
         self._capacity = capacity
         self._partitions: dict[str, PartitionIndex] = {}
         self._numbers = count()
-        # Rows hold their blocks; one without rows is gone, and its bytes with it.
+        # Rows keep their blocks alive; a block without rows is freed, with its bytes.
         self._blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()
 
     def register(self, partition_id: str, tasks: Sequence[str], group_size: int) -> None:
-        """Declare a partition's tasks and the size of its groups."""
+        """Declare a partition's tasks and group size."""
         self._partitions.setdefault(partition_id, PartitionIndex()).register(tasks, group_size)
 
     def commit(
@@ -78,11 +78,11 @@ class Index:
         tags: Sequence[Tags] | None,
         writer: str,
     ) -> list[int]:
-        """Make a put visible, all of it at once; the numbers of the blocks that are due.
+        """Make a put visible as a whole; returns the numbers of the blocks that are due.
 
         Raises:
-            ValueError: A field would hold rows of two dtypes.
-            CapacityExceeded: There is no room for the new rows.
+            ValueError: A field would have rows of two dtypes.
+            CapacityExceeded: The plane can't hold the new rows.
         """
         partition = self._partitions.get(partition_id) or PartitionIndex()
         self._check_room(partition, sample_ids)
@@ -96,7 +96,7 @@ class Index:
     def locate(
         self, partition_id: str, sample_ids: Sequence[str], names: Sequence[str]
     ) -> list[Source]:
-        """Where the rows' fields lie. ``LookupError`` if one of them isn't there."""
+        """Find the blocks with the rows' fields. ``LookupError`` if one is missing."""
         return self.partition(partition_id).locate(sample_ids, names)
 
     def partition(self, partition_id: str) -> PartitionIndex:
@@ -107,12 +107,12 @@ class Index:
         return partition
 
     def all_claimed(self, partition_id: str, tasks: Sequence[str]) -> bool:
-        """Whether all that was produced was claimed by every task."""
+        """Whether every task has claimed every produced row."""
         partition = self._partitions.get(partition_id)
         return partition is not None and partition.all_claimed(tasks)
 
     def clear(self, partition_id: str, sample_ids: Sequence[str] | None, writer: str) -> list[int]:
-        """Drop rows, with None those that ``writer`` put; the numbers of the blocks now due."""
+        """Delete rows, or all of ``writer``'s; returns the numbers of the blocks that are due."""
         partition = self._partitions.get(partition_id)
         if partition is None:
             return []
@@ -120,25 +120,25 @@ class Index:
         return _release(partition.clear(ids))
 
     def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows, the oldest first; none where there is no partition."""
+        """The ids of a partition's rows, oldest first; none for an unknown partition."""
         partition = self._partitions.get(partition_id)
         return [] if partition is None else partition.sample_ids
 
     def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
+        """The state of all partitions without values, for a checkpoint."""
         each = (partition.snapshot(name) for name, partition in self._partitions.items())
         return [saved for saved in each if saved is not None]
 
     def restore(self, saved: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
+        """Restore groups and cursors of a partition whose rows were put again."""
         self.partition(saved.partition_id).restore(saved)
 
     def clear_all(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         self._partitions.clear()
 
     def usage(self) -> Usage:
-        """What the plane holds."""
+        """The plane's memory use."""
         blocks = list(self._blocks.values())
         return Usage(
             sum(partition.size for partition in self._partitions.values()),
@@ -148,34 +148,34 @@ class Index:
         )
 
     def payload(self, number: int) -> Any:
-        """A block's payload; None for a block that is gone."""
+        """A block's payload; None for a freed block."""
         block = self._blocks.get(number)
         return None if block is None else block.payload
 
     def survivors(self, number: int) -> tuple[Any, Selection]:
-        """A due block's payload and live rows by live fields, for the caller to write anew.
+        """A due block's payload and live rows by live fields, for the caller to copy.
 
-        Nothing for a block that is gone, or that somebody else writes anew.
+        None for a block that was freed, or that another process compacts.
         """
         block = self._blocks.get(number)
         partition = None if block is None else self._partitions.get(block.partition_id)
         if block is None or partition is None or not block.due:
             return None, {}
-        block.hand_out()
+        block.start_compaction()
         return block.payload, partition.survivors(block)
 
-    def move(self, number: int, rewritten: Sequence[CompactedBlock]) -> list[int]:
-        """Let a block's rows lie where they were written anew, as far as they are still there.
+    def move(self, number: int, compacted: Sequence[CompactedBlock]) -> list[int]:
+        """Point a block's rows, as far as they still exist, at their copies in new blocks.
 
         Returns:
-            The numbers of the new blocks that are due in turn, as most of their rows have gone.
+            The numbers of the new blocks that are due already: most of their rows are gone.
         """
         old = self._blocks.get(number)
         partition = None if old is None else self._partitions.get(old.partition_id)
         if old is None or partition is None:
             return []
         due = []
-        for part in rewritten:
+        for part in compacted:
             sample_ids = [old.sample_ids[index] for index in part.indexes]
             new = self._new_block(old.partition_id, sample_ids, part.extents, part.payload)
             partition.move(old, new, part.indexes)
@@ -207,7 +207,7 @@ class Index:
 
 
 def _release(hidden: Mapping[Block, Selection]) -> list[int]:
-    """Count what isn't needed any more as waste; the numbers of the blocks that are due."""
+    """Count hidden values as waste; returns the numbers of the blocks that are due."""
     for block, selection in hidden.items():
         for names, indexes in selection.items():
             block.release(names, indexes)

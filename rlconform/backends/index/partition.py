@@ -1,7 +1,7 @@
-"""``PartitionIndex``: rows, tags and cursors of one address space, without locks, clocks or bytes.
+"""``PartitionIndex``: rows, tags and cursors of one partition, without locks, clocks or bytes.
 
-put ──▶ rows, by age ──(a claim looks at rows it has not seen)──▶ ready queue ──▶ claim
-         │      └──(the last required field of one that was seen)─────▲
+put ──▶ rows, by age ──(a claim scans rows it has not seen)──▶ ready queue ──▶ claim
+         │      └──(the last required field of a scanned row)────▲
          └── locate, until cleared
 """
 
@@ -19,14 +19,14 @@ from rlconform.backends.index.schema import Schema
 from rlconform.backends.index.task_queues import TaskQueues
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
 
-# Rows are many and the sets of fields that they hold are few: these are looked up, not computed.
+# Rows are many and their sets of fields are few, so set operations are cached.
 _minus = lru_cache(4096)(frozenset[str].__sub__)
 _both = lru_cache(4096)(frozenset[str].__or__)
 _common = lru_cache(4096)(frozenset[str].__and__)
 
 
 class PartitionIndex:
-    """One address space. Every method either does all of its work or raises before any of it."""
+    """One partition. Every method either succeeds or raises without having changed anything."""
 
     def __init__(self) -> None:
         self._tasks: set[str] = set()
@@ -34,7 +34,7 @@ class PartitionIndex:
         self._forget()
 
     def _forget(self) -> None:
-        """Be as new: no rows, no cursors, nothing ever produced."""
+        """Reset to the state of a new partition."""
         self._rows: dict[str, IndexRow] = {}
         self._written: dict[str, dict[str, None]] = defaultdict(dict)  # ids by row.writer
         self._fields = Schema()
@@ -52,11 +52,11 @@ class PartitionIndex:
 
     @property
     def sample_ids(self) -> list[str]:
-        """The ids of its rows, the oldest first."""
+        """The ids of its rows, oldest first."""
         return list(self._rows)
 
     def snapshot(self, partition_id: str) -> SavedPartition | None:
-        """All that it knows of its rows, for a checkpoint; None if it holds nothing at all."""
+        """The partition's state without values, for a checkpoint; None if it has none."""
         if not (self._rows or self._tasks or self._ever_produced):
             return None
         rows = [
@@ -75,7 +75,7 @@ class PartitionIndex:
         )
 
     def restore(self, saved: SavedPartition) -> None:
-        """Give rows that were put again their groups and cursors, before the first claim."""
+        """Restore groups and cursors of rows that were put again, before the first claim."""
         for each in saved.rows:
             row = self._rows[each.sample_id]
             row.group = each.group
@@ -85,10 +85,10 @@ class PartitionIndex:
         self._next_ungrouped = saved.next_ungrouped
 
     def register(self, tasks: Collection[str], group_size: int) -> None:
-        """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
+        """Declare consumer tasks. Resets an empty partition, adds tasks to one with rows.
 
         Raises:
-            ValueError: The partition holds rows that were grouped by another size.
+            ValueError: The partition has rows that were grouped by another size.
         """
         if not self._rows:
             self._forget()
@@ -102,11 +102,11 @@ class PartitionIndex:
         self._group_size = group_size
 
     def count_new(self, sample_ids: Iterable[str]) -> int:
-        """How many of the ids aren't here yet."""
+        """How many of the ids are new."""
         return sum(sample_id not in self._rows for sample_id in sample_ids)
 
     def check_kinds(self, sample_ids: Sequence[str], extents: Mapping[str, Extent]) -> None:
-        """``ValueError`` if, with these columns put, a field would hold rows of two dtypes."""
+        """``ValueError`` if a put of these columns would give a field rows of two dtypes."""
         self._fields.check(self._rows, sample_ids, extents)
 
     def put(
@@ -116,12 +116,12 @@ class PartitionIndex:
         tags: Sequence[Tags] | None,
         writer: str,
     ) -> dict[Block, Selection]:
-        """Take in columns and tags of rows, which are made where they don't exist.
+        """Add columns and tags to rows, which are created if they don't exist.
 
-        The dicts of ``tags`` are the partition's from now on.
+        The caller has called ``check_kinds``, and gives the dicts of ``tags`` away.
 
         Returns:
-            What of other blocks was overwritten. Its kinds were checked before.
+            The overwritten values of other blocks.
         """
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         grown: list[tuple[IndexRow, Names]] = []
@@ -137,24 +137,24 @@ class PartitionIndex:
                     row.parts.append((block, index, names))
             elif block is not None:
                 if not row.fields:
-                    self._hand_over(row, writer)
+                    self._change_writer(row, writer)
                 self._write(row, block, index, hidden, grown)
             if tags is not None:
                 row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
-        self._take_in(new, writer)
+        self._add_new(new, writer)
         if block is not None:
             self._fields.add(block.extents, len(new), Counter(fresh for _, fresh in grown))
-            # a row that held nothing has grown to no more than what is fresh
+            # a row that had no field before has only fresh ones
             self._produced += len(new) + sum(row.fields == fresh for row, fresh in grown)
             self._ever_produced = self._ever_produced or self._produced > 0
             self._queues.feed(grown)
         return hidden
 
     def locate(self, sample_ids: Sequence[str], names: Collection[str]) -> list[Source]:
-        """Where the named fields of the rows lie; every field of every row in one source.
+        """Find the blocks with the named fields; every field of every row is in one source.
 
         Raises:
-            UnknownSample: An id isn't here.
+            UnknownSample: An id is unknown.
             UnknownField: A field isn't produced for every id.
         """
         wanted = frozenset(names)
@@ -176,11 +176,11 @@ class PartitionIndex:
         return [source for source in sources.values() if source.names]
 
     def groups_in(self, batch_size: int) -> int:
-        """How many whole groups fit in ``batch_size`` rows."""
+        """Number of whole groups in ``batch_size`` rows."""
         return batch_size // self._group_size
 
     def check_exact(self, batch_size: int) -> None:
-        """``ValueError`` unless whole groups can make up exactly ``batch_size`` rows."""
+        """``ValueError`` unless ``batch_size`` is a multiple of the group size."""
         if batch_size % self._group_size:
             raise ValueError(
                 f"a blocking claim waits for batch_size={batch_size} rows, which is no multiple of "
@@ -193,7 +193,7 @@ class PartitionIndex:
         return len(self._queue(task, required, units)) >= units
 
     def claim(self, task: str, required: Names, batch_size: int) -> list[IndexRow]:
-        """Hand the oldest ready rows to the task, at most ``batch_size``, in whole groups."""
+        """Claim the oldest ready rows for the task, at most ``batch_size``, in whole groups."""
         units = self.groups_in(batch_size)
         rows = self._queue(task, required, units).take(units)
         this = frozenset([task])
@@ -204,7 +204,7 @@ class PartitionIndex:
         return rows
 
     def all_claimed(self, tasks: Iterable[str]) -> bool:
-        """Whether rows were produced and each of them that is left was claimed by every task."""
+        """Whether rows were produced and every task has claimed each of those that remain."""
         return self._ever_produced and all(
             task in self._tasks and self._claimed[task] == self._produced for task in tasks
         )
@@ -214,10 +214,10 @@ class PartitionIndex:
         return list(self._written.get(writer, ()))
 
     def clear(self, sample_ids: Iterable[str]) -> dict[Block, Selection]:
-        """Drop rows with tags and cursors; ids that aren't here are passed over.
+        """Delete rows with tags and cursors; unknown ids are ignored.
 
         Returns:
-            What of which blocks isn't needed any more.
+            The values of each block that can't be read any more.
         """
         hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         held: Counter[Names] = Counter()
@@ -246,7 +246,7 @@ class PartitionIndex:
         return hidden
 
     def survivors(self, block: Block) -> Selection:
-        """The rows of a block that are needed still, by the fields that are."""
+        """The rows of a block that can still be read, by the fields that can."""
         live: Selection = defaultdict(list)
         for index, sample_id in enumerate(block.sample_ids):
             row = self._rows.get(sample_id)
@@ -256,7 +256,7 @@ class PartitionIndex:
         return live
 
     def move(self, old: Block, new: Block, indexes: Sequence[int]) -> None:
-        """Let rows of the old block lie in the new one, as far as they are still needed.
+        """Point rows of the old block, as far as they can still be read, at the new one.
 
         ``indexes`` are their places in the old block, in the order of the new block's rows.
         """
@@ -271,8 +271,8 @@ class PartitionIndex:
             if kept != new.names:
                 new.release(_minus(new.names, kept), [place])
 
-    def _take_in(self, new: list[IndexRow], writer: str) -> None:
-        """Note rows that have come to be, in this order."""
+    def _add_new(self, new: list[IndexRow], writer: str) -> None:
+        """Register new rows, in this order."""
         if self._group_size > 1:
             for row in new:
                 row.group = self._group_of(row.sample_id)
@@ -280,14 +280,14 @@ class PartitionIndex:
         self._queues.extend(new)
         self._next_age += len(new)
 
-    def _hand_over(self, row: IndexRow, writer: str) -> None:
-        """Let a row that had tags alone belong to the process that brings its first fields."""
+    def _change_writer(self, row: IndexRow, writer: str) -> None:
+        """Give a row that had only tags to the process that puts its first fields."""
         del self._written[row.writer][row.sample_id]
         self._written[writer][row.sample_id] = None
         row.writer = writer
 
     def _group_of(self, sample_id: str) -> GroupKey:
-        """G consecutive generations of one uid; G consecutive new rows where ids don't say."""
+        """The group of G generations of a uid, or of G consecutive new rows without uids."""
         generation = generation_of(sample_id)
         if generation is not None:
             uid, index = generation
@@ -303,7 +303,7 @@ class PartitionIndex:
         hidden: dict[Block, Selection],
         grown: list[tuple[IndexRow, Names]],
     ) -> None:
-        """Let a row's fields lie in the block; what they replace goes to ``hidden``."""
+        """Point a row's fields at the block; add the values that they replace to ``hidden``."""
         parts = []
         for old, place, held in row.parts:
             left = _minus(held, block.names)
@@ -319,7 +319,7 @@ class PartitionIndex:
             row.fields = _both(row.fields, fresh)
 
     def _queue(self, task: str, required: Names, units: int) -> ReadyQueue:
-        """The task's queue, which holds ``units`` if there are as many."""
+        """The task's queue, scanned until it has ``units`` or no row is left."""
         if task not in self._tasks:
             raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self._tasks)}")
         queue = self._queues.of(task, required, self._group_size)

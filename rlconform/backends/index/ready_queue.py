@@ -1,11 +1,11 @@
 """Queues of the rows that one task may claim for one set of fields, oldest first.
 
-Rows come in when they are found to be ready and leave when they are claimed or cleared. Entries of
-rows that left otherwise stay behind on a heap, dead, and go when they surface or when dead entries
-outnumber living ones: so taking n costs what n cost, whatever was claimed or cleared before.
+Rows are added when they are found to be ready and removed when they are claimed or cleared. The
+heap entry of a cleared row stays until it reaches the top, or until such entries outnumber the
+others, so the cost of taking n rows does not depend on what was claimed or cleared before.
 
-    Singles   every row by itself
-    Groups    whole groups only: rows are gathered until their group has all its members
+    RowQueue     single rows
+    GroupQueue   whole groups only: rows wait until their group is complete
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Protocol
 
 from rlconform.backends.index.row import GroupKey, IndexRow
 
-#: Dead entries that a heap may hold before it is worth rebuilding.
+#: Stale entries that a heap may have before it is rebuilt.
 _SLACK = 64
 
 
 class ReadyQueue(Protocol):
-    """Ready rows; ``len()`` of it is how many units can be taken, rows or groups.
+    """Ready rows; its ``len()`` is the number of units, rows or groups, that can be taken.
 
     Attributes:
-        scanned: The age below which the partition's rows have been looked at.
+        scanned: The age below which all rows of the partition have been scanned.
     """
 
     scanned: int
@@ -77,15 +77,15 @@ class RowQueue:
 class GroupQueue:
     """Rows that are claimed in whole groups of ``group_size``.
 
-    A group is as old as its youngest row, which made it whole: so their order does not hang on how
-    many rows have been looked at.
+    A group is as old as its youngest row, which completed it, so the order of groups does not
+    depend on how many rows have been scanned.
     """
 
     def __init__(self, group_size: int) -> None:
         self.scanned = 0
         self._group_size = group_size
         self._members: dict[GroupKey | None, dict[str, IndexRow]] = {}
-        self._whole: dict[GroupKey | None, int] = {}  # and their age, that of the youngest row
+        self._whole: dict[GroupKey | None, int] = {}  # with their age, that of the youngest row
         self._heap: list[tuple[int, GroupKey | None]] = []
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class GroupQueue:
         return taken
 
     def _oldest(self) -> GroupKey | None:
-        """Remove the oldest whole group from the heap and name it."""
+        """Pop the oldest whole group from the heap."""
         while True:
             age, group = heappop(self._heap)
             if self._whole.get(group) == age:

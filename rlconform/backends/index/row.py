@@ -1,4 +1,4 @@
-"""``IndexRow``: what the index knows of one sample, and which rows make a group."""
+"""``IndexRow``: the index's record of one sample; ids that name the group of a sample."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rlconform.contract import Tags
 
 NO_NAMES: Names = frozenset()
 
-#: A prompt's uid and the number of G consecutive generations; no uid for rows grouped by age.
+#: A prompt's uid and the number of its group of G generations; no uid for rows grouped by age.
 GroupKey = tuple[str | None, int]
 
-#: Where fields of a row lie: a block, the row's place in it, and the fields that are its newest.
+#: A block with fields of a row, the row's place in it, and the fields whose newest value it has.
 Part = tuple[Block, int, Names]
 
 _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>0|[1-9][0-9]{0,17})", re.DOTALL)
@@ -23,11 +23,11 @@ class IndexRow:
 
     Attributes:
         sample_id: Its name.
-        age: Its place in the order in which the partition's rows came to be, unique.
+        age: Its unique place in the order in which the partition's rows were created.
         group: The group that it is claimed with; None in a partition without groups.
-        writer: The process that put its first fields; while it has none, its first tags.
-        fields: The fields that are produced.
-        parts: Where they lie; each field in one part.
+        writer: The process that put its first fields, or its first tags if it has no field.
+        fields: The produced fields.
+        parts: The blocks with these fields; each field is in one part.
         tags: Its tags.
         claimed_by: The tasks that claimed it.
     """
@@ -48,7 +48,7 @@ class IndexRow:
 def generation_of(sample_id: str) -> tuple[str, int] | None:
     """The uid and index of ``<uid>_g<index>``, split at the last ``_g``; None for other ids.
 
-    An index has one spelling, so that no two ids are the same generation.
+    Leading zeros are not accepted, so no two ids name the same generation.
     """
     match = _GENERATION.fullmatch(sample_id)
     return None if match is None else (match["uid"], int(match["index"]))

@@ -1,4 +1,4 @@
-"""``Schema``: what kind of values each field of a partition holds, and in how many rows."""
+"""``Schema``: the kind of values in each field of a partition, and the number of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Field:
 
 
 class Schema:
-    """All rows of a field are of one kind, which may change with all of them at once."""
+    """All rows of a field have one kind; a put that replaces them all may change it."""
 
     def __init__(self) -> None:
         self._fields: dict[str, _Field] = {}
@@ -25,7 +25,7 @@ class Schema:
     def check(
         self, rows: Mapping[str, IndexRow], sample_ids: Sequence[str], extents: Mapping[str, Extent]
     ) -> None:
-        """``ValueError`` if, with these columns put, a field would hold rows of two kinds."""
+        """``ValueError`` if a put of these columns would give a field rows of two kinds."""
         for name, extent in extents.items():
             field = self._fields.get(name)
             if field is None or field.kind == extent.kind:
@@ -39,14 +39,14 @@ class Schema:
                 )
 
     def add(self, extents: Mapping[str, Extent], new: int, grown: Counter[Names]) -> None:
-        """Count in ``new`` rows that hold all these columns, and rows that grew by some."""
+        """Count ``new`` rows with all these columns, and existing rows that got some of them."""
         for name, extent in extents.items():
             field = self._fields.setdefault(name, _Field(extent.kind))
             field.kind = extent.kind
             field.holders += new + sum(n for fresh, n in grown.items() if name in fresh)
 
     def drop(self, held: Counter[Names]) -> None:
-        """Rows that held these fields are gone."""
+        """Subtract deleted rows, counted by their fields."""
         for names, count in held.items():
             for name in names:
                 field = self._fields[name]

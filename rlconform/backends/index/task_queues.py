@@ -1,10 +1,10 @@
-"""``TaskQueues``: the ready rows of one partition, by the task that may claim them and its fields.
+"""``TaskQueues``: the ready rows of one partition, by task and required fields.
 
-    new rows ──▶ log, by age ──(a claim looks at rows that its queue has not seen)──▶ queue
-    rows that its queue has seen ──(the last required field arrives)──────────────────▶
+    new rows ──▶ log, by age ──(a claim scans rows that its queue has not seen)──▶ queue
+    rows that the queue has scanned ──(the last required field is put)───────────▶ queue
 
-A queue looks at each row once, when a claim needs more than it holds; from then on puts and clears
-keep it up. So a put of new rows costs no queue anything, and a claim costs what it hands out.
+A queue scans each row once, when a claim needs more rows than it has; after that puts and clears
+update it. So a put of new rows updates no queue, and a claim costs in proportion to its rows.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from rlconform.backends.index.block import Names
 from rlconform.backends.index.ready_queue import GroupQueue, ReadyQueue, RowQueue
 from rlconform.backends.index.row import IndexRow
 
-#: Cleared rows that the log may hold before it is worth rebuilding.
+#: Cleared rows that the log may have before it is rebuilt.
 _SLACK = 256
 
 
 class TaskQueues:
-    """All queues of a partition, and the log of its rows that they look through."""
+    """All queues of a partition, and the log of its rows that they scan."""
 
     def __init__(self) -> None:
-        self._log: list[
-            IndexRow
-        ] = []  # by age; cleared rows stay, without fields, until it is rebuilt
+        # by age; cleared rows stay, without fields, until it is rebuilt
+        self._log: list[IndexRow] = []
         self._next_age = 0
         self._queues: dict[tuple[str, Names], ReadyQueue] = {}
 
     def extend(self, new: list[IndexRow]) -> None:
-        """Rows have come to be, each older than the next."""
+        """Add new rows, each older than the next."""
         self._log += new
         if new:
             self._next_age = new[-1].age + 1
 
     def of(self, task: str, required: Names, group_size: int) -> ReadyQueue:
-        """The task's queue for these fields; a new one if it has none."""
+        """The task's queue for these fields; created if there is none."""
         queue = self._queues.get((task, required))
         if queue is None:
             queue = RowQueue() if group_size == 1 else GroupQueue(group_size)
@@ -45,7 +44,7 @@ class TaskQueues:
         return queue
 
     def scanned(self, queue: ReadyQueue, task: str, required: Names, units: int) -> ReadyQueue:
-        """The queue, after it looked at rows until it held ``units`` or there were no more."""
+        """Scan rows until the queue has ``units`` or no row is left; returns the queue."""
         if len(queue) < units and queue.scanned < self._next_age:
             at = bisect_left(self._log, queue.scanned, key=_age)
             while len(queue) < units and at < len(self._log):
@@ -55,7 +54,7 @@ class TaskQueues:
         return queue
 
     def feed(self, grown: list[tuple[IndexRow, Names]]) -> None:
-        """Rows have got these fields: queues that have seen them look again."""
+        """Offer rows that got these fields to the queues that have scanned them."""
         if not grown:
             return
         oldest = min(row.age for row, _ in grown)
@@ -67,14 +66,14 @@ class TaskQueues:
                     _offer(queue, row, task, required)
 
     def discard(self, rows: Iterable[IndexRow], of_task: str | None = None) -> None:
-        """The rows were cleared, or claimed by the task: its queues forget them, or all do."""
+        """Remove rows from the task's queues after a claim, or from all after a clear."""
         for (task, _), queue in self._queues.items():
             if of_task is None or task == of_task:
                 for row in rows:
                     queue.discard(row)
 
     def tidy(self, living: Mapping[str, IndexRow]) -> None:
-        """Forget cleared rows when they outnumber the living, and everything if none live."""
+        """Drop cleared rows from the log if they outnumber the living; reset it if none live."""
         if not living:
             self._log, self._queues = [], {}
         elif len(self._log) > 2 * len(living) + _SLACK:

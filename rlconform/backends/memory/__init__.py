@@ -1,4 +1,4 @@
-"""The memory plane: one process, every requirement of the contract that one process can show."""
+"""The memory plane: it runs in one process and meets every requirement that applies there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TARGET = Target(
         "group_claims": True,
         "restart": True,
         "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
-        "control": "the plane has no process of its own that could be killed",
+        "control": "the plane has no process of its own to kill",
     },
 )
 

@@ -1,4 +1,4 @@
-"""``MemoryClient``: the plane of one process, the reference that other planes are held against."""
+"""``MemoryClient``: the plane of one process, the reference for other planes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from rlconform.contract import ConfigError
 class MemoryClient(BaseClient):
     """A client of the plane in this process's memory.
 
+    >>> import torch
+    >>> from tensordict import TensorDict
     >>> owner = MemoryClient()
     >>> worker = MemoryClient(bootstrap=False)  # the newest plane of this process
     >>> owner.register_partition("train", ["x"], 2, ["train"])
-    >>> worker.put_samples(["a", "b"], "train", TensorDict({"x": torch.arange(2)}, [2]))
+    >>> rows = TensorDict({"x": torch.arange(2)}, [2])
+    >>> worker.put_samples(["a", "b"], "train", rows).sample_ids
+    ['a', 'b']
     >>> meta = owner.claim_meta("train", "train", ["x"], batch_size=2)
     >>> owner.get_data(meta)["x"]
     tensor([0, 1])
     >>> owner.close()  # ends the plane; the worker gets PlaneUnavailable from now on
 
     Args:
-        cfg: A ``data_plane`` block, or nothing. Its ``storage_capacity`` limits the rows of the
-            whole plane; without it there is no limit.
-        bootstrap: Start a plane, or attach to the one started last in this process.
+        cfg: A ``data_plane`` block, or None. Its ``storage_capacity`` limits the rows of the whole
+            plane; without it there is no limit.
+        bootstrap: True starts a plane; False attaches to the newest one of this process.
 
     Raises:
-        ConfigError: The block can't be used or is another implementation's.
+        ConfigError: The block is invalid or for another implementation.
         PlaneUnavailable: There is no plane to attach to.
     """
 
@@ -46,5 +50,5 @@ def _capacity(cfg: DataPlaneConfig | Mapping[str, Any] | None) -> int | None:
         return None
     config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
     if config.impl != "memory":
-        raise ConfigError(f"data_plane.impl is {config.impl!r}: this is the memory plane")
+        raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'memory'")
     return config.storage_capacity

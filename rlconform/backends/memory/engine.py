@@ -1,11 +1,11 @@
-"""``MemoryEngine``: one process's handle on a plane in its memory.
+"""``MemoryEngine``: the engine of the plane in this process's memory. Its callers are threads.
 
-    put   pack, copy ──▶ (lock) commit, wake the claims that wait
-    get   (lock) locate ──▶ read
-    claim (lock) wait until ready, claim
+    put    pack, copy ──▶ (lock) commit, wake the waiting claims
+    get    (lock) locate ──▶ gather
+    claim  (lock) wait on the condition until rows are ready, claim
 
-Nothing is copied under the lock: a put copies before it takes the lock, and a read gathers after it
-let go, as a parcel never changes.
+Nothing is copied under the lock: a put copies before it takes the lock, and a get gathers after it
+released it. That is safe because stored columns never change.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.columns.column_block import ColumnBlock, extents_of
-from rlconform.backends.columns.compaction import live_parcels
-from rlconform.backends.columns.decode import read
-from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.compaction import compact
+from rlconform.backends.columns.encode import pack, read
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import CompactedBlock, Index
 from rlconform.backends.memory.registry import MemoryPlane, newest_plane, start_plane, stop_plane
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
 
-#: There is one process, so all rows are its own.
+#: The writer of all rows: there is only one process.
 _WRITER = ""
 
 
 class MemoryEngine:
-    """A handle on a plane; ``owner`` starts one of at most ``capacity`` rows, None for no limit.
+    """An engine whose ``owner`` starts a plane of at most ``capacity`` rows, None for no limit.
 
     Raises:
         PlaneUnavailable: There is no plane to attach to.
@@ -46,14 +45,12 @@ class MemoryEngine:
         self._closed = False
 
     def check_open(self) -> None:
-        """Raise unless the plane can be used."""
         if self._closed:
             raise ClientClosed("this client was closed")
         if self._plane.closed:
             raise PlaneUnavailable("the plane's owner closed it")
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare consumer tasks and the size of groups."""
         with self._locked() as index:
             index.register(partition_id, tasks, group_size)
             self._plane.changed.notify_all()
@@ -65,15 +62,15 @@ class MemoryEngine:
         fields: TensorDictBase | None,
         tags: list[Tags] | None,
     ) -> None:
-        """Write copies of columns and tags."""
-        parcel = _own(pack(fields, len(sample_ids)))
+        columns = _own(pack(fields, len(sample_ids)))
         with self._locked() as index:
-            due = index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, _WRITER)
+            due = index.commit(
+                partition_id, sample_ids, extents_of(columns), columns, tags, _WRITER
+            )
             self._plane.changed.notify_all()
-        self._rewrite(due)
+        self._compact(due)
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows."""
         with self._locked() as index:
             sources = index.locate(partition_id, sample_ids, names)
         picked = [
@@ -85,7 +82,6 @@ class MemoryEngine:
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]]:
-        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
         required = frozenset(names)
         with self._locked() as index:
             if wait_s is not None:
@@ -94,34 +90,28 @@ class MemoryEngine:
             return [row.sample_id for row in claimed], [dict(row.tags) for row in claimed]
 
     def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every produced row was claimed by every task."""
         with self._locked() as index:
             return index.all_claimed(partition_id, tasks)
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, with None all of them."""
         with self._locked() as index:
             due = index.clear(partition_id, sample_ids, _WRITER)
-        self._rewrite(due)
+        self._compact(due)
 
     def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows."""
         with self._locked() as index:
             return index.sample_ids(partition_id)
 
     def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
         with self._locked() as index:
             return index.snapshot()
 
     def restore(self, partition: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
         with self._locked() as index:
             index.restore(partition)
             self._plane.changed.notify_all()
 
     def close(self) -> None:
-        """Let go of the plane; the owner's close ends it, with everything in it."""
         with self._plane.changed:
             self._closed = True
             if self._owner:
@@ -133,20 +123,20 @@ class MemoryEngine:
 
     @contextmanager
     def _locked(self) -> Iterator[Index]:
-        """The plane's index, under its lock."""
+        """Lock the plane's index and use it."""
         with self._plane.changed:
             self.check_open()
             yield self._plane.index
 
-    def _rewrite(self, due: list[int]) -> None:
-        """Write the live rows of blocks that hold more waste than those anew."""
+    def _compact(self, due: list[int]) -> None:
+        """Compact the blocks that are due."""
         while due:
             number = due.pop()
             with self._plane.changed:
-                parcel, live = self._plane.index.survivors(number)
+                columns, live = self._plane.index.survivors(number)
             if not live:
                 continue
-            fresh = live_parcels(parcel, live)
+            fresh = compact(columns, live)
             parts = [
                 CompactedBlock(live[names], extents_of(new), new) for names, new in fresh.items()
             ]
@@ -156,7 +146,7 @@ class MemoryEngine:
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait, holding the lock, until ``rows`` rows can be claimed."""
+        """Wait on the condition, whose lock is held, until ``rows`` rows can be claimed."""
         deadline = time.monotonic() + wait_s
         while True:
             partition = self._plane.index.partition(partition_id)
@@ -172,11 +162,11 @@ class MemoryEngine:
             self.check_open()
 
 
-def _own(parcel: ColumnBlock) -> ColumnBlock:
-    """The parcel in memory that nobody else has; equal offsets stay one array."""
-    known = {id(column.offsets): column.offsets for column in parcel.values()}
+def _own(columns: ColumnBlock) -> ColumnBlock:
+    """Copy the columns into memory of their own; shared offsets stay shared."""
+    known = {id(column.offsets): column.offsets for column in columns.values()}
     copies = {key: None if array is None else array.copy() for key, array in known.items()}
     return {
         name: replace(column, values=column.values.copy(), offsets=copies[id(column.offsets)])
-        for name, column in parcel.items()
+        for name, column in columns.items()
     }

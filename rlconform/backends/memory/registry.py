@@ -1,4 +1,4 @@
-"""What the clients of one memory plane share, and the planes that this process has open."""
+"""``MemoryPlane``: the state that clients of a memory plane share; this process's open planes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rlconform.contract import PlaneUnavailable
 
 
 class MemoryPlane:
-    """An index behind one lock; a block's payload is the parcel itself.
+    """An index behind one lock; a block's payload is its ``ColumnBlock``.
 
     Attributes:
-        changed: The lock; notified when a claim may have become possible, or impossible.
-        index: To be touched under the lock only.
+        changed: The lock; notified when waiting claims should check again.
+        index: Used under the lock only.
         closed: Whether the owner closed it.
     """
 
@@ -28,7 +28,7 @@ _LOCK = threading.Lock()
 
 
 def start_plane(capacity: int | None) -> MemoryPlane:
-    """A new plane of at most ``capacity`` rows, to which clients attach from now on."""
+    """Start a plane of at most ``capacity`` rows; clients attach to it from now on."""
     plane = MemoryPlane(capacity)
     with _LOCK:
         _OPEN.append(plane)
@@ -36,7 +36,7 @@ def start_plane(capacity: int | None) -> MemoryPlane:
 
 
 def newest_plane() -> MemoryPlane:
-    """The open plane that was started last. ``PlaneUnavailable`` if there is none."""
+    """The newest open plane. ``PlaneUnavailable`` if there is none."""
     with _LOCK:
         if not _OPEN:
             raise PlaneUnavailable("no memory plane is open in this process")
@@ -44,7 +44,7 @@ def newest_plane() -> MemoryPlane:
 
 
 def stop_plane(plane: MemoryPlane) -> None:
-    """Let nobody attach to the plane any more; no error if it was stopped before."""
+    """Remove the plane, so that no client attaches to it. Idempotent."""
     with _LOCK:
         if plane in _OPEN:
             _OPEN.remove(plane)

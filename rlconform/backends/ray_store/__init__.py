@@ -1,6 +1,6 @@
-"""The plane of several processes: an index in one actor, bytes in Ray's object store.
+"""The plane of several processes: an index in a Ray actor, bytes in Ray's object store.
 
-Nothing here imports Ray before a plane is opened.
+Ray is imported only when a plane is opened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``RayStoreClient``: the plane of several processes, over Ray's object store."""
+"""``RayStoreClient``: the client of the plane in Ray's object store."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class RayStoreClient(BaseClient):
     >>> owner.close()   # ends the plane
 
     Args:
-        cfg: A ``data_plane`` block of ``impl: ray_store``. ``name`` tells planes of one cluster
-            apart; ``storage_capacity`` limits the plane's rows; ``global_segment_size`` is the
-            size of the object store, where the plane starts Ray.
-        bootstrap: Start a plane, or attach to the one of that name.
+        cfg: A ``data_plane`` block of ``impl: ray_store``. ``name`` names the plane within the
+            cluster; ``storage_capacity`` limits its rows; ``global_segment_size`` is the size of
+            the object store, if the plane starts Ray.
+        bootstrap: True starts a plane; False attaches to the one of that name.
 
     Raises:
-        ConfigError: The block can't be used, or Ray is not installed.
+        ConfigError: The block is invalid, or Ray is not installed.
         PlaneUnavailable: The plane did not start, or there is none to attach to.
     """
 
     def __init__(self, cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True) -> None:
         config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
         if not isinstance(config, RayStoreConfig):
-            raise ConfigError(f"data_plane.impl is {config.impl!r}: this is ray_store")
+            raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'ray_store'")
         self._owner = validation.flag("bootstrap", bootstrap)
         connection, engine = _load("connection"), _load("engine")
         if bootstrap:
@@ -49,24 +49,24 @@ class RayStoreClient(BaseClient):
             )
         else:
             opened = connection.attach(config.name)
-        self._session = opened
+        self._connection = opened
         self._engine = engine.RayStoreEngine(opened)
 
     def usage(self) -> Usage:
-        """What the plane holds, live and wasted."""
-        usage: Usage = self._session.call("usage")
+        """The plane's memory use, live and wasted."""
+        usage: Usage = self._connection.call("usage")
         return usage
 
     def control(self) -> PlaneControl:
-        """Power over the processes of the plane. ``ValueError`` unless this client owns it."""
+        """Kills processes of the plane. ``ValueError`` unless this client is the owner."""
         if not self._owner:
-            raise ValueError("an attached client has no power over the plane's processes")
-        control: PlaneControl = self._session
+            raise ValueError("only the owner's client can kill the plane's processes")
+        control: PlaneControl = self._connection
         return control
 
 
 def _load(module: str) -> Any:
-    """A module of this package that imports Ray. ``ConfigError`` if that is not installed."""
+    """Import a module that needs Ray. ``ConfigError`` if Ray is not installed."""
     try:
         return importlib.import_module(f"rlconform.backends.ray_store.{module}")
     except ModuleNotFoundError as error:

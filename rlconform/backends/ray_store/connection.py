@@ -1,11 +1,13 @@
-"""``ControllerConnection``: a client's connection to its controller, and errors of its calls.
+"""``ControllerConnection``: a client's connection to the controller, and the errors of its calls.
 
-    start(name)  ──▶ Ray (unless there) ──▶ Controller of that name ──▶ Session
-    attach(name) ──────────────────────────▶ Controller of that name ──▶ Session
+    start(name)  ──▶ Ray (unless it runs) ──▶ named Controller actor ──▶ ControllerConnection
+    attach(name) ───────────────────────────▶ named Controller actor ──▶ ControllerConnection
 
-The controller belongs to the process that started the plane and ends with it. Its name lives in a
-namespace of its own, so that any job of the cluster can attach, and planes of different names never
-meet.
+    threads of a client ──call──▶ Controller            each call waits for its answer
+    close ──cancels──▶ pending calls, and waits until no thread uses Ray
+
+The controller belongs to the process that started the plane and ends with it. Its name is in a
+namespace of its own, so any job of the cluster can attach.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from rlconform.contract import CapacityExceeded, ClientClosed, PlaneUnavailable
 
 NAMESPACE = "rlconform.ray_store"
 
-#: Seconds that the controller may take to answer what it needn't wait for, and to start.
+#: Timeouts in seconds: of a call that doesn't wait for rows, and of the controller's start.
 _CALL_S, _START_S = 30.0, 60.0
 _STOP_S = 5.0
 
@@ -44,44 +46,44 @@ class ControllerConnection:
     """Calls on a plane's controller.
 
     Args:
-        name: The plane's.
-        controller: The plane's.
-        ray_session: The owner's hold on Ray; None in an attached client.
+        name: The plane's name.
+        controller: The plane's controller actor.
+        ray_runtime: The owner's handle on Ray; None in an attached client.
     """
 
-    def __init__(self, name: str, controller: Any, ray_session: RayRuntime | None) -> None:
+    def __init__(self, name: str, controller: Any, ray_runtime: RayRuntime | None) -> None:
         self._name = name
         self._controller = controller
-        self._ray_session = ray_session
+        self._ray_runtime = ray_runtime
         self._closed = False
         self._used = threading.Condition()
-        self._in_flight = 0  # uses of Ray
+        self._in_flight = 0  # threads that use Ray now
         self._calls: set[Any] = set()  # references of calls that have no answer yet
         self._await(controller.ready.remote(), _START_S)
 
     def check_open(self) -> None:
-        """Raise unless calls can be made."""
+        """Raise ``ClientClosed`` or ``PlaneUnavailable`` if no call can be made."""
         if self._closed:
             raise ClientClosed("this client was closed")
         if not ray.is_initialized():
             raise PlaneUnavailable("the plane's Ray was shut down")
 
     def call(self, method: str, *args: Any) -> Any:
-        """The controller's answer; what it refuses is raised.
+        """Call the controller's method; a refusal is raised.
 
         Raises:
-            PlaneUnavailable: It is dead, or does not answer.
+            PlaneUnavailable: The controller is dead, or does not answer.
             ClientClosed: This client was closed, before or during the call.
         """
         return self.call_waiting(method, 0.0, *args)
 
     def call_waiting(self, method: str, wait_s: float, *args: Any) -> Any:
-        """``call`` for an answer that may take ``wait_s`` seconds; ``close`` ends it."""
+        """Like ``call``, for an answer that may take ``wait_s`` seconds; ``close`` ends it."""
         with self._using():
             reference = getattr(self._controller, method).remote(*args)
             with self._used:
                 self._calls.add(reference)
-                if self._closed:  # it closed while this call was on its way, and didn't see it
+                if self._closed:  # ``close`` ran before the call was registered
                     ray.cancel(reference)
             try:
                 answer = self._answer(reference, wait_s + _CALL_S)
@@ -92,15 +94,15 @@ class ControllerConnection:
             raise answer.error
         return answer
 
-    def store(self, parcel: ColumnBlock) -> Any:
-        """A reference to a copy of the parcel, for the controller to map.
+    def store(self, columns: ColumnBlock) -> Any:
+        """Copy the columns into the object store; returns the reference.
 
         Raises:
-            CapacityExceeded: Neither the object store nor its disk has room.
+            CapacityExceeded: The object store and its disk are full.
         """
         with self._using():
             try:
-                return ray.put(parcel)
+                return ray.put(columns)
             except (ObjectStoreFullError, OutOfDiskError) as error:
                 raise CapacityExceeded(
                     "the object store and its disk are full: clear rows sooner, or raise "
@@ -111,20 +113,20 @@ class ControllerConnection:
         """Parcels by their blocks' numbers, mapped and not copied where they lie on this node.
 
         Returns:
-            None if a block is gone: its rows were cleared, or lie elsewhere now.
+            None if a block is gone: its rows were cleared or compacted.
 
         Raises:
-            PlaneUnavailable: One is lost, or doesn't come.
+            PlaneUnavailable: One is lost, or does not arrive in time.
         """
         try:
             with self._using():
-                parcels = self._await(list(references.values()), _CALL_S)
+                blocks = self._await(list(references.values()), _CALL_S)
         except ObjectLostError:
             return self._rescued(references)
-        return dict(zip(references, parcels, strict=True))
+        return dict(zip(references, blocks, strict=True))
 
     def close(self) -> None:
-        """Let go of the plane; the owner's close ends it. Idempotent."""
+        """Detach from the plane; the owner's close ends it. Idempotent."""
         with self._used:
             if self._closed:
                 return
@@ -133,31 +135,31 @@ class ControllerConnection:
         if ray.is_initialized():
             for reference in calls:
                 ray.cancel(reference)
-            if self._ray_session is not None:
+            if self._ray_runtime is not None:
                 self._stop()
-        if self._ray_session is not None:
-            # A call that came to a Ray that is gone would start another one.
+        if self._ray_runtime is not None:
+            # A call after the shutdown would make Ray start again.
             with self._used:
                 self._used.wait_for(lambda: not self._in_flight, _STOP_S)
-            self._ray_session.close()
+            self._ray_runtime.close()
 
     def kill_controller(self) -> None:
-        """End the process that holds the index as a crash would."""
+        """Kill the controller, which holds the index."""
         ray.kill(self._controller)
 
     def kill_storage(self) -> None:
-        """End the process that holds on to the rows: the same one."""
+        """Kill the process that keeps the rows alive, which is the controller too."""
         ray.kill(self._controller)
 
     def _stop(self) -> None:
         ray.kill(self._controller)
         end = time.monotonic() + _STOP_S
         while _find(self._name) is not None and time.monotonic() < end:
-            time.sleep(0.01)  # Ray forgets a killed actor's name a little later, and tells nobody
+            time.sleep(0.01)  # Ray frees a killed actor's name later, without an event to wait for
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Ray is in use: ``close`` waits for it, and what it cut short is ``ClientClosed``."""
+        """Mark Ray as in use, so that ``close`` waits; a cancelled call is ``ClientClosed``."""
         with self._used:
             self.check_open()
             self._in_flight += 1
@@ -173,25 +175,27 @@ class ControllerConnection:
                 self._used.notify_all()
 
     def _rescued(self, references: Mapping[int, Any]) -> dict[int, ColumnBlock] | None:
-        """What ``map`` gives, one by one, the controller putting again what is lost."""
-        parcels = {}
+        """``map`` one by one; the controller stores lost blocks again."""
+        blocks = {}
         for block, reference in references.items():
             try:
                 with self._using():
-                    parcels[block] = self._await(reference, _CALL_S)
+                    blocks[block] = self._await(reference, _CALL_S)
             except ObjectLostError:
                 kept = self.call("rescue", block, [reference])
                 if not kept:
                     return None
                 try:
                     with self._using():
-                        parcels[block] = self._await(kept[0], _CALL_S)
+                        blocks[block] = self._await(kept[0], _CALL_S)
                 except ObjectLostError as error:
-                    raise PlaneUnavailable("the rows are lost with what held them") from error
-        return parcels
+                    raise PlaneUnavailable(
+                        "the rows are lost with the process that stored them"
+                    ) from error
+        return blocks
 
     def _answer(self, reference: Any, seconds: float) -> Any:
-        """The answer to a call; one that is late is called off, unless it was given meanwhile."""
+        """Wait for the answer to a call; cancel a late call, unless it has answered meanwhile."""
         try:
             return self._await(reference, seconds)
         except PlaneUnavailable as late:
@@ -209,7 +213,7 @@ class ControllerConnection:
         except GetTimeoutError as error:
             raise PlaneUnavailable(f"no answer from the plane in {seconds:g} s") from error
         except RayActorError as error:
-            raise PlaneUnavailable("the plane's controller is dead, or out of reach") from error
+            raise PlaneUnavailable("the plane's controller is dead or unreachable") from error
 
 
 def start(name: str, capacity: int | None, object_store_bytes: int | None) -> ControllerConnection:
@@ -218,7 +222,7 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
     Raises:
         PlaneUnavailable: A plane of this name runs already, or it could not be started.
     """
-    ray_session = ensure_ray(object_store_bytes=object_store_bytes)
+    ray_runtime = ensure_ray(object_store_bytes=object_store_bytes)
     started = False
     try:
         controller = (
@@ -228,14 +232,14 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
                 namespace=NAMESPACE,
                 num_cpus=0,
                 max_concurrency=CONCURRENT_CLAIMS,
-                # With its owner, so that no other node's loss is the loss of all rows.
+                # On the owner's node, so that losing another node does not lose all rows.
                 scheduling_strategy=NodeAffinitySchedulingStrategy(
                     ray.get_runtime_context().get_node_id(), soft=False
                 ),
             )
             .remote(capacity)
         )
-        session = ControllerConnection(name, controller, ray_session)
+        connection = ControllerConnection(name, controller, ray_runtime)
         started = True
     except ValueError as error:
         raise PlaneUnavailable(
@@ -246,8 +250,8 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
         raise PlaneUnavailable(f"the plane did not start: {error}") from error
     finally:
         if not started:
-            ray_session.close()
-    return session
+            ray_runtime.close()
+    return connection
 
 
 def attach(name: str) -> ControllerConnection:

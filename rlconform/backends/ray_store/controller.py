@@ -1,18 +1,18 @@
-"""``Controller``: the actor that holds a plane's index, and on to its bytes.
+"""``Controller``: the Ray actor that holds a plane's index and keeps its bytes alive.
 
     client ──commit, claim, locate, clear──▶ Controller: Index
-       └──parcel──▶ object store ◀──maps──────┘
-       ◀───maps──────────┘
+       └──columns──▶ object store ◀──maps───────┘
+       ◀───maps───────────┘
 
-Calls run on one event loop and never wait in the middle of their work, so each is atomic. A claim
-that has to wait sleeps on a future that the next change of its partition sets. Woken, it hands
-nothing out but tells its client to ask again: one whose process died meanwhile takes no rows along.
+Calls run on one event loop and never await in the middle of their work, so each is atomic. A
+blocking claim awaits a future that the next change of its partition sets. It then returns None
+instead of rows, and its client calls again: a client that died meanwhile takes no rows with it.
 
-An object belongs to the process that put it, and Ray lets go of it when that process ends. The
-controller maps every parcel, so its bytes stay; a reader who finds that the owner is gone has the
-controller put them again. Parcels under 64 KiB don't go through the object store at all.
+Ray deletes an object when the process that stored it ends. The controller maps every block, so the
+bytes stay; a reader that finds the object lost lets the controller store it again. Blocks below
+64 KiB are sent with the call and don't use the object store.
 
-The actor imports no torch: it starts in a moment, and holds no more memory than it must.
+The actor imports no torch, so that it starts quickly and needs little memory.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from rlconform.backends.columns.column_block import ColumnBlock, extents_of
 from rlconform.backends.index import CompactedBlock, Index, Usage
 from rlconform.contract import CapacityExceeded, DataPlaneError, Tags
 
-#: Calls that may run, or wait, at the same time.
+#: Calls that may run or wait at the same time.
 CONCURRENT_CLAIMS = 100_000
-#: Seconds that an event loop can count to; longer waits have no end.
+#: Longest timeout of an event loop in seconds; longer waits are unlimited.
 _LONGEST_WAIT_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a call answers in place of raising, so that its caller gets the error and no trace."""
+    """An error as an answer: the caller raises it without Ray's wrapping and traceback."""
 
     error: Exception
 
@@ -53,27 +53,29 @@ class StoredBlock:
     """A block's bytes.
 
     Attributes:
-        parcel: They themselves, mapped if they lie in the object store.
-        reference: For readers to map them by; None for a small parcel, which is sent along.
+        columns: The columns, mapped if they are in the object store.
+        reference: Reference with which readers map them; None for small ones, which are sent.
     """
 
-    parcel: ColumnBlock
+    columns: ColumnBlock
     reference: Any | None
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where some fields of some of the rows asked for lie.
+    """The part of a read that one block answers.
 
     Attributes:
         block: Number of the block.
-        parcel, reference: Its bytes, or the reference to map them by.
+        columns: Its columns, if they are sent.
+        reference: Else the reference with which to map them.
         names: The fields to take from it.
-        indexes, positions: (K,) rows of the parcel, and of the result that they become.
+        indexes: (K,) rows of the block.
+        positions: (K,) the rows of the result that they are copied to.
     """
 
     block: int
-    parcel: ColumnBlock | None
+    columns: ColumnBlock | None
     reference: Any | None
     names: frozenset[str]
     indexes: npt.NDArray[np.int32]
@@ -82,7 +84,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class StoredPut:
-    """A put but for its columns."""
+    """A put without its columns."""
 
     partition_id: str
     sample_ids: list[str]
@@ -91,7 +93,7 @@ class StoredPut:
 
 
 def answers(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Answer with a ``Refusal`` where the index refuses."""
+    """Return errors of the index as a ``Refusal``."""
 
     @functools.wraps(method)
     async def call(*args: Any) -> Any:
@@ -104,11 +106,11 @@ def answers(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
 
 
 class Controller:
-    """A plane's index, and the waiting of its claims."""
+    """A plane's index, and its waiting claims."""
 
     def __init__(self, capacity: int | None) -> None:
-        # Rows are many, long-lived and hold no cycles: looking for some at the usual pace would
-        # stop every other large put for longer than the put itself takes.
+        # Rows are many, long-lived and without cycles: at the default thresholds, garbage
+        # collection would take longer than every other large put.
         gc.set_threshold(1_000_000, 10, 10)
         self._index = Index(capacity)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by partition
@@ -119,21 +121,21 @@ class Controller:
 
     @answers
     async def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare a partition's tasks and the size of its groups."""
+        """Declare a partition's tasks and group size."""
         self._index.register(partition_id, tasks, group_size)
         self._wake(partition_id)
 
     @answers
-    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> list[int]:
-        """Make a put visible; the blocks that are due.
+    async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> list[int]:
+        """Make a put visible; returns the blocks that are due.
 
-        ``reference`` holds that to the parcel, or nothing if the parcel was sent along.
+        ``reference`` contains the columns' reference, or nothing if they were sent.
         """
         due = self._index.commit(
             put.partition_id,
             put.sample_ids,
-            extents_of(parcel),
-            StoredBlock(parcel, *reference or [None]),
+            extents_of(columns),
+            StoredBlock(columns, *reference or [None]),
             put.tags,
             put.writer,
         )
@@ -144,14 +146,14 @@ class Controller:
     async def locate(
         self, partition_id: str, sample_ids: list[str], names: list[str]
     ) -> list[Location]:
-        """Where the rows' fields lie."""
+        """Find the blocks with the rows' fields."""
         locations = []
         for source in self._index.locate(partition_id, sample_ids, names):
             kept: StoredBlock = source.block.payload
             locations.append(
                 Location(
                     source.block.number,
-                    _some(kept.parcel, source.names) if kept.reference is None else None,
+                    _select(kept.columns, source.names) if kept.reference is None else None,
                     kept.reference,
                     source.names,
                     np.array(source.indexes, np.int32),
@@ -165,38 +167,38 @@ class Controller:
         return len(self._waiting.get(partition_id, ()))
 
     async def usage(self) -> Usage:
-        """What the plane holds."""
+        """The plane's memory use."""
         return self._index.usage()
 
     @answers
     async def rescue(self, block: int, lost: list[Any]) -> list[Any]:
-        """A reference to a block's bytes in place of a lost one; none if the block is gone.
+        """Store a block again whose object is lost; returns its reference, none for a freed block.
 
         Raises:
-            CapacityExceeded: There is no room for them.
+            CapacityExceeded: The object store is full.
         """
         kept: StoredBlock | None = self._index.payload(block)
         if kept is None:
             return []
         if kept.reference == lost[0]:
             try:
-                kept.reference = ray.put(kept.parcel)
+                kept.reference = ray.put(kept.columns)
             except (ObjectStoreFullError, OutOfDiskError) as error:
-                raise CapacityExceeded("no room to put rows again that were lost") from error
-            kept.parcel = ray.get(kept.reference)  # and let go of the lost object
+                raise CapacityExceeded("the store is too full to restore lost rows") from error
+            kept.columns = ray.get(kept.reference)  # and release the lost object
         return [kept.reference]
 
     @answers
     async def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]] | None:
-        """Claim up to ``rows`` rows now (``wait_s`` None), or exactly as many.
+        """Claim up to ``rows`` rows now (``wait_s`` None), or exactly ``rows``.
 
         Returns:
-            The rows; None where it had to wait for them and the caller is to ask again.
+            The rows; None after a wait, when the caller must call again.
 
         Raises:
-            TimeoutError: There weren't as many within ``wait_s``.
+            TimeoutError: Too few rows were ready within ``wait_s``.
         """
         required = frozenset(names)
         partition = self._index.partition(partition_id)
@@ -213,51 +215,53 @@ class Controller:
         return self._index.sample_ids(partition_id)
 
     async def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
+        """The state of all partitions without values, for a checkpoint."""
         return self._index.snapshot()
 
     @answers
     async def restore(self, partition: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
+        """Restore groups and cursors of a partition whose rows were put again."""
         self._index.restore(partition)
         self._wake(partition.partition_id)
 
     @answers
     async def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every produced row was claimed by every task."""
+        """Whether every task has claimed every produced row."""
         return self._index.all_claimed(partition_id, tasks)
 
     @answers
     async def clear(
         self, partition_id: str, sample_ids: list[str] | None, writer: str
     ) -> list[int]:
-        """Drop rows; the blocks that are due."""
+        """Delete rows; returns the blocks that are due."""
         return self._index.clear(partition_id, sample_ids, writer)
 
     async def survivors(
         self, block: int
     ) -> tuple[ColumnBlock | None, list[Any], dict[frozenset[str], list[int]]]:
-        """A due block's parcel, or the reference to map it by, and its live rows."""
+        """A due block's columns, or the reference with which to map them, and its live rows."""
         kept, live = self._index.survivors(block)
         if kept is None or kept.reference is None:
-            return (kept.parcel if kept else None), [], dict(live)
+            return (kept.columns if kept else None), [], dict(live)
         return None, [kept.reference], dict(live)
 
     async def move(
-        self, block: int, parts: list[tuple[list[int], list[Any]]], *parcels: ColumnBlock
+        self, block: int, parts: list[tuple[list[int], list[Any]]], *blocks: ColumnBlock
     ) -> list[int]:
-        """Let a block's rows lie where they were written anew: in the parcels, part by part.
+        """Point a block's rows at their copies in new blocks, one for each of ``parts``.
 
-        A part names the rows of the old block, and the parcel's reference, if any.
+        A part has the rows of the old block, and the new columns' reference, if any.
 
         Returns:
-            The blocks that are due in turn.
+            The new blocks that are due already.
         """
         return self._index.move(
             block,
             [
-                CompactedBlock(rows, extents_of(parcel), StoredBlock(parcel, *reference or [None]))
-                for (rows, reference), parcel in zip(parts, parcels, strict=True)
+                CompactedBlock(
+                    rows, extents_of(columns), StoredBlock(columns, *reference or [None])
+                )
+                for (rows, reference), columns in zip(parts, blocks, strict=True)
             ],
         )
 
@@ -279,12 +283,12 @@ class Controller:
                 waiting.discard(changed)
 
     def _wake(self, partition_id: str) -> None:
-        """Let the claims that wait for this partition look again."""
+        """Wake the claims that wait for this partition."""
         for changed in self._waiting.pop(partition_id, ()):
             if not changed.done():
                 changed.set_result(None)
 
 
-def _some(parcel: ColumnBlock, names: frozenset[str]) -> ColumnBlock:
-    """These columns of a parcel."""
-    return {name: parcel[name] for name in names}
+def _select(columns: ColumnBlock, names: frozenset[str]) -> ColumnBlock:
+    """Select some of the columns."""
+    return {name: columns[name] for name in names}

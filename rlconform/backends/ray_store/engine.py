@@ -1,12 +1,12 @@
-"""``RayStoreEngine``: one process's handle on a plane over Ray's object store.
+"""``RayStoreEngine``: the engine of a plane in Ray's object store, in one client process.
 
-    put    pack ──▶ store ──▶ the controller maps it, commits, wakes the claims that wait
-    get    the controller locates ──▶ map the parcels ──▶ read
-    clear  the controller drops ──▶ write live rows anew, of blocks that hold more waste than those
+    put    pack ──▶ object store ──▶ controller: map, commit, wake the waiting claims
+    get    controller: locate ──▶ map the blocks ──▶ gather
+    clear  controller: delete rows ──▶ compact the blocks that are due
 
-A put is not seen before its commit, and one that dies before it leaves nothing: its bytes go with
-its process. Whose clear or put makes a block due writes it anew, so the waste of a
-block is below its live bytes, or 64 KiB, whenever nobody is at work.
+A put is invisible before its commit. A process that dies before it leaves nothing, because its
+objects die with it. The process whose clear or put makes a block due compacts it, so while no call
+is running, a block's waste is below its live bytes or 64 KiB.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.columns.column_block import ColumnBlock, bytes_of
-from rlconform.backends.columns.compaction import live_parcels
-from rlconform.backends.columns.decode import read
-from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.compaction import compact
+from rlconform.backends.columns.encode import pack, read
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import SLACK_BYTES
 from rlconform.backends.process_id import process_id
@@ -32,18 +31,16 @@ from rlconform.contract import DataPlaneError, Tags
 
 
 class RayStoreEngine:
-    """The plane behind a session."""
+    """The engine over one connection."""
 
-    def __init__(self, session: ControllerConnection) -> None:
-        self._session = session
+    def __init__(self, connection: ControllerConnection) -> None:
+        self._connection = connection
 
     def check_open(self) -> None:
-        """Raise unless the plane can be used."""
-        self._session.check_open()
+        self._connection.check_open()
 
     def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare consumer tasks and the size of groups."""
-        self._session.call("register", partition_id, tasks, group_size)
+        self._connection.call("register", partition_id, tasks, group_size)
 
     def put(
         self,
@@ -52,95 +49,86 @@ class RayStoreEngine:
         fields: TensorDictBase | None,
         tags: list[Tags] | None,
     ) -> None:
-        """Write columns and tags."""
-        parcel = pack(fields, len(sample_ids))
+        columns = pack(fields, len(sample_ids))
         put = StoredPut(partition_id, sample_ids, tags, process_id())
-        self._tidy(self._session.call("commit", put, *self._shipped(parcel)))
+        self._compact_due(self._connection.call("commit", put, *self._shipped(columns)))
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows."""
         picked = None
-        while picked is None:  # as long as rows are moved between the two looks
-            picked = self._pick(self._session.call("locate", partition_id, sample_ids, names))
+        while picked is None:  # repeat if a compaction moved rows between the two calls
+            picked = self._pick(self._connection.call("locate", partition_id, sample_ids, names))
         return read(picked, names, len(sample_ids))
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]]:
-        """Hand rows to the task: all of ``rows`` within ``wait_s``, or up to ``rows`` now."""
         arguments = (partition_id, task, names, rows)
         if wait_s is None:
-            sample_ids, tags = self._session.call("claim", *arguments, None)
+            sample_ids, tags = self._connection.call("claim", *arguments, None)
             return sample_ids, tags
         deadline = time.monotonic() + wait_s
         claimed = None
         while claimed is None:
             remaining = max(0.0, deadline - time.monotonic())
-            claimed = self._session.call_waiting("claim", remaining, *arguments, remaining)
+            claimed = self._connection.call_waiting("claim", remaining, *arguments, remaining)
         sample_ids, tags = claimed
         return sample_ids, tags
 
     def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every produced row was claimed by every task."""
-        return bool(self._session.call("all_claimed", partition_id, tasks))
+        return bool(self._connection.call("all_claimed", partition_id, tasks))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, with None those that this process put."""
-        self._tidy(self._session.call("clear", partition_id, sample_ids, process_id()))
+        self._compact_due(self._connection.call("clear", partition_id, sample_ids, process_id()))
 
     def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows."""
-        return list(self._session.call("sample_ids", partition_id))
+        return list(self._connection.call("sample_ids", partition_id))
 
     def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
-        return list(self._session.call("snapshot"))
+        return list(self._connection.call("snapshot"))
 
     def restore(self, partition: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
-        self._session.call("restore", partition)
+        self._connection.call("restore", partition)
 
     def close(self) -> None:
-        """Let go of the plane, or end it."""
-        self._session.close()
+        self._connection.close()
 
-    def _shipped(self, parcel: ColumnBlock) -> tuple[Any, list[Any]]:
-        """What to send for a parcel: itself if it is small, else a reference, also for others."""
-        if bytes_of(parcel) < SLACK_BYTES:
-            return parcel, []
-        reference = self._session.store(parcel)
+    def _shipped(self, columns: ColumnBlock) -> tuple[Any, list[Any]]:
+        """Arguments that ship columns: small ones as they are, large ones by reference."""
+        if bytes_of(columns) < SLACK_BYTES:
+            return columns, []
+        reference = self._connection.store(columns)
         return reference, [reference]
 
     def _pick(self, locations: list[Location]) -> list[RowSelection] | None:
-        """The rows located; None if some lie elsewhere by now."""
-        parcels = self._session.map(
+        """Map the located rows; None if some were moved meanwhile."""
+        blocks = self._connection.map(
             {at.block: at.reference for at in locations if at.reference is not None}
         )
-        if parcels is None:
+        if blocks is None:
             return None
         return [
-            RowSelection(at.parcel or parcels[at.block], at.names, at.indexes, at.positions)
+            RowSelection(at.columns or blocks[at.block], at.names, at.indexes, at.positions)
             for at in locations
         ]
 
-    def _tidy(self, due: list[int]) -> None:
-        """Write the live rows of blocks anew that hold more waste than those, as far as that goes.
+    def _compact_due(self, due: list[int]) -> None:
+        """Compact the blocks that are due, ignoring failures.
 
-        What was put or cleared is so, whatever becomes of this; the block is due again later.
+        The put or clear before it has succeeded; a block whose compaction fails is due again.
         """
         with suppress(DataPlaneError, RayError):
             while due:
-                due += self._rewrite(due.pop())
+                due += self._compact(due.pop())
 
-    def _rewrite(self, block: int) -> list[int]:
-        """Write a block's live rows anew; the new blocks that are due."""
-        parcel, reference, live = self._session.call("survivors", block)
+    def _compact(self, block: int) -> list[int]:
+        """Compact a block; returns the numbers of new blocks that are due already."""
+        columns, reference, live = self._connection.call("survivors", block)
         if reference:
-            mapped = self._session.map({block: reference[0]})
-            parcel = mapped and mapped[block]
-        if not live or parcel is None:
+            mapped = self._connection.map({block: reference[0]})
+            columns = mapped and mapped[block]
+        if not live or columns is None:
             return []
-        fresh = [(names, *self._shipped(p)) for names, p in live_parcels(parcel, live).items()]
+        fresh = [(names, *self._shipped(p)) for names, p in compact(columns, live).items()]
         parts = [(live[names], reference) for names, _, reference in fresh]
-        sent = [parcel for _, parcel, _ in fresh]
-        return list(self._session.call("move", block, parts, *sent))
+        sent = [columns for _, columns, _ in fresh]
+        return list(self._connection.call("move", block, parts, *sent))

@@ -1,6 +1,6 @@
-"""``ControllerCalls``: requests to the controller, and what their failures mean.
+"""``ControllerCalls``: requests to TransferQueue's controller, and the errors that they raise.
 
-call(partition, name, ...) ──fetch request──▶ LedgerSampler in the controller ──▶ Ledger
+call(partition, name, ...) ──fetch request──▶ RowTableSampler in the controller ──▶ RowTable
 run(coroutine of the package) ──▶ its result, or an error of the contract
 """
 
@@ -13,8 +13,10 @@ import zmq
 
 from rlconform.backends.columns import codec
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
+from rlconform.backends.transfer_queue.row_state import Conflict
 from rlconform.backends.transfer_queue.sampler import REPLY
 from rlconform.backends.transfer_queue.storage_batches import NO_FIELD, stored_name
+from rlconform.backends.transfer_queue.write_leases import LeaseExpired
 from rlconform.contract import (
     CapacityExceeded,
     DataPlaneError,
@@ -33,10 +35,10 @@ _CONTROL_S = 30.0
 
 
 class ControllerCalls:
-    """Requests over one session; the controller has ``answer_s`` seconds to answer each."""
+    """Requests over one connection; the controller has ``answer_s`` seconds to answer each."""
 
-    def __init__(self, session: TransferQueueConnection, answer_s: float | None = None) -> None:
-        self._session = session
+    def __init__(self, connection: TransferQueueConnection, answer_s: float | None = None) -> None:
+        self._connection = connection
         self._answer_s = _CONTROL_S if answer_s is None else answer_s
 
     def call(
@@ -48,23 +50,23 @@ class ControllerCalls:
         ready: Sequence[str] = (),
         **arguments: Any,
     ) -> Any:
-        """Make one call on the partition's ledger, in the controller.
+        """Call a method of the partition's row table, in the controller.
 
         Args:
             partition_id: The partition.
-            name: The call.
+            name: The method.
             cursor: Task whose cursor a claim moves.
             ready: Fields that a claim's rows must have.
-            arguments: The call's own.
+            arguments: The method's arguments.
 
         Raises:
             UnknownPartition: There is no such partition.
-            LookupError, ValueError, DataPlaneError: The ledger refused.
+            LookupError, ValueError, DataPlaneError: The row table refused the call.
         """
         meta = self.run(
-            self._session.client.async_get_meta(
+            self._connection.client.async_get_meta(
                 data_fields=list(map(stored_name, ready)) or [NO_FIELD],
-                batch_size=0,  # any number of ready rows will do: the ledger's sampler decides
+                batch_size=0,  # any number of ready rows: the row table selects
                 partition_id=partition_id,
                 task_name=cursor,
                 sampling_config={"call": codec.pack([name, arguments])},
@@ -78,29 +80,29 @@ class ControllerCalls:
         return value
 
     def create_partition(self, partition_id: str) -> None:
-        """Make the partition if it isn't there; an insert of no rows, so nothing shows."""
+        """Create the partition if it doesn't exist: an insert of no rows, which nobody sees."""
         self.run(
-            self._session.client.async_get_meta(
+            self._connection.client.async_get_meta(
                 data_fields=[], batch_size=0, partition_id=partition_id, mode="insert"
             )
         )
 
     def run(self, call: Coroutine[Any, Any, Result], seconds: float | None = None) -> Result:
-        """The call's result; what the package raises becomes an error of the contract."""
+        """Run the call; an error of the package is raised as an error of the contract."""
         try:
-            return self._session.run(call, self._answer_s if seconds is None else seconds)
+            return self._connection.run(call, self._answer_s if seconds is None else seconds)
         except DataPlaneError:
             raise
         except PACKAGE_ERRORS as error:
-            self._session.check_alive()
+            self._connection.check_alive()
             raise DataPlaneError(f"TransferQueue: {error}") from error
 
 
 def _refuse(partition_id: str, status: str, value: list[str]) -> NoReturn:
-    """Raise what the ledger's refusal means."""
-    if status == "Conflict":
+    """Raise the contract's error for the row table's refusal."""
+    if status == Conflict.__name__:
         raise ValueError(f"{value[0]}: only a put that replaces them all may bring another dtype")
-    if status == "Revoked":
+    if status == LeaseExpired.__name__:
         raise PlaneUnavailable("the put took longer than its lease and was given up")
     what, detail = value
     if what == "sample":
@@ -112,5 +114,5 @@ def _refuse(partition_id: str, status: str, value: list[str]) -> NoReturn:
     if what == "room":
         raise CapacityExceeded(f"the plane has no room for {detail}")
     if what == "notice":
-        raise PlaneUnavailable("TransferQueue's controller never heard of the data")
+        raise PlaneUnavailable("TransferQueue's controller was never notified of the data")
     raise ValueError(f"{what} must fit the groups of {detail} in partition {partition_id!r}")

@@ -1,28 +1,26 @@
-"""Two kinds of plot, dots in bands and lines, drawn alike whatever they show.
+"""Draws two kinds of plot, dots in bands and lines, in one style.
 
-One target has one colour and one marker in all of them. The axis of the figures is logarithmic.
+A target has the same colour and marker in all plots. The axis of the figures is logarithmic.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import StringIO
 from itertools import cycle
-from typing import Any
+from math import sqrt
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, Formatter, LogLocator, NullFormatter, NullLocator
 
-from rlconform.bench.report.svg import inline_svg
-
-#: Okabe and Ito's colours, which people of every colour vision tell apart; without the yellow,
-#: which is lost on white.
+#: Okabe and Ito's colours, which people with any colour vision can tell apart; without the yellow,
+#: which is hardly visible on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GREY = "#595959"
@@ -46,105 +44,134 @@ _STYLE: Any = {  # matplotlib types its keys, and not every version alike
 }
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a target is drawn wherever it appears."""
+class Style(NamedTuple):
+    """How a target is drawn in every plot."""
 
     label: str
     colour: str
     marker: str
 
 
-@dataclass(frozen=True)
-class Point:
-    """A figure to draw: its value and how far its whiskers reach, low <= value <= high."""
+class Point(NamedTuple):
+    """A figure to draw and the ends of its whiskers, low <= value <= high."""
 
     value: float
     low: float
     high: float
 
 
-#: By target and by the name of the row in which the mark stands.
-Marks = Mapping[tuple[str, str], Point]
-
-#: By target and by place on the x axis.
-Points = Mapping[str, Mapping[float, Point]]
+#: Points by panel, target and position: the name of a row of dots, or the x of a line.
+Panels = Mapping[str, Mapping[str, Mapping[Any, Point]]]
 
 
-def looks_of(labels: Mapping[str, str]) -> dict[str, Style]:
-    """A colour and a marker for each, in their order; both repeat, but not together."""
+def styles_of(labels: Mapping[str, str]) -> dict[str, Style]:
+    """A colour and a marker for each label; each repeats, but not both together."""
     drawn = zip(labels.items(), cycle(PALETTE), cycle(MARKERS), strict=False)
     return {key: Style(label, colour, marker) for (key, label), colour, marker in drawn}
 
 
 def dot_plot(
-    title: str,
-    looks: Mapping[str, Style],
-    panels: Mapping[str, Marks],
+    styles: Mapping[str, Style],
+    panels: Panels,
     *,
     rows: Sequence[str],
     axis_label: str,
-    unit: Callable[[float], str],
+    ticks: Formatter,
     line_at: float | None = None,
 ) -> str:
-    """Panels side by side, in each a band per row and in it one line per target; "" if empty."""
-    drawn = {target for marks in panels.values() for target, _ in marks}
-    who = {target: look for target, look in looks.items() if target in drawn}
-    if not who:
-        return ""
-    with mpl.rc_context(_STYLE):
-        figure = Figure((_WIDTH, 1.5 + 0.19 * len(rows) * (len(who) + 1)), layout="constrained")
-        grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, (name, marks) in zip(grid, panels.items(), strict=True):
-            axes.set_title(name, loc="left", fontweight="bold")
-            axes.set_xlabel(axis_label)
-            _bands(axes, rows)
-            for place, (target, look) in enumerate(who.items()):
-                offset = (place + 1) / (len(who) + 1) - 0.5
-                at = {index + offset: marks.get((target, row)) for index, row in enumerate(rows)}
-                _dots(axes, look, {y: mark for y, mark in at.items() if mark})
-                _absent(axes, look, [y for y, mark in at.items() if not mark])
-            if line_at is not None:
-                axes.axvline(line_at, color=GREY, linestyle="--", linewidth=1)
-        _log(grid[0].xaxis, (m for marks in panels.values() for m in marks.values()), unit, line_at)
-        _legend(figure, who.values())
-        return inline_svg(figure, title)
+    """SVG of panels side by side with a band for each row and a dot in it for each target.
+
+    "no figure" marks a target that has none in a row. Empty if there are no points.
+    """
+
+    def draw(axes: Axes, series: Mapping[str, Mapping[Any, Point]]) -> None:
+        axes.set_xlabel(axis_label)
+        _bands(axes, rows)
+        for place, (target, style) in enumerate(shown.items(), 1):
+            offset = place / (len(shown) + 1) - 0.5
+            by_row = series.get(target, {})
+            dots = {y + offset: by_row[row] for y, row in enumerate(rows) if row in by_row}
+            _errorbars(axes, style, dots, dots=True)
+            for y in (y + offset for y, row in enumerate(rows) if row not in by_row):
+                axes.text(
+                    0.98, y, "no figure", transform=axes.get_yaxis_transform(),
+                    color=style.colour, fontsize=7.5, ha="right", va="center_baseline",
+                )  # fmt: skip
+        if line_at is not None:
+            axes.axvline(line_at, color=GREY, linestyle="--", linewidth=1)
+
+    shown = _shown(styles, panels)
+    size = (_WIDTH, 1.5 + 0.19 * len(rows) * (len(shown) + 1))
+    return _svg(shown, panels, size, draw, "x", ticks)
 
 
 def line_plot(
-    title: str,
-    looks: Mapping[str, Style],
-    panels: Mapping[str, Points],
+    styles: Mapping[str, Style],
+    panels: Panels,
     *,
     x_label: str,
     y_label: str,
-    unit: Callable[[float], str],
+    ticks: Formatter,
     log_x: bool = False,
 ) -> str:
-    """Panels side by side, in each a line per target; "" where there is nothing to draw."""
-    drawn = {target for points in panels.values() for target in points}
-    who = {target: look for target, look in looks.items() if target in drawn}
-    if not who:
+    """SVG of panels side by side with a line for each target; empty if there are no points."""
+    every_x = sorted({x for series in panels.values() for line in series.values() for x in line})
+
+    def draw(axes: Axes, series: Mapping[str, Mapping[Any, Point]]) -> None:
+        for target, style in shown.items():
+            _errorbars(axes, style, series.get(target, {}), dots=False)
+        axes.set_xscale("log" if log_x else "linear")
+        axes.xaxis.set_major_locator(FixedLocator(every_x))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.margins(x=0.12)
+        axes.set_xlabel(x_label)
+        if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+            axes.set_ylabel(y_label)
+
+    shown = _shown(styles, panels)
+    size = (_WIDTH if len(panels) > 1 else _WIDTH * 0.6, 3.4 + 0.1 * len(shown))
+    return _svg(shown, panels, size, draw, "y", ticks)
+
+
+def _shown(styles: Mapping[str, Style], panels: Panels) -> dict[str, Style]:
+    drawn = {target for series in panels.values() for target, points in series.items() if points}
+    return {target: style for target, style in styles.items() if target in drawn}
+
+
+def _svg(
+    shown: Mapping[str, Style],
+    panels: Panels,
+    size: tuple[float, float],
+    draw: Callable[[Axes, Mapping[str, Mapping[Any, Point]]], None],
+    figures_axis: Literal["x", "y"],
+    ticks: Formatter,
+) -> str:
+    if not shown:
         return ""
-    lines = [line for points in panels.values() for line in points.values()]
-    with mpl.rc_context(_STYLE):
-        width = _WIDTH if len(panels) > 1 else _WIDTH * 0.6
-        figure = Figure((width, 3.4 + 0.1 * len(who)), layout="constrained")
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # The browser draws the text, so it doesn't matter which glyphs matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure = Figure(size, layout="constrained")
         grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, (name, points) in zip(grid, panels.items(), strict=True):
+        for axes, (name, series) in zip(grid, panels.items(), strict=True):
             axes.set_title(name, loc="left", fontweight="bold")
-            for target, look in who.items():
-                _line(axes, look, points.get(target, {}))
-            axes.set_xscale("log" if log_x else "linear")
-            axes.xaxis.set_major_locator(FixedLocator(sorted({x for line in lines for x in line})))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-            axes.margins(x=0.12)
-        _log(grid[0].yaxis, (mark for line in lines for mark in line.values()), unit)
-        figure.supxlabel(x_label, fontsize="medium")
-        grid[0].set_ylabel(y_label)
-        _legend(figure, who.values())
-        return inline_svg(figure, title)
+            draw(axes, series)
+        if any(point.low > 0 for point in _points(panels)):
+            _set_log(grid[0], figures_axis, ticks)
+        handles = [
+            Line2D([], [], color=style.colour, marker=style.marker, linestyle="none",
+                   label=_cut(style.label))
+            for style in shown.values()
+        ]  # fmt: skip
+        figure.legend(handles=handles, loc="outside upper left", ncols=3)
+        written = StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    return written.getvalue()
+
+
+def _points(panels: Panels) -> Iterator[Point]:
+    return (p for series in panels.values() for points in series.values() for p in points.values())
 
 
 def _bands(axes: Axes, rows: Sequence[str]) -> None:
@@ -156,73 +183,32 @@ def _bands(axes: Axes, rows: Sequence[str]) -> None:
         axes.axhspan(index - 0.5, index + 0.5, color="#F5F5F5", zorder=0, linewidth=0)
 
 
-def _dots(axes: Axes, look: Style, at: Mapping[float, Point]) -> None:
-    values = [mark.value for mark in at.values()]
-    axes.errorbar(values, list(at), xerr=_arms(at.values()), linestyle="none", **_pen(look))
+def _errorbars(axes: Axes, style: Style, points: Mapping[float, Point], *, dots: bool) -> None:
+    positions = sorted(points)
+    values = [points[position].value for position in positions]
+    whiskers = [
+        [points[position].value - points[position].low for position in positions],
+        [points[position].high - points[position].value for position in positions],
+    ]
+    pen: Any = {"color": style.colour, "marker": style.marker, "markersize": 6,
+                "elinewidth": 1.5, "capsize": 2.5}  # fmt: skip
+    if dots:
+        axes.errorbar(values, positions, xerr=whiskers, linestyle="none", **pen)
+    else:
+        axes.errorbar(positions, values, yerr=whiskers, linewidth=1.5, **pen)
 
 
-def _line(axes: Axes, look: Style, at: Mapping[float, Point]) -> None:
-    at = dict(sorted(at.items()))
-    values = [mark.value for mark in at.values()]
-    axes.errorbar(list(at), values, yerr=_arms(at.values()), linewidth=1.5, **_pen(look))
-
-
-def _pen(look: Style) -> dict[str, Any]:
-    shape = {"marker": look.marker, "markersize": 6, "elinewidth": 1.5, "capsize": 2.5}
-    return {"color": look.colour} | shape
-
-
-def _arms(marks: Iterable[Point]) -> tuple[list[float], list[float]]:
-    marks = list(marks)
-    return [mark.value - mark.low for mark in marks], [mark.high - mark.value for mark in marks]
-
-
-def _absent(axes: Axes, look: Style, heights: Sequence[float]) -> None:
-    """A missing dot must not be taken for one outside of the picture."""
-    across = axes.get_yaxis_transform()
-    for y in heights:
-        axes.text(
-            0.965, y, "no figure", transform=across, color=GREY, fontsize=7.5,
-            ha="right", va="center_baseline",
-        )  # fmt: skip
-        axes.plot(
-            [0.985], [y], look.marker, transform=across, color=look.colour,
-            markersize=5, markerfacecolor="white",
-        )  # fmt: skip
-
-
-def _log(
-    axis: Axis, marks: Iterable[Point], unit: Callable[[float], str], include: float | None = None
-) -> None:
-    """A logarithmic axis of at least one decade with plain numbers on it."""
-    ends = [end for mark in marks for end in (mark.low, mark.value, mark.high) if end > 0]
-    ends += [] if include is None else [include]
-    if not ends:
-        return  # nothing that a logarithm could show
-    low, high = min(ends) / 1.4, max(ends) * 1.4
-    if (spare := math.log10(high / low)) < 1:
-        low, high = low / 10 ** ((1 - spare) / 2), high * 10 ** ((1 - spare) / 2)
-    axes = axis.axes
-    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-    (axes.set_xlim if axis is axes.xaxis else axes.set_ylim)(low, high)
-    subs = (1, 2, 5) if high / low < 50 else (1,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=9))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(unit(value))))
+def _set_log(axes: Axes, letter: Literal["x", "y"], ticks: Formatter) -> None:
+    """Make the axis logarithmic, over one decade at least."""
+    axis: Axis = getattr(axes, f"{letter}axis")
+    axes.set(**{f"{letter}scale": "log"})
+    low, high = axis.get_view_interval()
+    if high / low < 10:
+        low, high = sqrt(low * high / 10), sqrt(low * high * 10)
+        axes.set(**{f"{letter}lim": (low, high)})
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 50 else (1,), numticks=9))
+    axis.set_major_formatter(ticks)
     axis.set_minor_formatter(NullFormatter())
-
-
-def _short(text: str) -> str:
-    """A tick's label: ``1.00 ms`` becomes ``1 ms``."""
-    return re.sub(r"\.(?=\D|$)", "", re.sub(r"(\.\d*?)0+(?=\D|$)", r"\1", text))
-
-
-def _legend(figure: Figure, who: Iterable[Style]) -> None:
-    handles = [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle="none",
-               label=_cut(look.label))
-        for look in who
-    ]  # fmt: skip
-    figure.legend(handles=handles, loc="outside upper left", ncols=3)
 
 
 def _cut(label: str) -> str:

@@ -1,4 +1,4 @@
-"""What a person sees in the terminal when a bench run is over: who, where, ratios, figures."""
+"""Prints a bench document in the terminal: machine, targets, ratios, figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlconform.bench.document import BenchDocument, TargetResult
 from rlconform.bench.report import tables, units
 from rlconform.bench.report.pivot import PivotCell, PivotTable
 
-#: What draws the page: the extra ``bench``.
+#: Packages of the extra ``bench``, which the page needs.
 PAGE_NEEDS = ("matplotlib",)
 
 _WIDEST_LABEL = 34
@@ -21,10 +21,7 @@ _ANY_WIDTH = 10_000
 
 
 def print_document(console: Console, document: BenchDocument) -> None:
-    """Print ``document``: the machine and the targets, ratios, then figures, then what lacks.
-
-    What a page folds up is left out.
-    """
+    """Print the machine, the targets, ratios, figures and what is missing; no minor tables."""
     _print_head(console, document)
     for table in tables.ratio_tables(document):
         if not table.minor:
@@ -38,11 +35,11 @@ def print_document(console: Console, document: BenchDocument) -> None:
 
 
 def write_page(console: Console, document: BenchDocument, path: Path) -> bool:
-    """Write the HTML page to ``path``, or say in one sentence what it lacks; whether it did."""
+    """Write the HTML page, or print which package is missing; whether it was written."""
     if absent := [name for name in PAGE_NEEDS if find_spec(name) is None]:
         needed = " and ".join(absent)
         console.print(
-            f"No page with plots: it needs {needed}; `pip install 'rlconform[bench]'` brings it.",
+            f"No page with plots: it needs {needed}; run `pip install 'rlconform[bench]'`.",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -57,11 +54,11 @@ def write_page(console: Console, document: BenchDocument, path: Path) -> bool:
 def _print_head(console: Console, document: BenchDocument) -> None:
     host = document.host
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
-    told = (
+    machine = (
         f"{host.cpu}, {host.cores} cores, {units.plain(host.memory_gib)} GiB, {host.system}; "
         f"load {units.plain(host.load_at_start)} at the start; {versions}"
     )
-    console.print(told, markup=False, highlight=False)
+    console.print(machine, markup=False, highlight=False)
     for target in document.targets:
         console.print(_describe(target), highlight=False)
 
@@ -72,22 +69,22 @@ def _describe(target: TargetResult) -> str:
     if tables.in_one_process(target):
         where = f"within one process {tables.MARK}"
     failure = f"[bold red]failed[/]: {escape(target.reason)}" if target.status == "failed" else ""
-    told = ", ".join(part for part in (escape(named), where, failure) if part)
-    return f"  [bold]{escape(target.spec)}[/]: {told}"
+    parts = ", ".join(part for part in (escape(named), where, failure) if part)
+    return f"  [bold]{escape(target.spec)}[/]: {parts}"
 
 
 def _print_table(console: Console, table: PivotTable) -> None:
     console.print()
     console.print(f"[bold underline]{escape(table.title)}[/]", highlight=False)
     console.print(table.caption, style="dim", markup=False, highlight=False)
-    wide = _laid_out(table, spread_below=False)
+    wide = _rich_table(table, spread_below=False)
     unbounded = console.options.update(max_width=_ANY_WIDTH)
     fits = console.measure(wide, options=unbounded).maximum <= console.width
-    console.print(wide if fits else _laid_out(table, spread_below=True))
+    console.print(wide if fits else _rich_table(table, spread_below=True))
 
 
-def _laid_out(table: PivotTable, *, spread_below: bool) -> RichTable:
-    """A spread stands beside its figure or, in a narrow terminal, below it."""
+def _rich_table(table: PivotTable, *, spread_below: bool) -> RichTable:
+    """The table with each spread beside its figure or, for a narrow terminal, below it."""
     shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     labels = len(table.headings) - len(table.rows[0].cells)
     prose = any(cell.kind == "prose" for cell in table.rows[0].cells)
@@ -99,9 +96,9 @@ def _laid_out(table: PivotTable, *, spread_below: bool) -> RichTable:
     previous = ""
     for row in table.rows:
         first, *others = row.labels
-        again = len(row.labels) > 1 and first == previous
+        repeated = len(row.labels) > 1 and first == previous
         cells = (_text(cell, "\n" if spread_below else " ") for cell in row.cells)
-        shown.add_row(*map(escape, ["" if again else first, *others]), *cells)
+        shown.add_row(*map(escape, ["" if repeated else first, *others]), *cells)
         previous = first
     return shown
 
@@ -116,13 +113,13 @@ def _text(cell: PivotCell, separator: str) -> str:
 def _print_foot(console: Console, document: BenchDocument) -> None:
     console.print()
     if any(map(tables.in_one_process, document.targets)):
-        console.print(f"{tables.MARK} measured within one process: no fair rival to the others.")
+        console.print(f"{tables.MARK} measured within one process: not comparable to the others.")
     for note in document.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if document.quick:
         _warn(console, "A quick run: it shows orders of magnitude; don't quote it.")
     if not document.complete:
-        _warn(console, "Partial: the run was cut short; what is missing was not measured.")
+        _warn(console, "Partial: the run was interrupted; what is missing was not measured.")
     failed = [target.spec for target in document.targets if target.status == "failed"]
     if failed:
         _warn(console, f"Failed: {', '.join(failed)}.")

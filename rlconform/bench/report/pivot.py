@@ -1,12 +1,12 @@
-"""A table of text made of entries: each says its row, its column, and what stands there."""
+"""``pivot``: builds a table of text from entries that each name their row and column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, NamedTuple
 
-from rlconform.bench.document import BenchDocument, Summary
+from rlconform.bench.document import Summary
 from rlconform.bench.report import units
 from rlconform.bench.report.ratios import Ratio
 
@@ -15,7 +15,7 @@ DASH = "\N{EN DASH}"
 
 @dataclass(frozen=True)
 class PivotCell:
-    """What stands in a table: a figure with its spread, a gap with its reason, or prose."""
+    """A cell: a figure with its spread, a gap with its reason, or prose."""
 
     text: str
     spread: str = ""
@@ -23,30 +23,26 @@ class PivotCell:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """``cell`` stands in the row named by ``labels``, which is ``target``'s (or nobody's: "")."""
+class Entry(NamedTuple):
+    """A cell, the labels of its row and the heading of its column."""
 
     labels: tuple[str, ...]
     column: str
     cell: PivotCell
-    target: str = ""
 
 
-@dataclass(frozen=True)
-class PivotRow:
+class PivotRow(NamedTuple):
     """``labels``, then ``cells``: together one for each heading."""
 
     labels: tuple[str, ...]
     cells: tuple[PivotCell, ...]
-    target: str = ""
 
 
 @dataclass(frozen=True)
 class PivotTable:
-    """A table and the sentences that tell how to read it; a minor one may be folded up.
+    """A table and the sentences that explain it; a minor one may be folded up.
 
-    ``key`` names it for what is shown beside it, such as a plot.
+    ``key`` names it for what is shown with it, such as a plot.
     """
 
     key: str
@@ -57,20 +53,6 @@ class PivotTable:
     minor: bool = False
 
 
-class _OfTarget(Protocol):
-    @property
-    def target(self) -> str: ...
-
-
-class _OfShape(_OfTarget, Protocol):
-    @property
-    def shape(self) -> str: ...
-
-
-TargetRow = TypeVar("TargetRow", bound=_OfTarget)
-ShapeRow = TypeVar("ShapeRow", bound=_OfShape)
-
-
 def pivot(
     key: str,
     title: str,
@@ -78,38 +60,37 @@ def pivot(
     labels: tuple[str, ...],
     entries: Iterable[Entry],
     *,
-    columns: tuple[str, ...] = (),
+    order: Sequence[str] = (),
+    columns: Iterable[str] = (),
     minor: bool = False,
 ) -> PivotTable:
-    """Rows in the order in which the entries name them, columns too unless they are given.
+    """The entries as a table; a missing cell is a dash.
 
-    Where no entry stands, a dash tells that nothing was measured.
+    Rows are sorted by their labels' places in ``order``; labels that are not in it come first.
+    Otherwise rows, and columns after those given, are in the order of the entries.
     """
     rows: dict[tuple[str, ...], dict[str, PivotCell]] = {}
-    owners: dict[tuple[str, ...], str] = {}
     seen = dict.fromkeys(columns)
     for entry in entries:
         rows.setdefault(entry.labels, {})[entry.column] = entry.cell
-        owners[entry.labels] = entry.target
         seen.setdefault(entry.column)
+    place = {label: number for number, label in enumerate(order)}
     unmeasured = PivotCell(DASH, kind="gap", reason="not measured")
-    laid = tuple(
-        PivotRow(key, tuple(cells.get(column, unmeasured) for column in seen), owners[key])
-        for key, cells in rows.items()
+    sorted_rows = tuple(
+        PivotRow(row, tuple(rows[row].get(column, unmeasured) for column in seen))
+        for row in sorted(rows, key=lambda row: [place.get(label, -1) for label in row])
     )
-    return PivotTable(key, title, caption, (*labels, *seen), laid, minor)
+    return PivotTable(key, title, caption, (*labels, *seen), sorted_rows, minor)
 
 
 def ratio_cell(ratio: Ratio) -> PivotCell:
-    """How many times, with its bounds beside it."""
+    """A ratio and its bounds."""
     return PivotCell(units.times(ratio.value), _span(units.plain, ratio.low, ratio.high))
 
 
 def seconds_cell(seconds: Summary) -> PivotCell:
     """The median and the quartiles."""
-    return PivotCell(
-        units.duration(seconds.median), _span(units.duration, seconds.p25, seconds.p75)
-    )
+    return _quartiles(units.duration, seconds.p25, seconds.median, seconds.p75)
 
 
 def latency_cell(seconds: Summary) -> PivotCell:
@@ -119,42 +100,35 @@ def latency_cell(seconds: Summary) -> PivotCell:
 
 def rate_cell(per_second: Summary) -> PivotCell:
     """The median and the quartiles of a rate, without its unit."""
-    return PivotCell(
-        units.plain(per_second.median), _span(units.plain, per_second.p25, per_second.p75)
-    )
+    return _quartiles(units.plain, per_second.p25, per_second.median, per_second.p75)
 
 
 def throughput_cell(count: int, seconds: Summary) -> PivotCell:
-    """``count`` bytes over the median and the quartiles of the time that they took."""
+    """``count`` bytes over the median and the quartiles of ``seconds``."""
     if seconds.p25 <= 0:
-        return gap_cell("the clock saw no time pass")
+        return gap_cell("the clock measured no time")
     low, median, high = (count / s for s in (seconds.p75, seconds.median, seconds.p25))
-    return PivotCell(units.throughput(median), _span(units.throughput, low, high))
+    return _quartiles(units.throughput, low, median, high)
 
 
 def gap_cell(refused: str) -> PivotCell:
-    """Stands for a figure that was asked for and did not come; ``refused`` says why."""
+    """No figure, because the plane refused the measurement; ``refused`` says why."""
     return PivotCell("no figure", kind="gap", reason=refused)
 
 
-def by_target(document: BenchDocument, rows: Sequence[TargetRow]) -> list[TargetRow]:
-    """``rows`` in the order of the targets; a stable sort, so the rest of their order stays."""
-    ranks = _ranks(target.spec for target in document.targets)
-    return sorted(rows, key=lambda row: ranks[row.target])
+def cell_or_gap(
+    make: Callable[[Summary], PivotCell], figure: Summary | None, refused: str
+) -> PivotCell:
+    """The cell of the figure if there is one, or else a gap."""
+    return make(figure) if figure else gap_cell(refused)
 
 
-def by_shape(document: BenchDocument, rows: Sequence[ShapeRow]) -> list[ShapeRow]:
-    """``rows`` in the order of the shapes and, within one, of the targets."""
-    ranks = _ranks(shape.name for shape in document.shapes)
-    return sorted(by_target(document, rows), key=lambda row: ranks[row.shape])
-
-
-def _ranks(ordered: Iterable[str]) -> dict[str, int]:
-    return {name: rank for rank, name in enumerate(ordered)}
+def _quartiles(spell: Callable[[float], str], low: float, median: float, high: float) -> PivotCell:
+    return PivotCell(spell(median), _span(spell, low, high))
 
 
 def _span(spell: Callable[[float], str], low: float, high: float) -> str:
-    """From low to high; a unit that both have stands once."""
+    """From low to high; a unit that both share is written once."""
     low_text, high_text = spell(low), spell(high)
     number, _, unit = low_text.partition(" ")
     shared = unit and high_text.endswith(f" {unit}")

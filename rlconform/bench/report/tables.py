@@ -1,18 +1,20 @@
-"""The tables of a bench document, as text: the terminal and the page show the same ones.
+"""The tables of a bench document, as text; the terminal and the page show the same ones.
 
-Ratios come first wherever they are shown, figures in their own units after them.
+Entries name targets by spec; ``_table`` replaces specs by the targets' names and sorts the rows by
+shape and target.
 """
 
 from __future__ import annotations
 
-from rlconform.bench.document import BenchDocument, TargetResult
+from collections.abc import Iterable, Iterator
+
+from rlconform.bench.document import BenchDocument, Summary, TargetResult
 from rlconform.bench.report import ratios
 from rlconform.bench.report.pivot import (
     Entry,
     PivotCell,
     PivotTable,
-    by_shape,
-    by_target,
+    cell_or_gap,
     gap_cell,
     latency_cell,
     pivot,
@@ -22,7 +24,7 @@ from rlconform.bench.report.pivot import (
     throughput_cell,
 )
 
-#: Operations that carry a batch's bytes, so that bytes per second say something.
+#: Operations that carry a batch's bytes, so that bytes per second make sense.
 CARRYING = ("put", "get", "get_in_order")
 
 #: Operations whose comparison is shown first.
@@ -31,159 +33,161 @@ HEADLINES = ("put", "get")
 #: Follows the name of a target that was measured within one process.
 MARK = "\N{DAGGER}"
 
+_SHAPE_AND_TARGET = ("Shape", "Target")
+
 
 def ratio_tables(document: BenchDocument) -> list[PivotTable]:
-    """Cost in copies of memory, target beside target, growth, scaling; empty ones left out."""
+    """Cost in copies of memory, comparison of targets, growth, scaling; without empty ones."""
     operations = dict.fromkeys(row.operation for row in document.operations)
-    found = [
-        _costs(document),
-        *(_comparison(document, operation) for operation in operations),
-        _growth_ratios(document),
-        _scaling(document),
-    ]
+    compared = [_comparison(document, operation) for operation in operations]
+    found = [_costs(document), *compared, _growth_ratios(document), _scaling(document)]
     return [table for table in found if table.rows]
 
 
 def absolute_tables(document: BenchDocument) -> list[PivotTable]:
-    """Wake, throughput, latency, claim rate, growth in their own units; empty ones left out."""
-    found = [
-        _wake(document),
-        _throughput(document),
-        _latency(document),
-        _claim_rate(document),
-        _growth(document),
-    ]
-    return [table for table in found if table.rows]
+    """Wake, throughput, latency, claim rate, growth in their own units; without empty ones."""
+    makers = (_wake, _throughput, _latency, _claim_rate, _growth)
+    return [table for table in (make(document) for make in makers) if table.rows]
 
 
 def gaps(document: BenchDocument) -> PivotTable:
-    """What has no figure, and why: failed targets first, then refusals, those alike together."""
-    told = [
-        *((t.spec, "", "the target", t.reason) for t in document.targets if t.status == "failed"),
-        *((r.target, f"on {r.shape}", r.operation, r.refused) for r in document.operations),
-        *(
-            (r.target, "claiming at once", _consumers(r.consumers), r.refused)
-            for r in document.claim_rate
-        ),
-        *(
-            (r.target, f"beside {r.rows_in_partition:,} rows", r.operation, r.refused)
-            for r in document.growth
-        ),
-        *((r.target, "", "wake", r.refused) for r in document.wake),
-    ]
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for target, where, what, reason in told:
-        if reason:
-            alike.setdefault((target, where, reason), []).append(what)
+    """What has no figure, and why: failed targets first, then refusals, equal ones together."""
     name = names(document)
+    equal: dict[tuple[str, str, str], list[str]] = {}
+    for target, where, what, reason in _missing(document):
+        if reason:
+            equal.setdefault((target, where, reason), []).append(what)
     entries = [
         Entry(
             (name[target], f"{', '.join(what)} {where}".strip()),
             "Reason",
             PivotCell(reason, kind="prose"),
-            target,
         )
-        for (target, where, reason), what in alike.items()
+        for (target, where, reason), what in equal.items()
     ]
-    caption = "Where a figure is missing, this is what the plane or its process said."
+    caption = "Where a figure is missing, this is what the plane or its process reported."
     return pivot("gaps", "Not measured", caption, ("Target", "What"), entries)
 
 
+def _missing(document: BenchDocument) -> Iterator[tuple[str, str, str, str]]:
+    for lost in document.targets:
+        yield lost.spec, "", "the target", lost.reason if lost.status == "failed" else ""
+    for times in document.operations:
+        yield times.target, f"on {times.shape}", times.operation, times.refused
+    for rate in document.claim_rate:
+        yield rate.target, "claiming at once", _consumers(rate.consumers), rate.refused
+    for growth in document.growth:
+        where = f"beside {_rows(growth.rows_in_partition)}"
+        yield growth.target, where, growth.operation, growth.refused
+    for wake in document.wake:
+        yield wake.target, "", "wake", wake.refused
+
+
 def in_one_process(target: TargetResult) -> bool:
-    """Whether it was held in one process; of one that never opened nothing is known."""
+    """Whether all clients were in one process; False for a target that never opened."""
     return bool(target.name) and not target.processes
 
 
 def names(document: BenchDocument) -> dict[str, str]:
-    """By spec: how tables and plots call a target, marked where it was held in one process."""
+    """By spec: the target's name in tables and plots, marked if measured in one process."""
     return {t.spec: f"{t.spec} {MARK}" if in_one_process(t) else t.spec for t in document.targets}
 
 
-def _costs(document: BenchDocument) -> PivotTable:
-    found = {(r.target, r.shape, r.operation): r.ratio for r in ratios.against_memcpy(document)}
+def _table(
+    document: BenchDocument,
+    key: str,
+    title: str,
+    caption: str,
+    labels: tuple[str, ...],
+    entries: Iterable[Entry],
+    columns: Iterable[str] = (),
+    minor: bool = False,
+) -> PivotTable:
     name = names(document)
-    entries = [
-        Entry(
-            (row.shape, name[row.target]),
-            row.operation,
-            ratio_cell(ratio)
-            if (ratio := found.get((row.target, row.shape, row.operation)))
-            else gap_cell(row.refused),
-            row.target,
-        )
-        for row in by_shape(document, document.operations)
-    ]
+
+    def named(label: str) -> str:
+        return name.get(label, label)
+
+    return pivot(
+        key,
+        title,
+        caption,
+        labels,
+        [Entry(tuple(map(named, row)), named(column), cell) for row, column, cell in entries],
+        order=[*(shape.name for shape in document.shapes), *name.values()],
+        columns=map(named, columns),
+        minor=minor,
+    )
+
+
+def _costs(document: BenchDocument) -> PivotTable:
+    found = ratios.against_memcpy(document)
+    entries = []
+    for row in document.operations:
+        ratio = found.get((row.target, row.shape, row.operation))
+        cell = ratio_cell(ratio) if ratio else gap_cell(row.refused)
+        entries.append(Entry((row.shape, row.target), row.operation, cell))
     caption = (
         "Time of one operation on a whole batch over the time of one copy of as many bytes; lower "
-        "is better. Claim and clear carry no batch: theirs tells how they weigh beside the copy."
+        "is better. Claim and clear carry no batch: their ratio shows what they cost beside it."
     )
-    return pivot("costs", "Cost in copies of memory", caption, ("Shape", "Target"), entries)
+    title = "Cost in copies of memory"
+    return _table(document, "costs", title, caption, _SHAPE_AND_TARGET, entries)
 
 
 def _comparison(document: BenchDocument, operation: str) -> PivotTable:
-    found = [row for row in ratios.between_targets(document) if row.operation == operation]
-    met = {row.target for row in found}
-    name = names(document)
-    faster = {(row.shape, row.target) for row in found if row.ratio.value >= 1}
+    found = {
+        (target, other, shape): ratio
+        for (target, other, shape, of), ratio in ratios.between_targets(document).items()
+        if of == operation
+    }
+    faster = {(target, shape) for (target, _, shape), ratio in found.items() if ratio.value >= 1}
     entries = []
-    for row in by_shape(document, found):
-        if (row.shape, row.target) in faster:
-            labels = (row.shape, name[row.target])
-            cell = ratio_cell(row.ratio) if row.ratio.value >= 1 else PivotCell("")
-            entries.append(Entry(labels, name[row.other], cell, row.target))
-            entries.append(Entry(labels, name[row.target], PivotCell(""), row.target))
-    return pivot(
+    for (target, other, shape), ratio in found.items():
+        if (target, shape) in faster:
+            cell = ratio_cell(ratio) if ratio.value >= 1 else PivotCell("")
+            entries.append(Entry((shape, target), other, cell))
+            entries.append(Entry((shape, target), target, PivotCell("")))
+    compared = {target for target, _, _ in found}
+    return _table(
+        document,
         f"{operation}_compared",
         f"{operation}: target against target",
         "How many times as fast the row's target is as the column's, where it is the faster of the "
         "two.",
-        ("Shape", "Target"),
+        _SHAPE_AND_TARGET,
         entries,
-        columns=tuple(name[t.spec] for t in document.targets if t.spec in met),
+        columns=[t.spec for t in document.targets if t.spec in compared],
         minor=operation not in HEADLINES,
     )
 
 
 def _growth_ratios(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry(
-            (name[row.target], f"{row.fewest_rows:,} to {row.most_rows:,}"),
-            row.operation,
-            ratio_cell(row.ratio),
-            row.target,
-        )
-        for row in by_target(document, ratios.growth_ratios(document))
+        Entry((target, f"{fewest:,} to {most:,}"), operation, ratio_cell(ratio))
+        for (target, operation, fewest, most), ratio in ratios.growth_ratios(document).items()
     ]
     caption = (
         "Time of an operation on a few rows in the fullest partition over the same in the "
-        "emptiest; at 1, what else a partition holds costs nothing."
+        "emptiest; at 1, the other rows of a partition cost nothing."
     )
-    return pivot("growth_ratios", "Growth", caption, ("Target", "Rows in the partition"), entries)
+    labels = ("Target", "Rows in the partition")
+    return _table(document, "growth_ratios", "Growth", caption, labels, entries)
 
 
 def _scaling(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry((name[row.target],), _consumers(row.consumers), ratio_cell(row.ratio), row.target)
-        for row in by_target(document, ratios.scaling_ratios(document))
+        Entry((target,), _consumers(consumers), ratio_cell(ratio))
+        for (target, consumers), ratio in ratios.scaling_ratios(document).items()
     ]
-    caption = (
-        "Rows per second that several consumers claim, over what one claims; higher is better."
-    )
-    return pivot("scaling", "Scaling of claims", caption, ("Target",), entries)
+    caption = "Rows per second that several consumers claim, over those of one; higher is better."
+    return _table(document, "scaling", "Scaling of claims", caption, ("Target",), entries)
 
 
 def _wake(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry(
-            (name[row.target],),
-            column,
-            latency_cell(seconds) if seconds else gap_cell(row.refused),
-            row.target,
-        )
-        for row in by_target(document, document.wake)
+        Entry((row.target,), column, cell_or_gap(latency_cell, seconds, row.refused))
+        for row in document.wake
         for column, seconds in (
             ("from the put's start", row.from_start),
             ("from its return", row.from_return),
@@ -191,47 +195,37 @@ def _wake(document: BenchDocument) -> PivotTable:
     ]
     caption = (
         "A consumer is blocked in a claim, a producer puts the row: time until the claim returns. "
-        "From the put's return it is negative where the consumer came back first."
+        "From the put's return it is negative where the claim returned first."
     )
-    return pivot("wake", "Waking a blocked claim", caption, ("Target",), entries)
+    return _table(document, "wake", "Waking a blocked claim", caption, ("Target",), entries)
 
 
 def _throughput(document: BenchDocument) -> PivotTable:
     carried = [row for row in document.operations if row.operation in CARRYING]
-    operations = dict.fromkeys(row.operation for row in carried)
-    copies = {copy.shape: copy for copy in document.memcpy}
-    name = names(document)
-    entries = []
-    for shape in document.shapes:
-        if copy := copies.get(shape.name):
-            for memory, seconds in (("touched", copy.warm), ("fresh", copy.fresh)):
-                cell = throughput_cell(shape.bytes, seconds)
-                labels = (shape.name, f"one copy into {memory} memory")
-                entries += [Entry(labels, operation, cell) for operation in operations]
-        entries += [
-            Entry(
-                (row.shape, name[row.target]),
-                row.operation,
-                throughput_cell(row.bytes, row.seconds) if row.seconds else gap_cell(row.refused),
-                row.target,
-            )
-            for row in by_target(document, carried)
-            if row.shape == shape.name
-        ]
+    sizes = {shape.name: shape.bytes for shape in document.shapes}
+    measured: list[tuple[str, str, str, int, Summary | None, str]] = [
+        (copy.shape, f"one copy into {memory} memory", operation, sizes[copy.shape], seconds, "")
+        for copy in document.memcpy
+        for memory, seconds in (("touched", copy.warm), ("fresh", copy.fresh))
+        for operation in dict.fromkeys(row.operation for row in carried)
+    ]
+    measured += [(r.shape, r.target, r.operation, r.bytes, r.seconds, r.refused) for r in carried]
+    entries = [
+        Entry(
+            (shape, target),
+            operation,
+            throughput_cell(count, seconds) if seconds else gap_cell(refused),
+        )
+        for shape, target, operation, count, seconds, refused in measured
+    ]
     caption = "Bytes of the batch per second, median and quartiles; 1 MB is a million bytes."
-    return pivot("throughput", "Throughput", caption, ("Shape", "Target"), entries)
+    return _table(document, "throughput", "Throughput", caption, _SHAPE_AND_TARGET, entries)
 
 
 def _latency(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry(
-            (row.shape, name[row.target]),
-            row.operation,
-            latency_cell(row.seconds) if row.seconds else gap_cell(row.refused),
-            row.target,
-        )
-        for row in by_shape(document, document.operations)
+        Entry((r.shape, r.target), r.operation, cell_or_gap(latency_cell, r.seconds, r.refused))
+        for r in document.operations
     ]
     counts = [row.seconds.n for row in document.operations if row.seconds]
     caption = "Time of one call on the whole batch, median and p99"
@@ -239,48 +233,49 @@ def _latency(document: BenchDocument) -> PivotTable:
         caption += f", of {min(counts)} to {max(counts)} repetitions"
     if min(counts, default=100) < 100:
         caption += "; the p99 of fewer than 100 is close to the slowest of them"
-    return pivot("latency", "Latency", f"{caption}.", ("Shape", "Target"), entries)
+    return _table(document, "latency", "Latency", f"{caption}.", _SHAPE_AND_TARGET, entries)
 
 
 def _claim_rate(document: BenchDocument) -> PivotTable:
-    name = names(document)
+    found = sorted(document.claim_rate, key=lambda row: row.consumers)
     entries = [
         Entry(
-            (name[row.target],),
+            (row.target,),
             _consumers(row.consumers),
-            rate_cell(row.rows_per_second) if row.rows_per_second else gap_cell(row.refused),
-            row.target,
+            cell_or_gap(rate_cell, row.rows_per_second, row.refused),
         )
-        for row in by_target(document, document.claim_rate)
+        for row in found
     ]
-    rows = " or ".join(f"{count:,}" for count in sorted({r.rows for r in document.claim_rate}))
     caption = (
-        f"Rows per second that all consumers together claim while they drain {rows} ready rows; "
-        f"each row was claimed exactly once."
+        f"Rows per second that all consumers together claim while they drain "
+        f"{_either(row.rows for row in found)} ready rows; each row was claimed exactly once."
     )
-    counts = sorted({row.consumers for row in document.claim_rate})
-    columns = tuple(_consumers(count) for count in counts)
-    return pivot("claim_rate", "Claim rate", caption, ("Target",), entries, columns=columns)
+    return _table(document, "claim_rate", "Claim rate", caption, ("Target",), entries)
 
 
 def _growth(document: BenchDocument) -> PivotTable:
-    name = names(document)
+    found = sorted(document.growth, key=lambda row: row.rows_in_partition)
     entries = [
         Entry(
-            (name[row.target], row.operation),
-            f"{row.rows_in_partition:,} rows",
-            seconds_cell(row.seconds) if row.seconds else gap_cell(row.refused),
-            row.target,
+            (row.target, row.operation),
+            _rows(row.rows_in_partition),
+            cell_or_gap(seconds_cell, row.seconds, row.refused),
         )
-        for row in by_target(document, document.growth)
+        for row in found
     ]
-    batch = " or ".join(str(count) for count in sorted({row.batch for row in document.growth}))
+    batch = _either(row.batch for row in found)
     caption = f"Time of one operation on {batch} rows while the partition holds as many as named."
-    counts = sorted({row.rows_in_partition for row in document.growth})
-    columns = tuple(f"{count:,} rows" for count in counts)
     labels = ("Target", "Operation")
-    return pivot("growth", "Growth in seconds", caption, labels, entries, columns=columns)
+    return _table(document, "growth", "Growth in seconds", caption, labels, entries)
 
 
 def _consumers(count: int) -> str:
     return "1 consumer" if count == 1 else f"{count} consumers"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} rows"
+
+
+def _either(counts: Iterable[int]) -> str:
+    return " or ".join(f"{count:,}" for count in sorted(set(counts)))

@@ -1,45 +1,47 @@
-"""Figures as people read them: three digits, a unit, never an exponent."""
+"""Formats figures with three significant digits and a unit, never with an exponent."""
 
 from __future__ import annotations
 
 import math
 
 _DIGITS = 3
+_SECONDS = {"\N{MICRO SIGN}s": 1e-6, "ms": 1e-3, "s": 1.0}
+_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def plain(value: float) -> str:
-    """Three significant digits, thousands set apart: ``0.0123``, ``1.23``, ``12.3``, ``1,230``."""
+    """Three significant digits with thousands separators: ``0.0123``, ``12.3``, ``1,230``."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
     rounded = _rounded(value)
-    after_point = max(0, _DIGITS - 1 - math.floor(math.log10(abs(rounded))))
-    return f"{rounded:,.{after_point}f}"
+    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:,.{decimals}f}"
 
 
 def times(ratio: float) -> str:
-    """A ratio, with the sign for times."""
+    """A ratio with a multiplication sign."""
     return f"{plain(ratio)}\N{MULTIPLICATION SIGN}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them, microseconds to seconds."""
-    for scale, unit in ((1e-6, "\N{MICRO SIGN}s"), (1e-3, "ms")):
-        if abs(_rounded(seconds / scale)) < 1000:
-            return f"{plain(seconds / scale)} {unit}"
-    return f"{plain(seconds)} s"
+    """Seconds in the unit that fits, microseconds to seconds."""
+    return _scaled(seconds, _SECONDS)
 
 
 def size(count: float) -> str:
     """Bytes in decimal units: 1 MB is 10^6 bytes."""
-    for scale, unit in ((1, "B"), (1e3, "kB"), (1e6, "MB")):
-        if abs(_rounded(count / scale)) < 1000:
-            return f"{plain(count / scale)} {unit}"
-    return f"{plain(count / 1e9)} GB"
+    return _scaled(count, _BYTES)
 
 
 def throughput(bytes_per_second: float) -> str:
-    """Bytes per second, decimal units."""
+    """Bytes per second in decimal units."""
     return f"{size(bytes_per_second)}/s"
+
+
+def _scaled(value: float, units: dict[str, float]) -> str:
+    fitting = (unit for unit, scale in units.items() if abs(_rounded(value / scale)) < 1000)
+    unit = next(fitting, [*units][-1])
+    return f"{plain(value / units[unit])} {unit}"
 
 
 def _rounded(value: float) -> float:

@@ -42,7 +42,7 @@ class Expectation:
     args: tuple[Any, ...]
 
 
-#: See ``Judgement.args``.
+#: See ``Expectation.args``.
 LAST_CALL = object()
 
 
@@ -53,7 +53,7 @@ class ContractViolation(AssertionError):
         expected, got: What the contract asks, and what the plane did instead.
         leans_on: Ids of requirements that this assertion takes for granted. Where one of them is
             broken too, the violation may follow from it; the report then says so.
-        judgements: The calls of ``expect_...`` functions that led to it, the innermost first.
+        expectations: The calls of ``expect_...`` functions that led to it, the innermost first.
     """
 
     def __init__(self, expected: str, got: str, leans_on: Sequence[str] = ()) -> None:
@@ -61,23 +61,23 @@ class ContractViolation(AssertionError):
         self.expected = expected
         self.got = got
         self.leans_on = tuple(leans_on)
-        self.judgements: list[Expectation] = []
+        self.expectations: list[Expectation] = []
 
 
-def judges(function: Callable[P, None]) -> Callable[P, None]:
+def records_expectation(function: Callable[P, None]) -> Callable[P, None]:
     """Note in a violation that this function raised it, so that a script can make the same call."""
     signature = inspect.signature(function)
 
     @wraps(function)
-    def judging(*args: P.args, **kwargs: P.kwargs) -> None:
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
         except ContractViolation as violation:
             called = signature.bind(*args, **kwargs)
-            violation.judgements.append(Expectation(function.__name__, called.args))
+            violation.expectations.append(Expectation(function.__name__, called.args))
             raise
 
-    return judging
+    return checked
 
 
 class ShouldViolation(UserWarning):
@@ -105,14 +105,14 @@ def leaning_on(*requirement_ids: str) -> Iterator[None]:
         raise
 
 
-@judges
+@records_expectation
 def expect_equal(came: Any, expected: Any, what: str) -> None:
     """``came == expected``, of the same type; ``what`` names the thing compared."""
     same = type(came) is type(expected) and came == expected
     expect(same, f"{what} {shorten(repr(expected))}", shorten(repr(came), _LONG))
 
 
-@judges
+@records_expectation
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
     """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes.
 
@@ -136,7 +136,7 @@ def _reordered(came: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> bo
     return Counter(map(key, came)) == Counter(map(key, rows))
 
 
-@judges
+@records_expectation
 def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> None:
     """``batch[field]`` is an object column of ``values``, equal in value and type, at any depth."""
     leaf = leaf_of(batch, field)
@@ -174,7 +174,7 @@ def overwrite_first(batch: TensorDictBase, field: str) -> None:
         raise ContractViolation(f"{field!r} to be the reader's own memory", str(error)) from error
 
 
-@judges
+@records_expectation
 def expect_rows_but_first(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
     """The rows after the first are still these: no two of a result share memory."""
     for index, (got, want) in enumerate(zip(rows_in(batch, field), rows, strict=True)):
@@ -282,7 +282,7 @@ def expect_rejection(
             )
         return
     violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{came!r}"))
-    violation.judgements.append(Expectation("expect_rejection", (LAST_CALL, what)))
+    violation.expectations.append(Expectation("expect_rejection", (LAST_CALL, what)))
     raise violation
 
 

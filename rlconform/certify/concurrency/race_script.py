@@ -53,7 +53,7 @@ def say(what):
 _FOOTER = """
 
 for role in [{roles}]:
-    running.append(plane.play(role))
+    running.append(plane.start_role(role))
 plane.join(running)
 {after}if seen:
     plane.violated({expected!r}, "; ".join(seen))

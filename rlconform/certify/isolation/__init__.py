@@ -1,1 +1,8 @@
-"""The runner's side: test processes started, listened to and ended, whatever they do."""
+"""Checks run in processes that may crash or hang; clients in other processes are Ray actors.
+
+    Runner ──▶ ForkServer ──starts──▶ forkserver_main ──forks──▶ test process (pytest) ──▶ plane
+      ▲                                                              │         │
+      └───────────────── events, one pipe ───────────────────────────┘         └──▶ Ray actors
+
+The runner waits for the next event, with a deadline for each kind of event. Nothing else blocks it.
+"""

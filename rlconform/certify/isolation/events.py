@@ -1,15 +1,226 @@
-"""The pipe by which a test process tells the runner of what it does."""
+"""The events that test processes and the fork server send to the runner, one JSON line each.
+
+    fork server   ProcessStarted ........................................ ProcessEnded
+    test process   TargetDescribed · PlaneOpening · PlaneOpened · HealthNoted · ChecksCollected
+                   for each check: CheckBegan · CallBegan ... · CheckEnded
+                   PlaneClosing · SessionFinished
+
+``Event`` is the union of them all; ``Runner._on_event`` handles each type.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+from rlconform.certify.reproduce.render import Call
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+
+
+@dataclass(frozen=True)
+class ProcessStarted:
+    """The fork server has started the test process with this number."""
+
+    number: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class ProcessEnded:
+    """A test process has ended; ``number`` is ``None`` where the fork server itself did."""
+
+    number: int | None
+    code: int
+
+
+@dataclass(frozen=True)
+class TargetDescribed:
+    """The target was resolved; ``description`` is its part of the report's header."""
+
+    description: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StartFailed:
+    """The target can't be resolved or opened, see ``PlaneDidNotStart``."""
+
+    message: str
+    detail: str
+    plain: bool
+
+
+@dataclass(frozen=True)
+class PlaneOpening:
+    """The plane begins to open; all time before this is the kit's."""
+
+
+@dataclass(frozen=True)
+class PlaneOpened:
+    """The plane is open; a first round trip follows."""
+
+
+@dataclass(frozen=True)
+class HealthNoted:
+    """The first round trip is over, whether it worked or not."""
+
+
+@dataclass(frozen=True)
+class ChecksCollected:
+    """pytest has collected the checks, also those that are left out."""
+
+    checks: list[PlannedCheck]
+
+
+@dataclass(frozen=True)
+class CheckBegan:
+    """A check begins."""
+
+    check: str
+
+
+@dataclass(frozen=True)
+class CallBegan:
+    """The check makes a client call."""
+
+    call: Call
+
+
+@dataclass(frozen=True)
+class ExampleBegan:
+    """A property tries its next example: the calls so far do not belong to it."""
+
+
+@dataclass(frozen=True)
+class ProcessesStarting:
+    """The check starts or ends processes, which does not count against its deadline."""
+
+
+@dataclass(frozen=True)
+class ProcessesReady:
+    """The processes have started or ended."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CallOverdue:
+    """A call of the check has not returned in time, and the check waits for it."""
+
+    check: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CallAbandoned:
+    """A call never returned, though the check that made it is over."""
+
+    check: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class ExamplesCutShort:
+    """The plane was too slow for all generated examples of the check."""
+
+    check: str
+
+
+@dataclass(frozen=True)
+class CheckEnded:
+    """A check is over."""
+
+    result: CheckResult
+
+
+@dataclass(frozen=True)
+class RemarkMade:
+    """A remark for the report's notes."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PlaneClosedByCheck:
+    """The check has closed the plane: the test process ends, a fresh one goes on."""
+
+
+@dataclass(frozen=True)
+class PlaneUnhealthy:
+    """The plane stopped working: the test process ends, a fresh one goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PlaneClosing:
+    """All checks have run; the plane is closed."""
+
+
+@dataclass(frozen=True)
+class SessionFinished:
+    """The test process is about to end; closing the plane took ``seconds``."""
+
+    seconds: float
+
+
+Event = (
+    ProcessStarted
+    | ProcessEnded
+    | TargetDescribed
+    | StartFailed
+    | PlaneOpening
+    | PlaneOpened
+    | HealthNoted
+    | ChecksCollected
+    | CheckBegan
+    | CallBegan
+    | ExampleBegan
+    | ProcessesStarting
+    | ProcessesReady
+    | CallOverdue
+    | CallAbandoned
+    | ExamplesCutShort
+    | CheckEnded
+    | RemarkMade
+    | PlaneClosedByCheck
+    | PlaneUnhealthy
+    | PlaneClosing
+    | SessionFinished
+)
+
+_TYPES = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def encode(event: Event) -> bytes:
+    """The event as one line."""
+    return (json.dumps({"event": type(event).__name__, **asdict(event)}) + "\n").encode()
+
+
+def decode(line: str) -> Event | None:
+    """The event in a line; ``None`` for a line that the death of its process cut short."""
+    try:
+        body = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    match body.pop("event"):
+        case "ChecksCollected":
+            return ChecksCollected([PlannedCheck(**check) for check in body["checks"]])
+        case "CallBegan":
+            return CallBegan(Call(**body["call"]))
+        case "CheckEnded":
+            result = body["result"]
+            return CheckEnded(CheckResult(**result | {"outcome": Outcome(result["outcome"])}))
+        case name:
+            event: Event = _TYPES[name](**body)
+            return event
 
 
 class EventPipe:
-    """The pipe to the runner; without one, nothing is sent."""
+    """The writing end of the pipe to the runner; without a file descriptor nothing is sent."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -22,10 +233,10 @@ class EventPipe:
         """Whether a runner listens."""
         return self._fd is not None
 
-    def send(self, kind: str, **body: Any) -> None:
-        """One event, one line."""
+    def send(self, event: Event) -> None:
+        """Write the event, whole, whichever thread sends it."""
         if self._fd is not None:
-            data = (json.dumps({"event": kind, **body}) + "\n").encode()
+            data = encode(event)
             with self._lock:
                 while data:
                     data = data[os.write(self._fd, data) :]

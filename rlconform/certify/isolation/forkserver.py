@@ -1,74 +1,109 @@
-"""The process that test processes are forked from, so that a fresh one costs a fork, not an import.
+"""``ForkServer``: starts test processes one after another and receives their events.
 
-    runner ──{"number", "options", "log"}──▶ nursery ──fork──▶ test process ──▶ plane
-           ◀───────────── one event pipe: started, the checks' events, ended ─────┘
-
-It imports what every test process needs (torch, pytest, the kit) and nothing of the plane's: each
-fork resolves and opens the target by itself, in a process that never saw another plane.
+runner's thread   start() ──one JSON line──▶ forkserver_main, a process
+                  TestProcess.next_event()  waits on the queue
+reader thread     event pipe ──▶ queue      ends when the last writer of the pipe is gone
 """
 
 from __future__ import annotations
 
-import faulthandler
-import gc
-import importlib
 import json
 import os
+import queue
 import signal
+import subprocess
 import sys
-import tempfile
-import warnings
-from typing import Any
+import threading
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-import pytest
-
-from rlconform.certify.isolation.events import EventPipe
-from rlconform.certify.plugin import plugin
-
-#: What the checks import that takes long, hypothesis above all.
-NEEDED_BY_CHECKS = (
-    "rlconform.certify.scenarios.rollout_pipeline",
-    "rlconform.certify.properties.state_machine",
-)
+from rlconform._resources import resource_dir
+from rlconform.certify.isolation.events import Event, ProcessEnded, decode
+from rlconform.certify.isolation.test_process import TestProcess
+from rlconform.certify.isolation.workspace import THREADS, Workspace
 
 
-def serve(events_fd: int) -> None:
-    """Fork a test process for each line of standard input, and report how each ended."""
-    events = EventPipe(events_fd)
-    for name in NEEDED_BY_CHECKS:
-        importlib.import_module(name)
-    gc.freeze()  # no test process then walks through (and copies) what was imported here
-    for line in sys.stdin:
-        job = json.loads(line)
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            run_job(job, events_fd)
-        events.send("started", number=job["number"], pid=pid)
-        _, status = os.waitpid(pid, 0)
-        os.write(events_fd, b"\n")  # the test process may have died in the middle of a line
-        events.send("ended", number=job["number"], code=os.waitstatus_to_exitcode(status))
+class ForkServer:
+    """A process that forks test processes, and the folder that they share.
+
+    Args:
+        extra: Variables of their environment, in place of this process's.
+    """
+
+    def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._workspace = Workspace(extra)
+        self._closed = False
+        self._started = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._events: queue.Queue[Event] = queue.Queue()
+
+    def start(self, options: Sequence[str], files: Sequence[str]) -> TestProcess:
+        """Start a test process that runs the checks in ``files`` with these pytest options.
+
+        Raises:
+            RuntimeError: The fork server is closed.
+        """
+        if self._closed:
+            raise RuntimeError("the fork server is closed")
+        if self._process is None or self._process.poll() is not None:
+            self._process = self._open()
+        assert self._process.stdin is not None
+        self._started += 1
+        suites = resource_dir("suites")
+        log = self._workspace.path / f"test-process-{self._started}.log"
+        log.touch()
+        job = {
+            "number": self._started,
+            "log": str(log),
+            "options": [
+                *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
+                *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
+                *("-p", "no:logging", "-s"),  # what a plane prints goes to the log at once
+                *("--import-mode", "importlib", *options),
+                *(str(suites / name) for name in files),
+            ],
+        }
+        self._process.stdin.write((json.dumps(job) + "\n").encode())
+        self._process.stdin.flush()
+        return TestProcess(self._events, self._started, log)
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        reading, writing = os.pipe()
+        self._events = queue.Queue()
+        with (self._workspace.path / "forkserver.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rlconform.certify.isolation.forkserver_main", str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=THREADS | self._workspace.environment(),
+                pass_fds=[writing],
+                start_new_session=True,  # Ctrl-C is the runner's to handle
+            )
+        os.close(writing)
+        threading.Thread(target=_read, args=(reading, self._events), daemon=True).start()
+        return process
+
+    def write_ids(self, ids: Sequence[str]) -> str:
+        """Write ids of checks to a file for the option ``--only``; its path."""
+        path = self._workspace.path / "only.txt"
+        path.write_text("\n".join(ids), "utf-8")
+        return str(path)
+
+    def close(self) -> None:
+        """End all processes and remove the folder; no test process can be started after this."""
+        self._closed = True
+        self._workspace.close()
+
+    def end_leftovers(self, grace_s: float = 0.0) -> list[str]:
+        """Kill what a test process left running for longer than ``grace_s``; the names."""
+        spare = self._process.pid if self._process else None
+        return self._workspace.end_leftovers(spare, grace_s)
 
 
-def run_job(job: dict[str, Any], events_fd: int) -> None:
-    """Be a test process: run pytest, then leave without the nursery's own exit handlers."""
-    log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, standard in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(source, standard)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - not the nursery's buffer
-    faulthandler.enable(log)  # pytest captures standard error, this goes past it
-    faulthandler.register(signal.SIGUSR1, log, all_threads=True)
-    tempfile.tempdir = None  # the cached one was made before the run's own was known
-    warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
-    code = 1
-    try:
-        code = pytest.main([*job["options"], "--events-fd", str(events_fd)], plugins=[plugin])
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+def _read(reading: int, events: queue.Queue[Event]) -> None:
+    with os.fdopen(reading, "r", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if event := decode(line):
+                events.put(event)
+    events.put(ProcessEnded(None, -signal.SIGKILL))

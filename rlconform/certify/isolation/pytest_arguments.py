@@ -8,15 +8,15 @@ from rlconform.certify.options import CertifyOptions
 
 
 def process_arguments(
-    options: CertifyOptions, only: str, hangs: str, looks_after_health: bool
+    options: CertifyOptions, only: str, hangs: str, tries_round_trip: bool
 ) -> list[str]:
     """Arguments of one test process.
 
     Args:
         options: What to run.
         only: Path of a file with the ids of the checks to run; "" for all.
-        hangs: What hung so far, as JSON.
-        looks_after_health: Whether it tries the plane's simplest round trip first.
+        hangs: The calls that have hung so far, as JSON.
+        tries_round_trip: Whether it tries the plane's simplest round trip after opening it.
     """
     arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]
     arguments += ["--seed", str(options.seed), "--turns", str(options.turns)]
@@ -29,7 +29,7 @@ def process_arguments(
         arguments += ["--check-timeout", str(options.check_timeout)]
     if options.level:
         arguments += ["--level", options.level]
-    if not looks_after_health:
+    if not tries_round_trip:
         arguments.append("--no-health")
     if options.select:
         arguments += ["-k", options.select]

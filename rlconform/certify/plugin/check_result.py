@@ -122,11 +122,11 @@ def result_of(
     base["leans_on"] = leans_on(mark, error)
     played = item.stash.get(HISTORY, None)
     base["history"] = to_jsonl(played or [])
-    if not (isinstance(error, AssertionError) or recording.is_planes(error)):
+    if not (isinstance(error, AssertionError) or recording.raised_by_plane(error)):
         evidence = f"{type(error).__name__}: {error}"
         stacks = str(excinfo.getrepr(style="short"))
         return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
-    evidence = recording.blame(error) or str(error).strip()
+    evidence = recording.error_origin(error) or str(error).strip()
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
     seed = item.config.getoption("--seed", 0)
     origin = Origin(mark.args[0], untold_turn(base["id"]), session.spec, session.config, seed)
@@ -135,8 +135,8 @@ def result_of(
         evidence += f" ({REPEATED} {error.checker})"
         script = race_script(origin, error.race, evidence)
         return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
-    script = render_script(origin, evidence, recording.calls, recording.judgement_of(error))
-    at_once = any(call.beside for call in recording.calls)
+    script = render_script(origin, evidence, recording.calls, recording.script_expectation(error))
+    at_once = any(call.concurrent for call in recording.calls)
     return CheckResult(
         **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once
     )

@@ -190,7 +190,9 @@ def _heard_from_afar(
 
     def heard(events: list[Operation]) -> None:
         note_history(request.node, events)
-        recording.inside.add((event.start, event.end) for event in events if event.end is not None)
+        recording.plane_time.add(
+            (event.start, event.end) for event in events if event.end is not None
+        )
 
     return heard
 

@@ -1,8 +1,7 @@
-"""The pytest plugin: it opens the plane under test and tells of each check.
+"""The pytest plugin: it opens the plane under test and reports each check to the runner.
 
-    rlconform certify ──▶ test process: pytest with this plugin and --events-fd N
-                     ◀── one JSON line per event: target, opened, plan; for each check begin,
-                         its calls, end; bye. Runner._take says what becomes of each
+    runner ──starts──▶ test process: pytest with this plugin and --events-fd N
+           ◀─events──  see isolation/events.py; Runner._on_event handles them
 
 Under plain ``pytest`` there is no event pipe: the same checks are ordinary tests.
 """
@@ -14,7 +13,7 @@ import os
 import time
 import traceback
 from collections.abc import Generator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import pytest
 
 from rlconform.certify.adapter_source import adapter_of
 from rlconform.certify.assertions.values import ContractViolation, ShouldViolation
+from rlconform.certify.isolation import events
 from rlconform.certify.isolation.actor_pool import ActorsLateWarning
 from rlconform.certify.isolation.events import EventPipe
 from rlconform.certify.isolation.hung_calls import HungCalls
@@ -42,12 +42,12 @@ from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.text import shorten
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
-from rlconform.contract import LEVELS, ConfigError, Level
+from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
 
 pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
 
-#: Exit status of a child whose plane no longer works: the runner starts a fresh one.
-SICK_PLANE = 70
+#: Exit status of a test process whose plane no longer works: the runner starts a fresh one.
+UNHEALTHY_PLANE = 70
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,8 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 class CertifyPlugin:
     """Hooks and state of one pytest run over one target."""
 
-    def __init__(self, config: pytest.Config, events: EventPipe) -> None:
-        self.events = events
+    def __init__(self, config: pytest.Config, pipe: EventPipe) -> None:
+        self.pipe = pipe
         self._spec: str = config.getoption("--target")
         self._config: dict[str, Any] = json.loads(config.getoption("--target-config"))
         self._level: Level | None = config.getoption("--level")
@@ -76,10 +76,10 @@ class CertifyPlugin:
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
         self._warnings: dict[str, list[str]] = {}
-        self._looks_after_health: bool = config.getoption("health")
+        self._tries_round_trip: bool = config.getoption("health")
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
-        self._starting_told = 0.0
+        self._starting_seconds = 0.0
         self._hangs = HungCalls.of(json.loads(config.getoption("--hangs")))
         self._shown: set[int] = set()  # turns in which a check was broken
 
@@ -99,45 +99,40 @@ class CertifyPlugin:
                 target,
                 self._config,
                 level,
-                self._tell_of_processes,
+                self._report_processes,
             )
         return self._session
 
     def pytest_sessionstart(self) -> None:
-        """Under the runner: open the plane first, to tell a plane that doesn't start."""
-        if not self.events.watched:
+        """Under the runner: open the plane first, so that a failure to start is no check's."""
+        if not self.pipe.watched:
             return
         try:
             target = self.session.target
-            told = describe(target, self._config) | {"level": self.session.level}
-            first = self._only is None  # the run's first process tells it for all
+            description = describe(target, self._config) | {"level": self.session.level}
+            first = self._only is None  # the run's first process reports it for all
             if first:
-                told["adapter"] = adapter_of(target)
-            self.events.send("target", **told)
+                description["adapter"] = adapter_of(target)
+            self.pipe.send(events.TargetDescribed(description))
             self.session.prepare()
-            self.events.send("opening")  # what comes before it is the kit's time
+            self.pipe.send(events.PlaneOpening())
             self.session.owner()
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
             known = isinstance(error, ConfigError)
-            self.events.send(
-                "start_failed",
-                message=str(error) if known else f"{type(error).__name__}: {shorten(str(error))}",
-                detail=traceback.format_exc(),
-                plain=known,
-            )
-            pytest.exit("the plane does not start", returncode=SICK_PLANE)
+            message = str(error) if known else f"{type(error).__name__}: {shorten(str(error))}"
+            self.pipe.send(events.StartFailed(message, traceback.format_exc(), plain=known))
+            pytest.exit("the plane does not start", returncode=UNHEALTHY_PLANE)
         self._newly_starting()  # the runner counts it, with the start of this process
-        self.events.send("opened")
-        if self._looks_after_health:
+        self.pipe.send(events.PlaneOpened())
+        if self._tries_round_trip:
             self.session.note_health()
             if remarks := self.session.remarks_on_types() if first else []:
-                said = "; ".join(remarks)
-                self.events.send("note", text=f"unusual types, judged by their values: {said}")
-        self.events.send("looked_after")
+                self._remark(f"unusual types, judged by their values: {'; '.join(remarks)}")
+        self.pipe.send(events.HealthNoted())
         self._watchdog = Watchdog(
             target.timeouts,
-            lambda late: self.events.send(
-                "hung", id=self._in_flight, text=late.text, call_kind=late.kind
+            lambda late: self.pipe.send(
+                events.CallOverdue(self._in_flight, kind=late.kind, text=late.text)
             ),
         )
 
@@ -145,18 +140,22 @@ class CertifyPlugin:
         """Close the plane."""
         closing = 0.0
         if self._session is not None:
-            self.events.send("closing")
+            self.pipe.send(events.PlaneClosing())
             try:
                 self._session.close()
             except ContractViolation as error:
-                self.events.send("note", text=f"in the end: {error}")
+                self._remark(f"in the end: {error}")
             closing = self._newly_starting()
-        self.events.send("bye", seconds=closing)
+        self.pipe.send(events.SessionFinished(closing))
 
-    def _tell_of_processes(self, seconds: float) -> None:
-        """A check that starts processes is given the time for it; the runner knows other starts."""
+    def _report_processes(self, seconds: float) -> None:
+        """Extend the deadline of a check that starts processes; 0.0 while they start."""
         if self._in_flight:
-            self.events.send("processes", seconds=seconds)
+            starting = events.ProcessesStarting()
+            self.pipe.send(events.ProcessesReady(seconds) if seconds else starting)
+
+    def _remark(self, text: str) -> None:
+        self.pipe.send(events.RemarkMade(text))
 
     # -- the plan ----------------------------------------------------------------------------
 
@@ -164,14 +163,14 @@ class CertifyPlugin:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Leave out what this level and target don't call for."""
+        """Deselect the checks that this level and target leave out."""
         kept: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
         for item in items:
             check = self._planned(item)
             if check is not None:
                 self._plan.append(check)
-            wanted = not self.events.watched if check is None else not check.left_out
+            wanted = not self.pipe.watched if check is None else not check.left_out
             if self._only is not None and (check is None or check.id not in self._only):
                 wanted = False
             (kept if wanted else dropped).append(item)
@@ -180,7 +179,7 @@ class CertifyPlugin:
         items[:] = sorted(kept, key=lambda item: (ends_plane(item), turn_of(item)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell the runner the plan, with what ``-k`` left out of it."""
+        """Report the plan, including the checks that ``-k`` deselected."""
         selected = {check_id(item) for item in session.items}
         plan = [
             check
@@ -188,9 +187,9 @@ class CertifyPlugin:
             else replace(check, left_out=NOT_SELECTED)
             for check in self._plan
         ]
-        self.events.send("plan", checks=[asdict(check) for check in plan])
+        self.pipe.send(events.ChecksCollected(plan))
         if selected & {check.id for check in plan} and self.session.target.isolation == "process":
-            if not self.events.watched and len(session.items) > 1:
+            if not self.pipe.watched and len(session.items) > 1:
                 raise pytest.UsageError(
                     f"{self.session.target.name} needs a process for each check: run `rlconform "
                     f"certify {self._spec}`, or one check at a time"
@@ -218,7 +217,7 @@ class CertifyPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Start from this turn's seed; a turn is over once a check of it was broken."""
+        """Start from this turn's seed; skip the rest of a turn in which a check was broken."""
         turn = turn_of(item)
         item.config.option.seed = self._seed + turn
         if turn in self._shown:
@@ -226,9 +225,9 @@ class CertifyPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Report the check's begin and end; look whether the plane survived a failure."""
+        """Report the check's begin and end; after a failure, see whether the plane still works."""
         self._in_flight = check_id(item)
-        self.events.send("begin", id=self._in_flight)
+        self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()
         done = yield
         self._in_flight = ""
@@ -236,61 +235,57 @@ class CertifyPlugin:
             self._watchdog.watch(None)
         result = self._results.pop(item.nodeid, None)
         if result is not None:
-            seconds = time.monotonic() - started
-            body = asdict(result) | {
-                "seconds": seconds,
-                "start_seconds": self._newly_starting(),
-                "warnings": self._warnings.pop(item.nodeid, []),
-            }
-            self.events.send("end", **body)
+            result = replace(
+                result,
+                seconds=time.monotonic() - started,
+                start_seconds=self._newly_starting(),
+                warnings=self._warnings.pop(item.nodeid, []),
+            )
+            self.pipe.send(events.CheckEnded(result))
             if result.outcome in BROKEN and item.config.getoption("--turns") > 1:
                 self._shown.add(turn_of(item))
-            self._look_after(item, result)
+            self._ensure_healthy(item, result)
         return done
 
     def _newly_starting(self) -> float:
-        """Seconds in which planes and processes started or ended, since this was last asked."""
-        total = self.session.starting.seconds
-        told, self._starting_told = self._starting_told, total
-        return total - told
+        """Seconds in which planes and processes started or ended, since the last call of this."""
+        before, self._starting_seconds = self._starting_seconds, self.session.starting.seconds
+        return self._starting_seconds - before
 
     def new_recording(self) -> Recording:
-        """A recording of which the runner and the watchdog know."""
+        """A recording whose calls the runner receives and the watchdog watches."""
         recording = Recording(
-            lambda call: (
-                self.events.send("restart")
-                if call is None
-                else self.events.send("call", **asdict(call))
-            ),
+            lambda call: self.pipe.send(events.CallBegan(call) if call else events.ExampleBegan()),
             self._hangs.given_up,
         )
         if self._watchdog is not None:
             self._watchdog.watch(recording)
         return recording
 
-    def _look_after(self, item: pytest.Item, result: CheckResult) -> None:
-        """See to it that the next check has a plane that works."""
+    def _ensure_healthy(self, item: pytest.Item, result: CheckResult) -> None:
+        """Make sure that the next check has a plane that works; else end this process."""
         session = self.session
         if ends_plane(item):
-            restarts = session.target.declares("restart") or not self.events.watched
+            restarts = session.target.declares("restart") or not self.pipe.watched
             if not restarts or failure_of(session.renew, session.target.timeouts.start):
-                self._leave("spent", "the plane was closed; a fresh one was started")
-        elif result.outcome is Outcome.PASS or not self.events.watched:
+                self._leave(events.PlaneClosedByCheck())
+        elif result.outcome is Outcome.PASS or not self.pipe.watched:
             return
         elif why := session.lost_health():
-            self._leave("sick", f"the plane stopped working ({why}); a fresh one was started")
+            text = f"the plane stopped working ({why}); a fresh one was started"
+            self._leave(events.PlaneUnhealthy(text))
 
-    def _leave(self, event: str, text: str) -> None:
-        """Hand over to a fresh process; the runner starts it when this one is gone."""
-        self.events.send(event, text=text)
+    def _leave(self, event: events.PlaneClosedByCheck | events.PlaneUnhealthy) -> None:
+        """End this process; the runner then starts a fresh one."""
+        self.pipe.send(event)
         failure_of(self.session.close, self.session.target.timeouts.operation)
-        os._exit(SICK_PLANE)  # a sick plane's threads may never let the interpreter end
+        os._exit(UNHEALTHY_PLANE)  # the plane's threads may keep the interpreter from ending
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Turn what a phase raised into an outcome; the first phase that fails decides."""
+        """Turn the exception of a phase into an outcome; the first phase that fails decides."""
         report = yield
         mark = item.get_closest_marker("requirement")
         if mark is None:
@@ -298,6 +293,9 @@ class CertifyPlugin:
         before = self._results.get(item.nodeid)
         if call.when == "call" and self._watchdog is not None:
             self._watchdog.watch(None)  # the clean-up's calls are not the check's
+        if report.failed:
+            row = load_requirements()[mark.args[0]]
+            report.sections.append((f"{row.id}: {row.title}", row.sentence))
         recording = item.stash.get(RECORDING, Recording())
         if call.when == "call":
             recording.finish(self.session.target.timeouts.operation)
@@ -314,20 +312,20 @@ class CertifyPlugin:
         recording: Recording,
         excinfo: pytest.ExceptionInfo[BaseException] | None,
     ) -> None:
-        """Count a call of the check that never came back, though the check is over."""
+        """Count a call of the check that never returned, though the check is over."""
         timeouts = self.session.target.timeouts
         late = recording.overdue(lambda step: allowance(step, timeouts))
         kind = late.kind if late else getattr(excinfo and excinfo.value, "kind", "")
         if kind:
             check, requirement = check_id(item), item.get_closest_marker("requirement").args[0]  # type: ignore[union-attr]
             self._hangs.note(kind, check, requirement)
-            self.events.send("stuck", id=check, call_kind=kind)
+            self.pipe.send(events.CallAbandoned(check, kind))
 
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
-        """Collect blemishes."""
+        """Keep the SHOULDs that a check found violated, and report what the kit warns of."""
         if issubclass(warning_message.category, ShouldViolation):
             self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
         elif issubclass(warning_message.category, CleanUpFailed | ActorsLateWarning):
-            self.events.send("note", text=str(warning_message.message))
+            self._remark(str(warning_message.message))
         elif issubclass(warning_message.category, FewerExamples):
-            self.events.send("fewer", id=self._in_flight)
+            self.pipe.send(events.ExamplesCutShort(self._in_flight))

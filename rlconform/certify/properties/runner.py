@@ -35,7 +35,7 @@ from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.text import shorten
-from rlconform.certify.reproduce.expectations import Judged
+from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 
@@ -92,16 +92,16 @@ class Excerpt(Recording):
     def __init__(self, recording: Recording, error: Exception) -> None:
         super().__init__()
         self.calls = list(recording.calls)
-        self.inside = recording.inside
+        self.plane_time = recording.plane_time
         self._lines = recording.lines()
-        self._judged = recording.judgement_of(error)
+        self._judged = recording.script_expectation(error)
         self._whole = recording
 
     def lines(self) -> list[str]:
         """The calls in order, each with its result."""
         return list(self._lines)
 
-    def judgement_of(self, error: BaseException) -> Judged | None:  # noqa: ARG002 - see below
+    def script_expectation(self, error: BaseException) -> ScriptExpectation | None:  # noqa: ARG002 - of the recording
         """The judgement of the example's own error, which ``error`` wraps."""
         return self._judged
 
@@ -199,21 +199,21 @@ class PropertyRunner:
         try:
             yield
         except Exception as error:
-            if self.is_planes(error):
+            if self.raised_by_plane(error):
                 if self.failure is None:
                     self._deadline = time.monotonic() + min(SHRINK_S, self.timeouts.check / 3)
                 self.failure = self.failure_of(error)
             raise
 
-    def is_planes(self, error: Exception) -> bool:
+    def raised_by_plane(self, error: Exception) -> bool:
         """Whether it is an error or a violation of the plane; else it is the kit's."""
-        return isinstance(error, AssertionError) or self._client.recording.is_planes(error)
+        return isinstance(error, AssertionError) or self._client.recording.raised_by_plane(error)
 
     def failure_of(self, error: Exception) -> FailureReport:
         """The error and the calls that led to it."""
         recording = self._client.recording
         return FailureReport(
-            recording.blame(error) or str(error).strip(), error, Excerpt(recording, error)
+            recording.error_origin(error) or str(error).strip(), error, Excerpt(recording, error)
         )
 
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -318,7 +318,7 @@ class CallSequence:
         except ContractViolation:
             raise
         except Exception as error:
-            if not self._runner.is_planes(error):
+            if not self._runner.raised_by_plane(error):
                 raise
             return
         due = f"an error for {fields} of {ids} in {partition.part.id}, as some are {kind}"
@@ -355,7 +355,7 @@ class CallSequence:
         try:
             yield
         except Exception as error:
-            if kind in self.profile.judged or not self._runner.is_planes(error):
+            if kind in self.profile.judged or not self._runner.raised_by_plane(error):
                 raise
             raise Unjudged(error) from error
 

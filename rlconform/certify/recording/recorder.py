@@ -18,7 +18,11 @@ import pytest
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.text import brief, shorten
 from rlconform.certify.reproduce.call_source import call_source
-from rlconform.certify.reproduce.expectations import Judged, judged_return, judged_violation
+from rlconform.certify.reproduce.expectations import (
+    ScriptExpectation,
+    expect_return,
+    expectation_of,
+)
 from rlconform.certify.reproduce.render import Call
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
@@ -95,7 +99,7 @@ class Recording:
         self.given_up = given_up  # by kind of call, why it is not made
         self.calls: list[Call] = []
         self.outcomes: list[str] = []
-        self.inside = BusyTime()  # runs while a call of the plane does
+        self.plane_time = BusyTime()  # runs while a call of the plane does
         self._listener = listener
         self._count = 0
         self._base = 0  # number of the first call that is still remembered
@@ -112,7 +116,7 @@ class Recording:
         self._anew: set[str] = set()  # whose client was opened anew since its last call
         self._last: tuple[int, Any, bool] | None = None  # number, result, raised
 
-    def has_client(self, who: str, client: Any) -> None:
+    def register_client(self, who: str, client: Any) -> None:
         """Note whose calls go to which client: another one belongs to a plane opened anew."""
         if self._clients.setdefault(who, client) is not client:
             self._clients[who] = client
@@ -121,7 +125,7 @@ class Recording:
     @property
     def plane_seconds(self) -> float:
         """Seconds in which at least one call ran."""
-        return self.inside.seconds
+        return self.plane_time.seconds
 
     def begin(self, step: CallRecord) -> int:
         """Note a call that starts; its number.
@@ -196,7 +200,7 @@ class Recording:
         if self._listener is not None:
             self._listener(None)
 
-    def is_planes(self, error: BaseException | None) -> bool:
+    def raised_by_plane(self, error: BaseException | None) -> bool:
         """Whether a recorded call raised ``error`` or anything that it was raised from."""
         while error is not None:
             if id(error) in self._errors:
@@ -204,19 +208,19 @@ class Recording:
             error = error.__cause__ or error.__context__
         return False
 
-    def blame(self, error: BaseException) -> str:
+    def error_origin(self, error: BaseException) -> str:
         """Which call raised ``error``, in one line; "" if none did."""
         return self._errors.get(id(error), (error, ""))[1]
 
-    def judgement_of(self, error: BaseException) -> Judged | None:
+    def script_expectation(self, error: BaseException) -> ScriptExpectation | None:
         """What a script is to expect of the calls' results, told from what the check raised."""
         with self._lock:
             results = dict(self._results.values())
-            judged: Judged | None
+            judged: ScriptExpectation | None
             if id(error) in self._raised_by:
-                judged = judged_return(self._raised_by[id(error)], self._claimed)
+                judged = expect_return(self._raised_by[id(error)], self._claimed)
             else:
-                judged = judged_violation(error, results, self._last, self._claimed)
+                judged = expectation_of(error, results, self._last, self._claimed)
         return judged and replace(judged, raised=frozenset(self._raised_by.values()))
 
     def overdue(self, allowed: Callable[[CallRecord], float]) -> Overdue | None:
@@ -258,7 +262,7 @@ class RecordingClient:
         measuring: Callable[[BusyTime], AbstractContextManager[None]] = BusyTime.running,
     ) -> None:
         self.recording = recording
-        recording.has_client(who, client)
+        recording.register_client(who, client)
         self._who = who
         self._client = client
         self._measuring = measuring
@@ -267,7 +271,7 @@ class RecordingClient:
             setattr(self, method, self._recorded(method, getattr(client, method)))
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether its calls are made in another process, and have a way there and back."""
         return self._who != OWNER
 
@@ -286,7 +290,7 @@ class RecordingClient:
             number = self.recording.begin(step)
             result, raised = None, None
             try:
-                with self._measuring(self.recording.inside):
+                with self._measuring(self.recording.plane_time):
                     result = call(*args, **kwargs)
             except BaseException as error:
                 raised = error

@@ -6,19 +6,26 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rlconform._live_bar import LiveBar
-from rlconform.certify.options import RunRecord
+from rlconform.certify.isolation import events
+from rlconform.certify.isolation.events import Event
 from rlconform.certify.report.json_report import REPRODUCERS
 from rlconform.certify.report.root_causes import RootCause, describe
 from rlconform.certify.report.time_split import time_split
 from rlconform.certify.report.verdict import Conclusion, Verdict, counted_as
-from rlconform.certify.results import BROKEN, NOT_SELECTED, Outcome, RequirementResult
+from rlconform.certify.results import (
+    BROKEN,
+    NOT_SELECTED,
+    CheckResult,
+    Outcome,
+    RequirementResult,
+    RunRecord,
+)
 from rlconform.contract import Requirement, load_requirements
 
 #: Characters of a cause in the terminal; the report has all of them.
@@ -45,30 +52,28 @@ class CertifyProgress(LiveBar):
         self._verbose = verbose
         self._requirements = load_requirements()
 
-    def hear(self, run: RunRecord, event: Mapping[str, Any]) -> None:
+    def hear(self, run: RunRecord, event: Event) -> None:
         """Show what an event of the run means to somebody who waits."""
-        match event["event"]:
-            case "target" if run.children == 1:
+        match event:
+            case events.TargetDescribed() if run.children == 1:
                 self.console.print(
                     f"Certifying [bold]{escape(run.target['name'])}[/] "
                     f"{escape(run.target['version'])}{' ' * bool(run.target['version'])}"
                     f"at level [bold]{run.target['level']}[/]{_level_origin(run)}"
                 )
-            case "plan" if run.children == 1:
+            case events.ChecksCollected() if run.children == 1:
                 self.show("checking", total=len(run.due))
                 self.console.print(f"{len(run.due)} checks planned")
-            case "begin":
-                requirement = event["id"].rpartition("::")[2]
-                self.show(requirement[:44])
-            case "end":
+            case events.CheckBegan(check_id):
+                self.show(check_id.rpartition("::")[2][:44])
+            case events.CheckEnded(result):
                 self.show(done=len(run.results))
-                self._tell(run, event)
+                self._print(run, result)
 
-    def _tell(self, run: RunRecord, event: Mapping[str, Any]) -> None:
-        outcome = Outcome(event["outcome"])
+    def _print(self, run: RunRecord, result: CheckResult) -> None:
+        outcome = result.outcome
         if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
-        result = run.results[event["id"]]
         if run.is_probe(result) and not self._verbose:
             return  # the table says what the probe found
         outcome = counted_as(outcome, self._requirements[result.requirement])
@@ -77,6 +82,9 @@ class CertifyProgress(LiveBar):
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
             highlight=False,
         )
+        if outcome not in {Outcome.PASS, Outcome.NOT_TESTED}:
+            row = self._requirements[result.requirement]
+            self.console.print(f"        {escape(row.title)}", highlight=False)
 
 
 def _level_origin(run: RunRecord) -> str:
@@ -101,6 +109,8 @@ def requirement_table(
             continue
         row = requirements[result.id]
         text = escape(row.title)
+        if result.outcome in BROKEN:
+            text += f"\n{escape(row.sentence)}"
         if result.outcome is not Outcome.PASS:
             text += f"\n[dim]{escape(result.reason)}[/]"
         if result.may_follow_from:

@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 
 import rlconform
 from rlconform._versions import installed_versions
-from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.junit import junit_suite
 from rlconform.certify.report.root_causes import RootCause
 from rlconform.certify.report.time_split import time_split
 from rlconform.certify.report.verdict import Conclusion
-from rlconform.certify.results import Outcome, PlannedCheck, RequirementResult
+from rlconform.certify.results import Outcome, PlannedCheck, RequirementResult, RunRecord
 from rlconform.contract import CURRENT_SET, LEVELS, Requirement
 from rlconform.contract.requirements import requirement_set_digest
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from rlconform.certify.options import RunRecord
-from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult
+from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult, RunRecord
 from rlconform.contract import Requirement
 
 
@@ -49,7 +48,7 @@ def junit_suite(
         elif result.outcome is Outcome.PASS:
             _warn(case, result.warnings)
         else:
-            _fail(case, result)
+            _fail(case, result, requirements[check.requirement])
     for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(count, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(run.plan)))
@@ -73,12 +72,13 @@ def _warn(case: ElementTree.Element, texts: list[str]) -> None:
             ElementTree.SubElement(properties, "property", name="WARN", value=_xml_text(text))
 
 
-def _fail(case: ElementTree.Element, result: CheckResult) -> None:
+def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> None:
     tag = "error" if result.outcome is Outcome.SUITE_ERROR else "failure"
     node = ElementTree.SubElement(
         case, tag, type=result.outcome.value, message=_xml_text(result.evidence)
     )
-    node.text = _xml_text("\n".join([*result.steps, result.stacks]))
+    asked = f"{row.id}: {row.title}\n{row.sentence}\n"
+    node.text = _xml_text("\n".join([asked, *result.steps, result.stacks]))
 
 
 def _xml_text(text: str) -> str:

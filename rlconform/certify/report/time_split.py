@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlconform.certify.options import RunRecord
+from rlconform.certify.results import RunRecord
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _PLAIN = (bool, int, str, bytes, types.NoneType)
 
 
 @dataclass(frozen=True)
-class Lazily:
+class ScriptExpression:
     """An expression in a script that is evaluated when it is called."""
 
     source: str
@@ -61,7 +61,7 @@ def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
     """
     if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
-    if isinstance(value, Lazily):
+    if isinstance(value, ScriptExpression):
         return value.source
     if isinstance(value, torch.Tensor):
         return tensor_source(value)

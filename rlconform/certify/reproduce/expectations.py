@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlconform.certify.assertions.values import LAST_CALL
-from rlconform.certify.reproduce.call_source import META_FIELDS, Lazily, literal
+from rlconform.certify.reproduce.call_source import META_FIELDS, ScriptExpression, literal
 from rlconform.certify.reproduce.tensor_source import NoSource
 from rlconform.certify.scenarios.meta_values import tags_by_id
 
@@ -38,11 +38,11 @@ _FOLLOWS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScriptExpectation:
     """What a script expects.
 
     Attributes:
-        source: The lines, to stand in a ``with plane.judging(...)`` block.
+        source: The lines, to stand in a ``with plane.expecting(...)`` block.
         number: Number of the call whose result is judged.
         claimed: Rows that earlier calls named, by the call's number: what is expected may follow
             from them.
@@ -55,26 +55,26 @@ class Judged:
     raised: frozenset[int] = frozenset()
 
 
-def judged_return(number: int, claimed: Mapping[int, list[Any]]) -> Judged:
+def expect_return(number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
     """The call is to return; it raised."""
     return _judged(f"plane.result_of(r{number})", number, claimed)
 
 
-def judged_violation(
+def expectation_of(
     error: BaseException,
     results: Mapping[str, Any],
     last: tuple[int, Any, bool] | None,
     claimed: Mapping[int, list[Any]],
-) -> Judged | None:
+) -> ScriptExpectation | None:
     """What the violation says of a result; ``None`` where it is of no single one.
 
     Args:
         error: What the check raised.
         results: Results of its calls by name, such as ``r3``.
         last: Number and result of the call that ended last, and whether it raised.
-        claimed: See ``Judged``.
+        claimed: See ``ScriptExpectation``.
     """
-    for judgement in reversed(getattr(error, "judgements", ())):
+    for judgement in reversed(getattr(error, "expectations", ())):
         subject, *rest = judgement.args
         if subject is LAST_CALL:
             if last is None or last[2]:
@@ -86,13 +86,15 @@ def judged_violation(
                 continue
             number = _number_in(found)
         with suppress(NoSource):
-            shown = ", ".join(literal(arg) for arg in [Lazily(found), *rest])
+            shown = ", ".join(literal(arg) for arg in [ScriptExpression(found), *rest])
             return _judged(f"{judgement.function}({shown})", number, claimed)
     return None
 
 
-def _judged(source: str, number: int, claimed: Mapping[int, list[Any]]) -> Judged:
-    return Judged(source, number, {n: ids for n, ids in claimed.items() if n < number and ids})
+def _judged(source: str, number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
+    return ScriptExpectation(
+        source, number, {n: ids for n, ids in claimed.items() if n < number and ids}
+    )
 
 
 def _found(subject: Any, results: Mapping[str, Any], last: tuple[int, Any, bool] | None) -> str:

@@ -12,7 +12,7 @@ from rlconform.certify.reproduce.verdict import split_evidence
 from rlconform.contract import load_requirements
 
 if TYPE_CHECKING:
-    from rlconform.certify.reproduce.expectations import Judged
+    from rlconform.certify.reproduce.expectations import ScriptExpectation
 
 #: Longer histories tell a person nothing; checks of concurrency have thousands of calls.
 MAX_LINES = 60
@@ -43,15 +43,15 @@ class Call:
     who: str
     text: str
     source: str
-    beside: Sequence[str] = ()
+    concurrent: Sequence[str] = ()
     number: int = 0
-    flying: Sequence[int] = ()
+    concurrent_numbers: Sequence[int] = ()
     at: float = 0.0
-    anew: bool = False
+    after_reopen: bool = False
 
-    def told(self) -> str:
-        """The call and those beside it, for people."""
-        return f"{self.text}{', beside ' * bool(self.beside)}{' and '.join(self.beside)}"
+    def describe(self) -> str:
+        """The call and the calls of other threads that ran at the same time, for people."""
+        return f"{self.text}{', beside ' * bool(self.concurrent)}{' and '.join(self.concurrent)}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _shown(leaf: Any, count: int) -> str:
 
 
 def render_script(
-    origin: Origin, evidence: str, calls: Sequence[Call], judged: Judged | None = None
+    origin: Origin, evidence: str, calls: Sequence[Call], judged: ScriptExpectation | None = None
 ) -> str:
     """A script that makes the calls, prints what comes of each, and ends with a verdict.
 
@@ -157,7 +157,7 @@ def render_script(
         calls: The calls of the check.
         judged: What is expected of their results, where that can be said of them alone.
     """
-    races = any(call.beside for call in calls)
+    races = any(call.concurrent for call in calls)
     whole = len(calls) <= MAX_LINES and all(_can_be_made(call) for call in calls)
     lines = ["client = plane.open()"]
     if whole:
@@ -204,20 +204,20 @@ def _can_be_made(call: Call) -> bool:
 
 def _played(calls: Sequence[Call]) -> Iterator[str]:
     """The calls as lines; those that were under way beside others are begun in threads."""
-    overlapping = {number for call in calls for number in call.flying}
+    overlapping = {number for call in calls for number in call.concurrent_numbers}
     opened, last_at = {"client"}, 0.0
     open_calls: list[int] = []
     first_at = calls[0].at if calls else 0.0
     for call in calls:
-        for number in [n for n in open_calls if n not in call.flying]:
+        for number in [n for n in open_calls if n not in call.concurrent_numbers]:
             open_calls.remove(number)
             yield f"r{number} = finish(r{number})"
         if call.who not in opened:
             opened.add(call.who)
             yield f"{call.who} = {ATTACH}"
-        elif call.anew:
+        elif call.after_reopen:
             yield f"{call.who} = plane.reopen()"
-        if call.flying and call.at - last_at > PAUSE_S:
+        if call.concurrent_numbers and call.at - last_at > PAUSE_S:
             yield f"plane.not_before({call.at - first_at:.2f})"
         last_at = call.at
         if call.number in overlapping:
@@ -229,7 +229,7 @@ def _played(calls: Sequence[Call]) -> Iterator[str]:
         yield f"r{number} = finish(r{number})"
 
 
-def _judging(judged: Judged, evidence: str, calls: Sequence[Call]) -> Iterator[str]:
+def _judging(judged: ScriptExpectation, evidence: str, calls: Sequence[Call]) -> Iterator[str]:
     """The lines that hold the results against what the check expected."""
     made = {call.number for call in calls}
     claims = {call.number for call in calls if call.text.partition("(")[0].endswith("claim_meta")}
@@ -238,14 +238,14 @@ def _judging(judged: Judged, evidence: str, calls: Sequence[Call]) -> Iterator[s
     yield ""
     for number, ids in judged.claimed.items():
         if number in claims:
-            yield f"plane.as_in_the_check(r{number}, {ids!r})"
+            yield f"plane.expect_same_claim(r{number}, {ids!r})"
     before = [call.number for call in calls if call.number < judged.number]
     named = {
         "returned": [f"r{number}" for number in before if number not in judged.raised],
         "raised": [f"r{number}" for number in before if number in judged.raised],
     }
     shown = [f"{what}=[{', '.join(names)}]" for what, names in named.items() if names]
-    yield f"with plane.judging({', '.join([repr(split_evidence(evidence)[0]), *shown])}):"
+    yield f"with plane.expecting({', '.join([repr(split_evidence(evidence)[0]), *shown])}):"
     yield f"    {judged.source}"
 
 

@@ -12,18 +12,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
-from rlconform.certify.isolation.test_process import ForkServer
-from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.options import CertifyOptions
 from rlconform.certify.reproduce.verdict import (
-    BROKEN,
-    GONE,
-    UNKNOWN,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNDECIDED,
     ReproducerVerdict,
     split_evidence,
 )
-from rlconform.certify.results import BROKEN as BROKEN_OUTCOMES
-from rlconform.certify.results import NOT_SELECTED, CheckResult, Outcome
+from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, RunRecord
 from rlconform.contract import LEVELS, Level, load_requirements
 
 #: Seconds after which no further run of a race begins.
@@ -42,7 +41,7 @@ def run_check(
     """Run the check ``check`` on the target; a race again and again, each from the next seed."""
     wanted = f"what {check} checks: {load_requirements()[requirement].sentence}"
     end = time.monotonic() + RACING_S
-    nursery = ForkServer()
+    fork_server = ForkServer()
     runs = 0
     try:
         while True:
@@ -55,18 +54,18 @@ def run_check(
                 only=[check],
                 seed=seed + runs,
             )
-            run = Runner(options, nursery=nursery).certify()
+            run = Runner(options, fork_server=fork_server).certify()
             runs += 1
             result = run.results.get(check)
             if result is None or result.outcome is not Outcome.PASS:
                 return _judged(wanted, result, run)
             if not races or time.monotonic() > end:
                 times = f", {runs} times from as many seeds" if races else ""
-                return ReproducerVerdict(GONE, wanted, f"that: the check passes{times}")
+                return ReproducerVerdict(NOT_REPRODUCED, wanted, f"that: the check passes{times}")
     except PlaneDidNotStart as error:
-        return ReproducerVerdict(UNKNOWN, "the target to open", str(error))
+        return ReproducerVerdict(UNDECIDED, "the target to open", str(error))
     finally:
-        nursery.close()
+        fork_server.close()
 
 
 def _judged(wanted: str, result: CheckResult | None, run: RunRecord) -> ReproducerVerdict:
@@ -74,7 +73,7 @@ def _judged(wanted: str, result: CheckResult | None, run: RunRecord) -> Reproduc
     if result is None:
         left_out = [check.left_out for check in run.plan if check.left_out != NOT_SELECTED]
         said = "; ".join([*left_out, *run.notes]) or "no such check"
-        return ReproducerVerdict(UNKNOWN, wanted, f"no answer, as the check did not run: {said}")
-    if result.outcome in BROKEN_OUTCOMES:
-        return ReproducerVerdict(BROKEN, *split_evidence(result.evidence))
-    return ReproducerVerdict(UNKNOWN, wanted, f"{result.outcome}: {result.evidence}")
+        return ReproducerVerdict(UNDECIDED, wanted, f"no answer, as the check did not run: {said}")
+    if result.outcome in BROKEN:
+        return ReproducerVerdict(REPRODUCED, *split_evidence(result.evidence))
+    return ReproducerVerdict(UNDECIDED, wanted, f"{result.outcome}: {result.evidence}")

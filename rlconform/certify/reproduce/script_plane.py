@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from rlconform.certify.reproduce.supervisor import EVENTS, Supervisor
-from rlconform.certify.reproduce.verdict import BROKEN, UNKNOWN
+from rlconform.certify.reproduce.verdict import REPRODUCED, UNDECIDED
 
 #: Seconds in which the roles of a race end.
 ROLES_S = 60.0
@@ -30,7 +30,7 @@ class Reproducer:
         plane = Reproducer("memory", requirement="GET-04", check="unit/contract/test_get.py::...")
         client = plane.open()
         r0 = plane.attempt(client.get_samples, sample_ids=["ghost"], ...)
-        with plane.judging("an error"):
+        with plane.expecting("an error"):
             expect_rejection(lambda: plane.result_of(r0), "an id that was never put")
         plane.end()
 
@@ -94,7 +94,7 @@ class Reproducer:
         """A client that attaches with bootstrap=False in a process of its own, a Ray actor."""
         if not self._session.several_processes:
             said = f"{self._spec}, which declares level {self._session.level}"
-            self._tell("verdict", code=UNKNOWN, expected="a plane to attach to", got=said)
+            self._tell("verdict", code=UNDECIDED, expected="a plane to attach to", got=said)
             self._leave()
         (client,) = self._session.actors().start(1)
         self._attached.append(client)
@@ -158,7 +158,7 @@ class Reproducer:
         """Tell the supervisor that the call returned."""
         self._tell("end", number=number)
 
-    def play(self, role: Callable[[], None]) -> threading.Thread:
+    def start_role(self, role: Callable[[], None]) -> threading.Thread:
         """Play a role of a race in a thread; an error ends the role, and the check judges it."""
 
         def playing() -> None:
@@ -187,13 +187,13 @@ class Reproducer:
             raise result.error
         return result
 
-    def as_in_the_check(self, claimed: Any, ids: Sequence[str]) -> None:
+    def expect_same_claim(self, claimed: Any, ids: Sequence[str]) -> None:
         """What follows was expected after this claim; after another one the check decides."""
         came = None if isinstance(claimed, Raised) else getattr(claimed, "sample_ids", None)
         self._differs = self._differs or came != list(ids)
 
     @contextmanager
-    def judging(
+    def expecting(
         self, expected: str, returned: Sequence[Any] = (), raised: Sequence[Any] = ()
     ) -> Iterator[None]:
         """The block is what the check expected: a violation ends the script with exit code 1.
@@ -222,7 +222,7 @@ class Reproducer:
 
     def violated(self, expected: str, got: str) -> NoReturn:
         """End the script: the defect is there."""
-        self._tell("verdict", code=BROKEN, expected=expected, got=got)
+        self._tell("verdict", code=REPRODUCED, expected=expected, got=got)
         self._leave()
 
     def end(self) -> NoReturn:

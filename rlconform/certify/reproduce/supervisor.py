@@ -17,8 +17,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rlconform.certify.isolation.test_process import THREADS, Workspace
-from rlconform.certify.reproduce.verdict import BROKEN, GONE, UNKNOWN, ReproducerVerdict
+from rlconform.certify.isolation.workspace import THREADS, Workspace
+from rlconform.certify.reproduce.verdict import (
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNDECIDED,
+    ReproducerVerdict,
+)
 
 #: Names the pipe to the parent in the environment of the child.
 EVENTS = "RLCONFORM_REPRODUCER_EVENTS"
@@ -78,8 +83,8 @@ class Supervisor:
             verdict = run_check(
                 self._spec, self._config, self._check, self._requirement, self._seed, self._races
             )
-            if verdict.code == GONE and self._expected:
-                verdict = ReproducerVerdict(GONE, self._expected, verdict.got)
+            if verdict.code == NOT_REPRODUCED and self._expected:
+                verdict = ReproducerVerdict(NOT_REPRODUCED, self._expected, verdict.got)
         # a call that did not return left its line unfinished
         print(f"\nexpected {_line(verdict.expected)}\ngot {_line(verdict.got)}", flush=True)  # noqa: T201
         return verdict.code
@@ -134,10 +139,12 @@ class Supervisor:
     def _late(self, call: InFlight | None) -> ReproducerVerdict:
         if call is None:
             return ReproducerVerdict(
-                UNKNOWN, "the script to go on", f"nothing for {OWN_PATIENCE_S:g} s"
+                UNDECIDED, "the script to go on", f"nothing for {OWN_PATIENCE_S:g} s"
             )
         return ReproducerVerdict(
-            BROKEN, f"{call.text} to return within {call.allowed_s:g} s", "nothing: it still runs"
+            REPRODUCED,
+            f"{call.text} to return within {call.allowed_s:g} s",
+            "nothing: it still runs",
         )
 
     def _died(self, child: subprocess.Popen[bytes]) -> ReproducerVerdict:
@@ -150,12 +157,12 @@ class Supervisor:
         if self._in_flight or code < 0:
             calls = " beside ".join(call.text for call in self._in_flight.values())
             return ReproducerVerdict(
-                BROKEN,
+                REPRODUCED,
                 f"the process that uses the plane to survive {calls or 'these calls'}",
                 f"it {how}",
             )
         return ReproducerVerdict(
-            UNKNOWN, "a plane that opens and calls that can be judged", f"it {how}"
+            UNDECIDED, "a plane that opens and calls that can be judged", f"it {how}"
         )
 
     def _let_it_close(self, child: subprocess.Popen[bytes]) -> None:

@@ -136,7 +136,7 @@ def _payload(rows: list[torch.Tensor]) -> str:
         return ""
     part, _, field, version, width = told[0]
     more = f", {version}, {width}" if width else f", {version}" if version else ""
-    return f"payload_column({part!r}, {[row[1] for row in told]!r}, {field!r}{more})"
+    return f"labeled_column({part!r}, {[row[1] for row in told]!r}, {field!r}{more})"
 
 
 def _elements(value: torch.Tensor) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 #: Exit codes: the plane does what is expected; it does not; nothing could be judged.
-GONE, BROKEN, UNKNOWN = 0, 1, 2
+NOT_REPRODUCED, REPRODUCED, UNDECIDED = 0, 1, 2
 
 #: A violation's text, ``expected A; got B``, with whatever an outer sentence puts before it.
 _BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); got (?P<got>.*)$", re.S)

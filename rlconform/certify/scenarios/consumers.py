@@ -37,7 +37,7 @@ def claim_until_done(
             elif finished:
                 break
             else:
-                producer.give_way()
+                producer.wait_briefly()
         return made
 
     try:

@@ -21,7 +21,7 @@ from rlconform.certify.assertions.values import (
     expect,
     expect_column,
     expect_equal,
-    judges,
+    records_expectation,
 )
 from rlconform.certify.recording.recorder import TRANSPORT_S
 from rlconform.certify.scenarios.labeled_rows import labeled_column, labeled_rows
@@ -70,7 +70,7 @@ class PartitionUnderTest:
     @property
     def transport_s(self) -> float:
         """Seconds that the kit allows for the way of a call to another process and back."""
-        return TRANSPORT_S if getattr(self.client, "is_elsewhere", False) else 0.0
+        return TRANSPORT_S if getattr(self.client, "is_remote", False) else 0.0
 
     @property
     def call_s(self) -> float:
@@ -254,7 +254,7 @@ class PartitionUnderTest:
                 expect_column(batch, field, rows)
         except ContractViolation as violation:
             by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.got)
-            by_meta.judgements = violation.judgements
+            by_meta.expectations = violation.expectations
             raise by_meta from None
 
     def expect_labeled(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
@@ -289,7 +289,9 @@ def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field:
     if rows and field in batch.keys():  # noqa: SIM118 - a TensorDict's own `in` refuses strings
         unreadable = f"{field!r} of {sample_id!r} not to be readable"
         violation = ContractViolation(unreadable, f"{rows} rows")
-        violation.judgements.append(Expectation("expect_unreadable", (LAST_CALL, sample_id, field)))
+        violation.expectations.append(
+            Expectation("expect_unreadable", (LAST_CALL, sample_id, field))
+        )
         raise violation
 
 
@@ -304,7 +306,7 @@ def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
     )
 
 
-@judges
+@records_expectation
 def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
     """The meta names exactly ``ids``, in any order."""
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)

@@ -37,7 +37,7 @@ from rlconform.certify.scenarios.sharding_parity import (
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import INPUT_IDS
-from rlconform.grpo.rollout.filters import RolloutFilterError, Split, StalenessFilter
+from rlconform.grpo.rollout.filters import FilterResult, RolloutFilterError, StalenessFilter
 from rlconform.wire import strip_message_logs
 
 #: Weight versions of the trainer and of both rollouts; one version behind is fresh enough.
@@ -66,7 +66,7 @@ class ClaimedRows:
     """
 
     meta: KVBatchMeta
-    split: Split
+    split: FilterResult
     calls: list[str]
 
 

@@ -107,7 +107,7 @@ def test_a_put_becomes_visible_with_all_its_fields(
         elif over:
             break
         else:
-            producer.give_way()
+            producer.wait_briefly()
     producer.result(part.timeouts.operation)
     expect_equal(seen, 3 * rounds, "rows seen")
 

@@ -175,7 +175,7 @@ def test_claims_that_race_clears_return_no_cleared_row(part: PartitionUnderTest)
         ghosts = gone & set(came)
         expect(not ghosts, "no row that was cleared before the claim", sorted(ghosts))
         if not came:
-            churner.give_way()
+            churner.wait_briefly()
     churner.result(part.timeouts.operation)
     expect_equal(part.claim_all(), [], "rows claimable once all are cleared")
 

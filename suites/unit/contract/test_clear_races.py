@@ -40,7 +40,7 @@ def test_reads_that_race_clears_return_the_row_asked_for_or_raise(part: Partitio
         except ContractViolation:
             raise
         except Exception:  # noqa: BLE001 - an error is right here, another row's bytes are not
-            churner.give_way()
+            churner.wait_briefly()
             continue
         _expect_own_rows(part, asked, batch)
     churner.result(part.timeouts.operation)

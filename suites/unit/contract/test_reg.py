@@ -99,7 +99,7 @@ def test_many_producers_add_new_fields_at_once(part: PartitionUnderTest) -> None
     producing = BackgroundCall(lambda: run_concurrently(calls, half, "producer"), "the producers")
     while not producing.finished.is_set():
         part.claim("train", ["x"])
-        producing.give_way()
+        producing.wait_briefly()
     producing.result(part.timeouts.operation)
     for producer in range(producers):
         fields = [f"extra_{producer}_{k}" for k in range(fields_each)]

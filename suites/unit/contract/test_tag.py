@@ -159,7 +159,7 @@ def test_no_row_is_claimed_before_its_tags(
         if over and not meta.sample_ids:
             break
         if not meta.sample_ids:
-            producer.give_way()
+            producer.wait_briefly()
     producer.result(part.timeouts.operation)
     late = [i for i, version in seen.items() if version != int(i.removeprefix("r"))]
     expect(

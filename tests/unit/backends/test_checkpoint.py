@@ -181,7 +181,7 @@ def test_metadata_is_a_dict_that_json_can_hold(
 def test_a_plane_that_holds_partitions_loads_nothing(client: MemoryClient, tmp_path: Path) -> None:
     put(client, ["a"], x=torch.ones(1))
     client.save_checkpoint(tmp_path / "saved")
-    with pytest.raises(RuntimeError, match=r"clean plane.*'p'"):
+    with pytest.raises(RuntimeError, match=r"empty plane.*'p'"):
         client.load_checkpoint(tmp_path / "saved")
     assert client.list_sample_ids("p") == ["a"]
 

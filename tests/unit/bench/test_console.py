@@ -1,8 +1,8 @@
-"""The terminal: tables of a bench document, and progress while it comes about."""
+"""The terminal: the tables of a bench document, and the progress of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -66,27 +66,29 @@ def failing(document: BenchDocument, spec: str, **changes: Any) -> BenchDocument
         (units.throughput, 8.76e9, "8.76 GB/s"),
     ],
 )
-def test_figures_are_spelt(spell: Callable[[float], str], value: float, text: str) -> None:
+def test_figures_are_formatted_with_three_digits_and_a_unit(
+    spell: Callable[[float], str], value: float, text: str
+) -> None:
     assert spell(value) == text
 
 
-def test_a_shared_unit_stands_once() -> None:
+def test_a_shared_unit_is_written_once() -> None:
     assert seconds_cell(summary(2e-3)).spread == "1.00\N{EN DASH}4.00 ms"
     assert seconds_cell(summary(0.6)).spread == "300 ms\N{EN DASH}1.20 s"
 
 
-def test_throughput_turns_the_quartiles_over() -> None:
+def test_throughput_swaps_the_quartiles() -> None:
     cell = throughput_cell(8_000_000, summary(4e-3))
     assert (cell.text, cell.spread) == ("2.00 GB/s", "1.00\N{EN DASH}4.00 GB/s")
 
 
-def test_a_clock_that_stood_still_gives_no_throughput() -> None:
+def test_zero_seconds_give_no_throughput() -> None:
     assert throughput_cell(1, summary(0)).kind == "gap"
 
 
-def test_a_pivot_fills_up_what_nobody_entered() -> None:
+def test_a_missing_entry_is_a_dash() -> None:
     cell = ratio_cell(Ratio(2, 1, 3))
-    entries = [Entry(("a",), "x", cell, "a"), Entry(("b",), "y", cell, "b")]
+    entries = [Entry(("a",), "x", cell), Entry(("b",), "y", cell)]
     table = pivot("key", "Title", "How to read it.", ("Target",), entries)
     assert table.headings == ("Target", "x", "y")
     assert [[c.text for c in row.cells] for row in table.rows] == [
@@ -95,7 +97,7 @@ def test_a_pivot_fills_up_what_nobody_entered() -> None:
     ]
 
 
-def test_ratios_lead_and_figures_follow(document: BenchDocument) -> None:
+def test_ratios_are_printed_before_figures(document: BenchDocument) -> None:
     text = printed(document)
     shown = [table for table in ratio_tables(document) if not table.minor]
     places = [text.index(f"\n{t.title}\n") for t in [*shown, *absolute_tables(document)]]
@@ -103,7 +105,7 @@ def test_ratios_lead_and_figures_follow(document: BenchDocument) -> None:
     assert len(places) == 10
 
 
-def test_rows_come_by_shape_and_target_whatever_the_order_of_figures(
+def test_rows_are_sorted_by_shape_and_target(
     document: BenchDocument,
 ) -> None:
     turned = document.model_copy(update={"operations": document.operations[::-1]})
@@ -128,16 +130,15 @@ def test_a_comparison_shows_each_pair_once_from_the_faster_side(document: BenchD
     assert figures["llama8b", "acme/shm", "umbrella/grid"] == "\N{EN DASH}"
 
 
-def test_failures_and_refusals_say_why(document: BenchDocument) -> None:
+def test_failures_and_refusals_have_a_reason(document: BenchDocument) -> None:
     text = " ".join(printed(document).split())
     assert "umbrella/grid 3.0, across processes, failed: its process ended by signal 11" in text
     assert "CapacityExceeded: the partition is full at 100,000 rows" in text
     assert "4 of 5 targets measured on 5 shapes in 743 s" in text
 
 
-def test_refusals_alike_are_told_once(document: BenchDocument) -> None:
-    told = [row.labels for row in gaps(document).rows]
-    assert told == [
+def test_equal_refusals_are_one_row(document: BenchDocument) -> None:
+    assert [row.labels for row in gaps(document).rows] == [
         ("umbrella/grid", "the target"),
         ("globex/store", "put, get, get_in_order, claim, clear on qwen30b-r3"),
         ("globex/store", "put beside 100,000 rows"),
@@ -147,9 +148,9 @@ def test_refusals_alike_are_told_once(document: BenchDocument) -> None:
 def test_a_plane_of_one_process_is_marked_everywhere(document: BenchDocument) -> None:
     assert names(document)["memory"] == "memory †"
     tables = [*ratio_tables(document), *absolute_tables(document)]
-    assert all(
-        "†" in " ".join(row.labels) for t in tables for row in t.rows if row.target == "memory"
-    )
+    labels = {label for table in tables for row in table.rows for label in row.labels}
+    assert "memory †" in labels
+    assert "memory" not in labels
     assert "† measured within one process" in printed(document)
 
 
@@ -172,14 +173,14 @@ def test_a_narrow_terminal_keeps_every_figure(document: BenchDocument) -> None:
     assert put.spread in narrow
 
 
-def test_what_a_vendor_says_is_no_markup(document: BenchDocument) -> None:
+def test_a_vendors_text_is_not_markup(document: BenchDocument) -> None:
     hostile = failing(document, "umbrella/grid", name="[bold]x[/]", reason="[red]no[/red] [/]")
     text = printed(hostile)
     assert "[bold]x[/]" in text
     assert "[red]no[/red] [/]" in text
 
 
-def test_quick_and_partial_runs_say_so(document: BenchDocument) -> None:
+def test_quick_and_partial_runs_are_labelled(document: BenchDocument) -> None:
     assert "quick" not in printed(document)
     assert "Partial" not in printed(document)
     text = printed(document.model_copy(update={"quick": True, "complete": False}))
@@ -193,7 +194,7 @@ def test_a_document_without_figures_is_printed(document: BenchDocument) -> None:
     assert "4 of 5 targets measured on 0 shapes" in text
 
 
-def test_without_its_libraries_the_page_is_left_out_and_says_why(
+def test_without_matplotlib_there_is_no_page_and_a_hint(
     document: BenchDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -203,60 +204,31 @@ def test_without_its_libraries_the_page_is_left_out_and_says_why(
     assert report_console.write_page(console, document, tmp_path / "bench.html") is False
     text = console.export_text()
     assert text.strip() == (
-        "No page with plots: it needs matplotlib; `pip install 'rlconform[bench]'` brings it."
+        "No page with plots: it needs matplotlib; run `pip install 'rlconform[bench]'`."
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def heard(*events: Mapping[str, Any], terminal: bool = False) -> str:
+def shown(run: Callable[[BenchProgress], object], terminal: bool = False) -> str:
     console = Console(width=100, record=True, file=StringIO(), force_terminal=terminal)
     with BenchProgress(console) as progress:
-        for event in events:
-            progress.hear(event)
+        run(progress)
     return console.export_text()
 
 
 def test_lines_that_stay_name_the_target_and_the_reason() -> None:
-    lines = heard(
-        {"event": "target", "target": "acme/[x]", "status": "ready", "reason": ""},
-        {"event": "target", "target": "b", "status": "failed", "reason": "signal 11"},
-        {"event": "refused", "target": "c", "what": "put vlm", "reason": "CapacityExceeded"},
-        {"event": "note", "text": "load was 3.1"},
-    ).splitlines()
-    assert [line.split() for line in lines if line.strip()] == [
+    def run(progress: BenchProgress) -> None:
+        progress.line("ready", "acme/[x]")
+        progress.line("failed", "b", "signal 11")
+        progress.line("refused", "c", "put vlm", "CapacityExceeded")
+
+    assert [line.split() for line in shown(run).splitlines() if line.strip()] == [
         ["ready", "acme/[x]"],
         ["failed", "b:", "signal", "11"],
         ["refused", "c:", "put", "vlm:", "CapacityExceeded"],
-        ["note", "load", "was", "3.1"],
     ]
 
 
 def test_a_measurement_is_a_line_where_no_bar_shows_it() -> None:
-    begins = {"event": "contest", "what": "llama8b"}
-    assert heard(begins).split() == ["measure", "llama8b"]
-    assert "llama8b" not in heard(begins, terminal=True)
-
-
-def test_turns_are_a_bar_and_no_lines() -> None:
-    turns: list[Mapping[str, Any]] = [
-        {"event": "plan", "turns": 2},
-        {"event": "turn", "target": "a", "what": "tiny 1/2"},
-        {"event": "turn_done"},
-        {"event": "heard of by nobody"},
-    ]
-    assert heard(*turns).strip() == ""
-
-
-def test_the_bar_counts_turns() -> None:
-    console = Console(width=100, record=True, file=StringIO(), force_terminal=True)
-    progress = BenchProgress(console)
-    for event in (
-        {"event": "plan", "turns": 4},
-        {"event": "turn", "target": "a", "what": "tiny 1/2"},
-        {"event": "turn_done"},
-    ):
-        progress.hear(event)
-    console.print(progress.bar)
-    text = console.export_text()
-    assert "a tiny 1/2" in text
-    assert "1/4" in text
+    assert shown(lambda progress: progress.measurement("llama8b")).split() == ["measure", "llama8b"]
+    assert "llama8b" not in shown(lambda progress: progress.measurement("llama8b"), terminal=True)

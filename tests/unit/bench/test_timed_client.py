@@ -1,4 +1,4 @@
-"""The desk: what it times, and that it believes no plane."""
+"""``TimedClient``: what it times, and that it checks what the plane returns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.bench import timed_client
 from rlconform.bench.client_pool import (
+    CallRefused,
     ClientHandle,
     ClientLost,
-    Refused,
-    ThreadExecutor,
+    submit_to_threads,
     thread_pool,
 )
 from rlconform.bench.plan import load_shape
@@ -27,12 +27,12 @@ TINY = load_shape("tiny")
 CFG = {"enabled": True, "impl": "memory"}
 
 
-def station(client: MemoryClient, claimers: int = 3) -> PlaneProcess:
+def plane(client: MemoryClient, claimers: int = 3) -> PlaneProcess:
     return PlaneProcess(thread_pool(client, claimers, call_s=20.0))
 
 
 def carry(client: MemoryClient) -> dict[str, list[float]]:
-    of_tiny = station(client)
+    of_tiny = plane(client)
     of_tiny.load(TINY)
     return of_tiny.carry("tiny", "r0")
 
@@ -84,43 +84,43 @@ class Full(MemoryClient):
 
 
 def test_rows_in_another_order_are_wrong_data() -> None:
-    with pytest.raises(Refused, match=r"consumer1\.get: WrongData: \d of 8 rows"):
+    with pytest.raises(CallRefused, match=r"consumer1\.get: WrongData: \d of 8 rows"):
         carry(Unordered(CFG))
 
 
-def test_a_refusal_says_who_and_why() -> None:
-    with pytest.raises(Refused, match=r"producer\.put: CapacityExceeded: 8 rows are too many"):
+def test_a_refusal_names_the_client_and_the_error() -> None:
+    with pytest.raises(CallRefused, match=r"producer\.put: CapacityExceeded: 8 rows are too many"):
         carry(Full(CFG))
 
 
 def test_a_refused_turn_leaves_no_rows_behind() -> None:
     client = Unordered(CFG)
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         carry(client)
     left = client.claim_meta("tiny", "train", list(TINY.fields), 100, blocking=False)
     assert left.sample_ids == []
 
 
 def test_all_consumers_drain_together() -> None:
-    figures = station(MemoryClient(CFG), claimers=4).drain("rate", 4, 1_000, 64)
+    figures = plane(MemoryClient(CFG), claimers=4).drain("rate", 4, 1_000, 64)
     (rate,) = figures["rate"]
     assert rate > 0
 
 
-def test_rows_that_are_claimed_again_make_no_rate() -> None:
+def test_rows_claimed_twice_give_no_rate() -> None:
     class TwiceOver(MemoryClient):
         def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
             meta = super().claim_meta(*args, **kwargs)
             meta.sample_ids.extend(meta.sample_ids[:1])
             return meta
 
-    with pytest.raises(Refused, match="100 rows were ready, 100 were claimed, 2 of them again"):
-        station(TwiceOver(CFG)).drain("rate", 2, 100, 64)
+    with pytest.raises(CallRefused, match="100 rows were ready, 100 were claimed, 2 of them again"):
+        plane(TwiceOver(CFG)).drain("rate", 2, 100, 64)
 
 
 def test_a_partition_stays_as_full() -> None:
     client = MemoryClient(CFG)
-    of_many = station(client)
+    of_many = plane(client)
     of_many.fill("growth", 0, 100, 200)
     of_many.fill("growth", 100, 100, 200)
     for number in range(3):
@@ -134,32 +134,32 @@ def test_a_partition_stays_as_full() -> None:
 
 
 def test_a_claim_that_moves_no_cursor_is_noticed() -> None:
-    with pytest.raises(Refused, match="10 rows were ready, 10 were claimed, 10 of them again"):
-        station(Forgetful(CFG)).drain("rate", 1, 10, 64)
+    with pytest.raises(CallRefused, match="10 rows were ready, 10 were claimed, 10 of them again"):
+        plane(Forgetful(CFG)).drain("rate", 1, 10, 64)
 
 
 def test_a_wake_is_timed_from_the_put() -> None:
-    figures = station(MemoryClient(CFG)).wake("wake", 0)
+    figures = plane(MemoryClient(CFG)).wake("wake", 0)
     (from_start,), (from_return,) = figures["from_start"], figures["from_return"]
     assert from_return < from_start < 20
 
 
-def test_a_hung_call_loses_the_desk() -> None:
+def test_a_hung_call_loses_the_client() -> None:
     released = threading.Event()
 
     class Hung(MemoryClient):
         def clear_samples(self, *_: Any, **__: Any) -> None:
             released.wait()
 
-    hand = ClientHandle("consumer1", ThreadExecutor(Hung(CFG)), 0.2)
+    handle = ClientHandle("consumer1", submit_to_threads(Hung(CFG)), 0.2)
     try:
-        with pytest.raises(ClientLost, match=r"consumer1\.clear_rows did not come back in 0\.2 s"):
-            hand.call("clear_rows", "p", ["a"])
+        with pytest.raises(ClientLost, match=r"consumer1\.clear_rows did not return in 0\.2 s"):
+            handle.call("clear_rows", "p", ["a"])
     finally:
         released.set()
 
 
-def test_errors_travel_as_text() -> None:
-    ok, came = TimedClient(Full(CFG)).run("put_rows", "p", 0, 3)
+def test_errors_are_sent_as_text() -> None:
+    ok, error = TimedClient(Full(CFG)).run("put_rows", "p", 0, 3)
     assert not ok
-    assert came == "CapacityExceeded: 8 rows are too many"
+    assert error == "CapacityExceeded: 8 rows are too many"

@@ -9,13 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rlconform.backends.memory import TARGET, MemoryClient
-from rlconform.certify.isolation.runner import RunRecord
-from rlconform.certify.results import CheckResult, Outcome, RequirementResult
+from rlconform.certify.results import CheckResult, Outcome, RequirementResult, RunRecord
 from rlconform.cli import app
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import load_incidents
-from rlconform.mutants import Mutant, broken
-from rlconform.mutants.catalogue import catalogue
+from rlconform.mutants.mutant import Mutant, mutant
+from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.classify import (
     TrialOutcome,
     TrialResult,
@@ -36,7 +35,7 @@ from rlconform.selftest.trial import counted
 SAYS = "expected a row"
 
 
-@broken(TARGET, "GET-04", "GET-06", says=SAYS, may_fail=("GET-05",))
+@mutant(TARGET, "GET-04", "GET-06", evidence=SAYS, may_fail=("GET-05",))
 class LeavesRowsOut(MemoryClient):
     """Leaves rows out."""
 
@@ -128,15 +127,15 @@ def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
 # -- the catalogue -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", catalogue())
+@pytest.mark.parametrize("name", all_mutants())
 def test_a_mutant_says_what_it_is(name: str) -> None:
-    spec, mutant = catalogue()[name]
+    spec, mutant = all_mutants()[name]
     rows = load_requirements()
     assert mutant.fails
     assert mutant.evidence or mutant.chance
     assert not set(mutant.fails) & set(mutant.may_fail)
     assert all(rows[i].scope == "plane" and rows[i].published for i in mutant.fails)
-    assert mutant.story or mutant.chance
+    assert mutant.rationale or mutant.chance
     assert spec.startswith("rlconform.mutants.")
     assert mutant.wraps in {"memory", "ray_store"}
 
@@ -144,13 +143,13 @@ def test_a_mutant_says_what_it_is(name: str) -> None:
 def test_a_decorated_class_is_a_target_of_its_own() -> None:
     assert isinstance(LeavesRowsOut, Mutant)
     assert LeavesRowsOut.name == "mutant/leaves_rows_out"
-    assert LeavesRowsOut.story == "Leaves rows out."
+    assert LeavesRowsOut.rationale == "Leaves rows out."
     client = LeavesRowsOut.open({}, True)
     client.close()
 
 
 def test_races_are_tried_first_and_references_at_the_front() -> None:
-    due = cases(catalogue(), references=True)
+    due = cases(all_mutants(), references=True)
     chances = [case.mutant.chance for case in due if case.mutant is not None]
     assert chances == sorted(chances, reverse=True)
     assert {case.name for case in due if case.mutant is None} >= {"memory", "late"}
@@ -172,7 +171,7 @@ def rows() -> dict[str, Requirement]:
     return {name: load_requirements()[name] for name in names}
 
 
-@broken(TARGET, "PUT-02", says="fp8")
+@mutant(TARGET, "PUT-02", evidence="fp8")
 class Widens(MemoryClient):
     """Widens <fp8> rows."""
 
@@ -257,12 +256,14 @@ def planes(mutants: dict[str, tuple[str, Mutant]]) -> dict[str, Mutant]:
     ids=lambda row: row.id,
 )
 def test_each_requirement_alone_catches_a_mutant_or_says_why_not(row: Requirement) -> None:
-    alone = [n for n, m in planes(catalogue()).items() if is_alone(m) and row.id in m.fails]
+    alone = [n for n, m in planes(all_mutants()).items() if is_alone(m) and row.id in m.fails]
     assert bool(alone) is not bool(row.excluded), (alone, row.excluded)
 
 
 def test_each_field_failure_that_a_plane_can_show_is_played() -> None:
-    played = {failure for m in planes(catalogue()).values() for failure in FAILURE.findall(m.story)}
+    played = {
+        failure for m in planes(all_mutants()).values() for failure in FAILURE.findall(m.rationale)
+    }
     shown = [row for row in load_incidents().values() if row.checks and not row.excluded]
     checked = {failure.id for failure in shown}
     assert checked - played == set(NOBODY_PLAYS)
@@ -289,7 +290,7 @@ def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
     done = CliRunner().invoke(app, ["self-test", "--list", "--races"], env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     named = {line.split()[0] for line in done.output.splitlines()[1:] if line.strip()}
-    assert named >= {name for name, mutant in planes(catalogue()).items() if mutant.chance}
+    assert named >= {name for name, mutant in planes(all_mutants()).items() if mutant.chance}
     assert "reads_the_slot" in done.output
     assert "CLEAR-07" in done.output
     assert "drops_unknown_ids" not in done.output

@@ -99,15 +99,15 @@ class Text(str):
     __slots__ = ()
 
 
-ARRAY = "^an array of .* can't be carried exactly"
+ARRAY = "^an array of .* can't be encoded exactly"
 INEXACT: dict[str, tuple[Any, str]] = {
-    "bytearray": (bytearray(b"a"), "^a bytearray can't be carried exactly"),
-    "memoryview": (memoryview(b"a"), "^a memoryview can't be carried exactly"),
-    "extension": (msgpack.ExtType(1, b"a"), "^a ExtType can't be carried exactly"),
-    "timestamp": (msgpack.Timestamp(1), "^a Timestamp can't be carried exactly"),
-    "subclass": (Text("a"), r"^a .*\.Text can't be carried exactly"),
-    "class": (Text, "^a builtins.type can't be carried exactly"),
-    "function": (len, "^a builtins.builtin_function_or_method can't be carried exactly"),
+    "bytearray": (bytearray(b"a"), "^a bytearray can't be encoded exactly"),
+    "memoryview": (memoryview(b"a"), "^a memoryview can't be encoded exactly"),
+    "extension": (msgpack.ExtType(1, b"a"), "^a ExtType can't be encoded exactly"),
+    "timestamp": (msgpack.Timestamp(1), "^a Timestamp can't be encoded exactly"),
+    "subclass": (Text("a"), r"^a .*\.Text can't be encoded exactly"),
+    "class": (Text, "^a builtins.type can't be encoded exactly"),
+    "function": (len, "^a builtins.builtin_function_or_method can't be encoded exactly"),
     "structures": (np.zeros(1, dtype=[("a", int)]), ARRAY),
     "a structure": (np.zeros(1, dtype=[("a", int)])[0], ARRAY),
     "structures of objects": (np.zeros(1, dtype=[("a", object)]), ARRAY),
@@ -133,21 +133,21 @@ def test_what_would_come_back_otherwise_is_refused(value: Any, said: str, where:
 )
 def test_a_tensor_that_is_not_dense_is_refused(made: Callable[[], torch.Tensor]) -> None:
     with pytest.raises(
-        TypeError, match=r"^only dense tensors can be carried inside an object column$"
+        TypeError, match=r"^only dense tensors can be encoded inside an object column$"
     ):
         codec.pack([made()])
 
 
 @pytest.mark.parametrize("container", [lambda v: {v}, lambda v: {v: 1}], ids=["set", "key"])
 def test_what_is_refused_is_so_as_a_member_or_a_key(container: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="can't be carried exactly"):
+    with pytest.raises(TypeError, match="can't be encoded exactly"):
         codec.pack(container(msgpack.Timestamp(1)))
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
-    with pytest.raises(TypeError, match=r"^can't be carried exactly: .*recursion"):
+    with pytest.raises(TypeError, match=r"^can't be encoded exactly: .*recursion"):
         codec.pack(value)
 
 

@@ -30,8 +30,8 @@ def parcel_of(leaf: Any, n_rows: int | None = None) -> ColumnBlock:
     return pack(TensorDict({"x": leaf}, [n_rows]), n_rows)
 
 
-def unpacked(parcel: ColumnBlock, n_rows: int) -> Any:
-    return batch_of(parcel, n_rows).get("x")
+def unpacked(columns: ColumnBlock, n_rows: int) -> Any:
+    return batch_of(columns, n_rows).get("x")
 
 
 def jagged(values: Tensor, lengths: list[int]) -> Tensor:
@@ -78,13 +78,13 @@ LEAVES: dict[str, Callable[[], Tensor]] = {
 @pytest.mark.parametrize("leaf_of", LEAVES.values(), ids=LEAVES.keys())
 def test_a_leaf_comes_back_whatever_its_memory_looks_like(leaf_of: Callable[[], Tensor]) -> None:
     leaf = leaf_of()
-    parcel = parcel_of(leaf)
-    got = unpacked(parcel, leaf.shape[0])
+    columns = parcel_of(leaf)
+    got = unpacked(columns, leaf.shape[0])
     assert not got.requires_grad
     assert not got.is_conj()
     assert got.is_nested == leaf.is_nested
     assert same_rows(got, leaf.detach())
-    values = parcel["x"].values
+    values = columns["x"].values
     assert (values.dtype, values.ndim) == (np.uint8, 1)
     assert values.flags.c_contiguous
 
@@ -96,10 +96,10 @@ def test_every_dtype_comes_back_bit_for_bit(dtype: torch.dtype, layout: str) -> 
     raw = torch.randint(0, high, (6 * 2 * dtype.itemsize,), dtype=torch.uint8)
     values = raw.view(dtype).view(6, 2)
     leaf = values if layout == "dense" else jagged(values, [1, 0, 5])
-    parcel = parcel_of(leaf)
-    assert parcel["x"].dtype == str(dtype).removeprefix("torch.")
-    assert parcel["x"].item_bytes == 2 * dtype.itemsize
-    assert same_rows(unpacked(parcel, leaf.shape[0]), leaf)
+    columns = parcel_of(leaf)
+    assert columns["x"].dtype == str(dtype).removeprefix("torch.")
+    assert columns["x"].item_bytes == 2 * dtype.itemsize
+    assert same_rows(unpacked(columns, leaf.shape[0]), leaf)
 
 
 def test_a_column_holds_the_bytes_of_its_rows_alone() -> None:
@@ -156,8 +156,8 @@ def per_token_fields() -> TensorDict:
 
 
 def test_equal_offsets_are_one_array() -> None:
-    parcel = pack(per_token_fields(), 3)
-    offsets = {name: column.offsets for name, column in parcel.items()}
+    columns = pack(per_token_fields(), 3)
+    offsets = {name: column.offsets for name, column in columns.items()}
     assert offsets["tokens"] is offsets["logprobs"] is offsets["experts"]
     assert offsets["tokens"] is not None
     assert offsets["tokens"].tolist() == [0, 2, 2, 5]
@@ -168,10 +168,10 @@ def test_equal_offsets_are_one_array() -> None:
 
 def test_a_parcel_is_pickled_out_of_band_with_its_offsets_shared() -> None:
     fields = per_token_fields()
-    parcel = pack(fields, 3)
+    columns = pack(fields, 3)
     buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(parcel, protocol=5, buffer_callback=buffers.append)
-    columns = len(parcel)
+    head = pickle.dumps(columns, protocol=5, buffer_callback=buffers.append)
+    columns = len(columns)
     assert len(buffers) == columns + 2  # the values, and the offsets of two kinds
     got: ColumnBlock = pickle.loads(head, buffers=[bytearray(buffer.raw()) for buffer in buffers])
     assert got["tokens"].offsets is got["logprobs"].offsets is got["experts"].offsets

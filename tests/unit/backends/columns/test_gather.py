@@ -1,4 +1,4 @@
-"""Rows gathered out of parcels, against torch row by row."""
+"""Rows gathered out of blocks, against torch row by row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from rlconform.backends.columns import gather as gathering
 from rlconform.backends.columns.column_block import ColumnBlock, StoredColumn
-from rlconform.backends.columns.compaction import live_parcels
-from rlconform.backends.columns.decode import read as read_fields
+from rlconform.backends.columns.compaction import compact
 from rlconform.backends.columns.encode import batch_of, pack
+from rlconform.backends.columns.encode import read as read_fields
 from rlconform.backends.columns.gather import gather
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.wire import object_column, rows_of
@@ -32,7 +32,7 @@ DTYPES = [
 ]  # fmt: skip
 X = frozenset("x")
 
-#: A row asked for: the number of its parcel and its place in it.
+#: A row asked for: the number of its columns and its place in it.
 Cell = tuple[int, int]
 
 
@@ -56,14 +56,14 @@ def parcel_of(leaf: Tensor) -> ColumnBlock:
 
 
 def picked(
-    parcels: Sequence[ColumnBlock], cells: Sequence[Cell], n_pieces: int = 1
+    blocks: Sequence[ColumnBlock], cells: Sequence[Cell], n_pieces: int = 1
 ) -> list[RowSelection]:
-    """The rows asked for as an index finds them: parcel by parcel, or in several pieces of each."""
+    """Selections as an index makes them: block by block, or several for each block."""
     pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for position, (number, index) in enumerate(cells):
         pieces.setdefault((number, index % n_pieces), []).append((index, position))
     return [
-        RowSelection(parcels[number], X, *map(np.array, zip(*rows, strict=True)))
+        RowSelection(blocks[number], X, *map(np.array, zip(*rows, strict=True)))
         for (number, _), rows in pieces.items()
     ]
 
@@ -96,7 +96,7 @@ PATHS = st.sampled_from([(128, 8 * MIB), (10**9, 8 * MIB), (0, 8 * MIB), (0, 7)]
 
 @st.composite
 def asked(draw: st.DrawFn, sizes: Sequence[int]) -> list[Cell]:
-    """Rows of parcels of these sizes: all of them in order, or any, repeated, in any order."""
+    """Rows of blocks of these sizes: all of them in order, or any, repeated, in any order."""
     cells = [(number, index) for number, size in enumerate(sizes) for index in range(size)]
     if draw(st.booleans()):
         start = draw(st.integers(0, len(cells) - 1))
@@ -110,19 +110,19 @@ def test_gathered_rows_are_those_that_torch_would_take(
     data: st.DataObject, dtype: torch.dtype, tail: tuple[int, ...], path: tuple[int, int]
 ) -> None:
     columns: list[list[Tensor]] = []
-    parcels: list[ColumnBlock] = []
+    blocks: list[ColumnBlock] = []
     dense: list[bool] = []
-    for seed in range(data.draw(st.integers(1, 3), label="parcels")):
+    for seed in range(data.draw(st.integers(1, 3), label="blocks")):
         dense.append(data.draw(st.booleans(), label="dense"))
         lengths = data.draw(LENGTHS, label="lengths")
         if dense[-1]:
             lengths = [lengths[0]] * len(lengths)
         values = random_bits((sum(lengths), *tail), dtype, seed)
         rows = list(values.split(lengths))
-        parcels.append(parcel_of(torch.stack(rows) if dense[-1] else jagged(values, lengths)))
+        blocks.append(parcel_of(torch.stack(rows) if dense[-1] else jagged(values, lengths)))
         columns.append(rows)
     cells = data.draw(asked([len(rows) for rows in columns]), label="cells")
-    pieces = picked(parcels, cells, data.draw(st.integers(1, 2), label="pieces"))
+    pieces = picked(blocks, cells, data.draw(st.integers(1, 2), label="pieces"))
     long_run, thread_bytes = path
     with (
         mock.patch.object(gathering, "_LONG_RUN", long_run),
@@ -162,9 +162,9 @@ def test_objects_are_gathered_whole(data: st.DataObject, sizes: list[int]) -> No
         [{"row": (number, index), "text": "x" * (7 * index)} for index in range(size)]
         for number, size in enumerate(sizes)
     ]
-    parcels = [pack(TensorDict({"x": object_column(v)}, [len(v)]), len(v)) for v in values]
+    blocks = [pack(TensorDict({"x": object_column(v)}, [len(v)]), len(v)) for v in values]
     cells = data.draw(asked(sizes))
-    column = gather(picked(parcels, cells), "x", len(cells))
+    column = gather(picked(blocks, cells), "x", len(cells))
     assert column.layout == "object"
     got = batch_of({"x": column}, len(cells)).get("x").tolist()
     assert got == [values[number][index] for number, index in cells]
@@ -176,16 +176,16 @@ def test_objects_are_gathered_whole(data: st.DataObject, sizes: list[int]) -> No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_zero_length_rows_keep_their_place(dtype: torch.dtype) -> None:
     values = random_bits((5, 2), dtype)
-    parcel = parcel_of(jagged(values, [0, 2, 0, 0, 3, 0]))
+    columns = parcel_of(jagged(values, [0, 2, 0, 0, 3, 0]))
     rows = values.split([0, 2, 0, 0, 3, 0])
     for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0, 2, 5], [0], [4, 4, 0, 1, 1]):
-        _, got = read(picked([parcel], [(0, index) for index in order]), len(order))
+        _, got = read(picked([columns], [(0, index) for index in order]), len(order))
         assert_rows(got, [rows[index] for index in order])
 
 
 def test_a_rows_tokens_may_have_no_elements() -> None:
-    parcel = parcel_of(jagged(torch.empty(4, 0, 3), [1, 3]))
-    column, got = read(picked([parcel], [(0, 1), (0, 0)]), 2)
+    columns = parcel_of(jagged(torch.empty(4, 0, 3), [1, 3]))
+    column, got = read(picked([columns], [(0, 1), (0, 0)]), 2)
     assert column.values.size == 0
     assert [tuple(row.shape) for row in rows_of(got)] == [(3, 0, 3), (1, 0, 3)]
 
@@ -202,19 +202,19 @@ def test_a_rows_tokens_may_have_no_elements() -> None:
     ],
 )
 def test_rows_that_no_tensor_holds_are_refused(left: Tensor, right: Tensor) -> None:
-    with pytest.raises(ValueError, match="unlike"):
+    with pytest.raises(ValueError, match="differ"):
         read(picked([parcel_of(left), parcel_of(right)], [(0, 0), (1, 0)]), 2)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0], [1]])
 def test_the_result_has_memory_of_its_own(order: list[int]) -> None:
     for leaf in (torch.arange(12.0).view(3, 4), jagged(torch.arange(12.0), [4, 4, 4])):
-        parcel = parcel_of(leaf)
-        column = gather(picked([parcel], [(0, index) for index in order]), "x", len(order))
-        assert not np.shares_memory(column.values, parcel["x"].values)
+        columns = parcel_of(leaf)
+        column = gather(picked([columns], [(0, index) for index in order]), "x", len(order))
+        assert not np.shares_memory(column.values, columns["x"].values)
         assert column.values.flags.writeable
         if column.offsets is not None:
-            assert not np.shares_memory(column.offsets, parcel["x"].offsets)
+            assert not np.shares_memory(column.offsets, columns["x"].offsets)
 
 
 def test_only_the_pieces_that_have_the_field_are_read() -> None:
@@ -319,11 +319,11 @@ def test_live_rows_are_written_anew_as_they_were(data: st.DataObject, n_rows: in
             min_size=1,
         )
     )
-    fresh = live_parcels(whole, dict.fromkeys(sets, rows))
+    fresh = compact(whole, dict.fromkeys(sets, rows))
     assert fresh.keys() == set(sets)
-    for names, parcel in fresh.items():
-        assert parcel.keys() == names
-        for name, column in parcel.items():
+    for names, columns in fresh.items():
+        assert columns.keys() == names
+        for name, column in columns.items():
             assert column.dtype == whole[name].dtype
             one_length = len({lengths[row] for row in rows}) == 1
             as_put = {"dense": "dense", "jagged": "jagged", "log": "object"}[name]

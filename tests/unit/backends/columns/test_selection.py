@@ -8,9 +8,8 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import bytes_of
-from rlconform.backends.columns.compaction import live_parcels
-from rlconform.backends.columns.decode import read
-from rlconform.backends.columns.encode import pack
+from rlconform.backends.columns.compaction import compact
+from rlconform.backends.columns.encode import pack, read
 from rlconform.backends.columns.selection import RowSelection, Shared
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -38,7 +37,7 @@ def test_middling_is_from_the_one_to_the_other(n_bytes: int) -> None:
 def test_what_is_kept_keeps_no_chunk_alive() -> None:
     leaf = torch.zeros(2, 64 * KIB)
     fields = TensorDict({"x": leaf, "y": leaf}, [2])
-    ((_, kept),) = live_parcels(pack(fields, 2), {frozenset("xy"): [1]}).items()
+    ((_, kept),) = compact(pack(fields, 2), {frozenset("xy"): [1]}).items()
     assert [column.values.base for column in kept.values()] == [None, None]
     assert bytes_of(kept) == 2 * leaf[1].nbytes
 

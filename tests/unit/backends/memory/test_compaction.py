@@ -85,17 +85,17 @@ def rewriting(
     monkeypatch: pytest.MonkeyPatch, client: MemoryClient, meanwhile: Meanwhile
 ) -> list[int]:
     """Let something happen between a rewriting's reading and its end; counts the rewritings."""
-    rewrite = engine.live_parcels
+    rewrite = engine.compact
     rows: list[int] = []
 
-    def interrupted(parcel: Any, live: Any) -> Any:
-        fresh = rewrite(parcel, live)
+    def interrupted(columns: Any, live: Any) -> Any:
+        fresh = rewrite(columns, live)
         rows.append(sum(map(len, live.values())))
         if len(rows) == 1:
             meanwhile(client)
         return fresh
 
-    monkeypatch.setattr(engine, "live_parcels", interrupted)
+    monkeypatch.setattr(engine, "compact", interrupted)
     return rows
 
 
@@ -160,10 +160,10 @@ def test_a_plane_may_be_closed_during_a_rewriting(
 
 
 def stored_bytes(client: MemoryClient, ids: list[str], names: list[str]) -> int:
-    """Bytes of all parcels in which the rows lie, wasted ones included."""
+    """Bytes of all blocks in which the rows lie, wasted ones included."""
     index = client._engine._plane.index  # type: ignore[attr-defined]
-    parcels = {id(s.block.payload): s.block.payload for s in index.locate("p", ids, names)}
-    return sum(column.values.nbytes for parcel in parcels.values() for column in parcel.values())
+    blocks = {id(s.block.payload): s.block.payload for s in index.locate("p", ids, names)}
+    return sum(column.values.nbytes for columns in blocks.values() for column in columns.values())
 
 
 @pytest.mark.parametrize("n_kept", [1, 3])

@@ -279,5 +279,5 @@ def test_a_closed_client_and_a_closed_plane_are_told_apart() -> None:
 
 def test_a_block_for_another_implementation_is_refused() -> None:
     block = {"enabled": True, "impl": "ray_store", "name": "n", "storage_capacity": 2}
-    with pytest.raises(ConfigError, match="'ray_store': this is the memory plane"):
+    with pytest.raises(ConfigError, match="'ray_store': expected 'memory'"):
         MemoryClient(block)

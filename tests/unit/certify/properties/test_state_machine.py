@@ -16,8 +16,7 @@ from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.contract import KVBatchMeta, Timeouts, load_requirements
-from rlconform.mutants.engines import give_back
-from rlconform.mutants.values import partitions_of
+from rlconform.mutants.memory.helpers import give_back, partitions_of
 
 
 class DropsUnknownRows(MemoryClient):

@@ -138,7 +138,7 @@ def test_whatever_is_passed_reaches_the_plane(
     }  # fmt: skip
     with pytest.raises((TypeError, ValueError, LookupError)) as raised:
         getattr(client, method)(**arguments)
-    assert recording.is_planes(raised.value)
+    assert recording.raised_by_plane(raised.value)
     assert f"{method}(" in texts(recording)[0]
 
 
@@ -198,9 +198,9 @@ def test_a_call_names_those_of_other_threads_beside_it(plane: DataPlaneClient) -
     waiting.result(PATIENCE_S)
     client.close()
     claim, put, close = heard
-    assert (claim.beside, put.beside, close.beside) == ((), (claim.text,), ())
-    assert put.told() == f"{put.text}, beside {claim.text}"
-    assert claim.told() == claim.text
+    assert (claim.concurrent, put.concurrent, close.concurrent) == ((), (claim.text,), ())
+    assert put.describe() == f"{put.text}, beside {claim.text}"
+    assert claim.describe() == claim.text
 
 
 def test_calls_beyond_the_first_are_told_without_source(plane: DataPlaneClient) -> None:
@@ -260,8 +260,8 @@ def test_an_error_of_a_call_is_the_planes(client: RecordingClient, recording: Re
     with pytest.raises(LookupError) as raised:
         client.get_samples(["ghost"], "p", ["x"])
     assert isinstance(raised.value, UnknownSample)
-    assert recording.is_planes(raised.value)
-    blamed = recording.blame(raised.value)
+    assert recording.raised_by_plane(raised.value)
+    blamed = recording.error_origin(raised.value)
     assert blamed.startswith("the plane's get_samples raised UnknownSample: ")
     assert blamed.removeprefix("the plane's get_samples ") in texts(recording)[0]
 
@@ -277,8 +277,8 @@ def test_an_error_raised_from_the_planes_is_the_planes(
 
     with pytest.raises(RuntimeError) as raised:
         check()
-    assert recording.is_planes(raised.value)
-    assert recording.blame(raised.value) == ""
+    assert recording.raised_by_plane(raised.value)
+    assert recording.error_origin(raised.value) == ""
 
 
 def test_an_error_of_our_own_is_not_the_planes(
@@ -287,8 +287,8 @@ def test_an_error_of_our_own_is_not_the_planes(
     with pytest.raises(LookupError):
         client.get_samples(["ghost"], "p", ["x"])
     for error in (UnknownSample("ghost"), AssertionError(), None):
-        assert not recording.is_planes(error)
-    assert recording.blame(UnknownSample("ghost")) == ""
+        assert not recording.raised_by_plane(error)
+    assert recording.error_origin(UnknownSample("ghost")) == ""
 
 
 def test_every_error_of_a_long_history_keeps_its_owner(
@@ -299,8 +299,8 @@ def test_every_error_of_a_long_history_keeps_its_owner(
         with pytest.raises(LookupError) as raised:
             client.get_samples(["ghost"], "p", ["x"])
         errors.append(raised.value)
-    assert all(recording.is_planes(error) for error in errors)
-    assert all("get_samples" in recording.blame(error) for error in errors)
+    assert all(recording.raised_by_plane(error) for error in errors)
+    assert all("get_samples" in recording.error_origin(error) for error in errors)
 
 
 # -- short texts ---------------------------------------------------------------------------------

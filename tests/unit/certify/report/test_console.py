@@ -7,11 +7,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rlconform.certify.options import RunRecord
 from rlconform.certify.report.console import print_summary
 from rlconform.certify.report.root_causes import RootCause
 from rlconform.certify.report.verdict import verdict_of
-from rlconform.certify.results import NOT_SELECTED, Outcome, RequirementResult
+from rlconform.certify.results import NOT_SELECTED, Outcome, RequirementResult, RunRecord
 from rlconform.contract import load_requirements
 
 KNOWN = load_requirements()

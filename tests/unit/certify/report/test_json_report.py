@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rlconform.certify.options import CertifyOptions, RunRecord
+from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.json_report import build_report, folder_to_write, write_report
 from rlconform.certify.report.verdict import Conclusion, Verdict, requirement_results, verdict_of
-from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import CURRENT_SET, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 

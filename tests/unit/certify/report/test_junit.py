@@ -10,11 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rlconform._exit_codes import ExitCode
-from rlconform.certify.options import RunRecord
 from rlconform.certify.report.junit import junit_suite
 from rlconform.certify.report.verdict import requirement_results, verdict_of
 from rlconform.certify.report.waivers import Waiver, apply_waivers
-from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import load_requirements
 
 KNOWN = load_requirements()
@@ -77,7 +76,8 @@ def test_each_check_has_a_case_and_the_counts_are_those_of_the_cases() -> None:
     failure = cases[1].find("failure")
     assert failure is not None
     assert (failure.get("type"), failure.get("message")) == ("FAIL", "row b")
-    assert failure.text == "client.get()\ns"
+    row = KNOWN[cases[1].get("classname") or ""]
+    assert failure.text == f"{row.id}: {row.title}\n{row.sentence}\n\nclient.get()\ns"
     assert [s.get("message") for s in suite.iter("skipped")] == ["no GPU", "declares no fp8"]
 
 

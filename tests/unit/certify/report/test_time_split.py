@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlconform.certify.options import RunRecord
 from rlconform.certify.recording.busy_time import BusyTime, merged_seconds
 from rlconform.certify.report.time_split import time_split
-from rlconform.certify.results import CheckResult, Outcome
+from rlconform.certify.results import CheckResult, Outcome, RunRecord
 
 PATIENCE_S = 10.0
 

@@ -42,7 +42,7 @@ def remade(value: Any) -> Any:
         "SimpleNamespace": SimpleNamespace,
         "KVBatchMeta": KVBatchMeta,
         "object_array": object_array,
-        "payload_column": labeled_column,
+        "labeled_column": labeled_column,
         "tensorclass_like": tensorclass_like,
         "unpacked": unpacked,
     }
@@ -127,11 +127,11 @@ def test_a_large_tensor_of_one_value_is_short() -> None:
 def test_rows_that_say_whose_they_are_are_made_by_the_call_that_makes_them() -> None:
     ids = [f"r{n}" for n in range(48)]
     for column in (labeled_column("p", ids[:9], "x"), labeled_column("p", ids, "x", 3, width=40)):
-        assert literal(column).startswith("payload_column('p', ['r0', ")
+        assert literal(column).startswith("labeled_column('p', ['r0', ")
         expect_column(TensorDict({"x": remade(column)}, [len(column)]), "x", list(column))
     uneven = labeled_column("p", ids, "x")
     assert uneven.is_nested
-    assert literal(uneven).startswith("payload_column(")
+    assert literal(uneven).startswith("labeled_column(")
     expect_column(TensorDict({"x": remade(uneven)}, [48]), "x", rows_of(uneven))
 
 

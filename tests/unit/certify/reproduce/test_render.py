@@ -29,7 +29,7 @@ from rlconform.certify.assertions.values import (
     expect_rejection,
 )
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.reproduce.expectations import Judged
+from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.reproduce.render import (
     MAX_LINES,
     MAX_ROWS,
@@ -162,7 +162,7 @@ def test_the_script_imports_what_it_uses_and_no_more(script: Path) -> None:
 
 @pytest.mark.parametrize("evidence", ['ends in "', "a\x00b", "\\", "'''", '"""', "\ud800", "a\rb"])
 def test_no_evidence_breaks_the_script(evidence: str) -> None:
-    judged = Judged("expect_equal(r0, 1, 'what')", 0, {})
+    judged = ScriptExpectation("expect_equal(r0, 1, 'what')", 0, {})
     script = render_script(ORIGIN, evidence, [Call("client", "", "r0 = attempt(f)")], judged)
     text = script.encode("utf-8", "backslashreplace").decode()
     assert ast.get_docstring(ast.parse(text))
@@ -186,7 +186,7 @@ def test_a_call_of_another_process_attaches_in_the_script() -> None:
 def test_calls_that_can_not_all_be_made_are_comments(source: str) -> None:
     more = MAX_LINES if not source.startswith("#") else 0
     calls = [Call("client", "", f"r{n} = attempt(client.close)", number=n) for n in range(more + 1)]
-    judged = Judged("expect_equal(r0, 1, 'what')", 0, {})
+    judged = ScriptExpectation("expect_equal(r0, 1, 'what')", 0, {})
     script = render_script(ORIGIN, "why", [*calls, Call("client", "", source, number=99)], judged)
     made = [line for line in script.splitlines() if not line.startswith("#")]
     assert not [line for line in made if "attempt(client" in line or "expect_equal" in line]
@@ -207,7 +207,7 @@ def test_calls_that_ran_beside_others_are_begun_in_threads() -> None:
         "a claim",
     )
     while len(recording.calls) < 2:
-        waiting.give_way()
+        waiting.wait_briefly()
     batch = TensorDict({"x": torch.ones(1)}, batch_size=[1])
     client.put_samples(sample_ids=["a"], partition_id="p", fields=batch)
     waiting.result(20.0)
@@ -278,7 +278,7 @@ VIOLATIONS: dict[str, tuple[object, Callable[[Any], object], str]] = {
 }
 
 
-def judgement(came: object, check: Callable[[Any], object]) -> Judged | None:
+def judgement(came: object, check: Callable[[Any], object]) -> ScriptExpectation | None:
     """What a script would say of a check that reads ``came`` from its plane."""
 
     class Plane:
@@ -290,7 +290,7 @@ def judgement(came: object, check: Callable[[Any], object]) -> Judged | None:
     read = client.get_samples()  # type: ignore[attr-defined]
     with pytest.raises(ContractViolation) as caught:
         check(read)
-    return recording.judgement_of(caught.value)
+    return recording.script_expectation(caught.value)
 
 
 @pytest.mark.parametrize(("came", "check", "source"), VIOLATIONS.values(), ids=VIOLATIONS)
@@ -320,12 +320,12 @@ def test_an_error_that_was_not_due_is_expected_not_to_come() -> None:
     client = RecordingClient(plane, recording)
     with pytest.raises(LookupError) as caught:
         client.get_samples(sample_ids=["a"], partition_id="p", select_fields=["x"])
-    judged = recording.judgement_of(caught.value)
+    judged = recording.script_expectation(caught.value)
     plane.close()
     assert judged is not None
     assert judged.source == "plane.result_of(r0)"
     script = render_script(ORIGIN, "expected a; got b", recording.calls, judged)
-    assert script.endswith("with plane.judging('a'):\n    plane.result_of(r0)\nplane.end()\n")
+    assert script.endswith("with plane.expecting('a'):\n    plane.result_of(r0)\nplane.end()\n")
 
 
 def test_what_may_follow_from_a_claim_is_judged_after_the_same_claim_only() -> None:
@@ -333,9 +333,9 @@ def test_what_may_follow_from_a_claim_is_judged_after_the_same_claim_only() -> N
         Call("client", "client.claim_meta(...)", "r0 = attempt(client.claim_meta)"),
         Call("client", "client.get_data(...)", "r1 = attempt(client.get_data, r0)", number=1),
     ]
-    judged = Judged("expect_column(r1, 'x', [])", 1, {0: ["a", "b"]})
+    judged = ScriptExpectation("expect_column(r1, 'x', [])", 1, {0: ["a", "b"]})
     script = render_script(ORIGIN, "why", calls, judged)
-    assert "plane.as_in_the_check(r0, ['a', 'b'])\nwith plane.judging(" in script
+    assert "plane.expect_same_claim(r0, ['a', 'b'])\nwith plane.expecting(" in script
     assert ", returned=[r0]):" in script
 
 
@@ -353,7 +353,7 @@ def test_a_script_whose_calls_go_otherwise_leaves_the_verdict_to_the_check(
         Call("client", "", register),
         Call("client", "", "r1 = attempt(client.clear_samples, ['a'], 'p')", number=1),
     ]
-    judged = Judged("expect_equal(r1, 'else', 'what')", 1, {}, raised)
+    judged = ScriptExpectation("expect_equal(r1, 'else', 'what')", 1, {}, raised)
     script = tmp_path / "script.py"
     script.write_text(render_script(ORIGIN, "expected a; got b", calls, judged))
     assert played(script)[1] == {"event": "nothing", "expected": "a"}
@@ -416,27 +416,27 @@ ENDS: dict[str, tuple[str, int, str, str]] = {
         "got nothing: it still runs",
     ),
     "violation": (
-        "with plane.judging('x'):\n    expect_equal(1, 2, 'the number')",
+        "with plane.expecting('x'):\n    expect_equal(1, 2, 'the number')",
         1,
         "expected the number 2",
         "got 1",
     ),
     "error": (
         "r0 = attempt(client.get_samples, ['a'], 'p', ['x'])\n"
-        "with plane.judging('rows'):\n    plane.result_of(r0)",
+        "with plane.expecting('rows'):\n    plane.result_of(r0)",
         1,
         "expected rows",
         "got UnknownPartition",
     ),
     "error_as_a_result": (
         "r0 = attempt(client.get_samples, ['a'], 'p', ['x'])\n"
-        "with plane.judging('rows'):\n    expect_column(r0, 'x', [])",
+        "with plane.expecting('rows'):\n    expect_column(r0, 'x', [])",
         1,
         "expected get_samples to return",
         "got it raised UnknownPartition",
     ),
     "own_fault": (
-        "with plane.judging('x'):\n    nobody()",
+        "with plane.expecting('x'):\n    nobody()",
         2,
         "expected a plane that opens and calls that can be judged",
         "got it exited with status 1",

@@ -1,0 +1,68 @@
+"""``CheckInFlight``: the check that a test process runs now, and what is known if it is lost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rlconform.certify.isolation import events
+from rlconform.certify.options import CertifyOptions
+from rlconform.certify.reproduce.render import Call, Origin, render_script
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+
+
+@dataclass
+class CheckInFlight:
+    """A check that has begun and not ended.
+
+    Attributes:
+        check: The check.
+        allowed_s: Seconds that it may take.
+        deadline: When it must have ended, of ``time.monotonic``; later where it starts processes.
+        calls: The client calls that it made so far, as far as their source is known.
+        last_call: The last call begun.
+    """
+
+    check: PlannedCheck
+    allowed_s: float
+    began: float = field(default_factory=time.monotonic)
+    calls: list[Call] = field(default_factory=list)
+    last_call: Call | None = None
+
+    def __post_init__(self) -> None:
+        self.deadline = self.began + self.allowed_s
+
+    def on_event(self, event: events.Event, start_s: float) -> None:
+        """Keep the call that begins; allow up to ``start_s`` more where processes start."""
+        match event:
+            case events.CallBegan(call):
+                self.last_call = call
+                if call.source:
+                    self.calls.append(call)
+            case events.ExampleBegan():
+                self.calls, self.last_call = [], None
+            case events.ProcessesStarting():
+                self.deadline += start_s
+            case events.ProcessesReady(seconds):
+                self.deadline += min(seconds, start_s) - start_s
+
+    def lost(
+        self, outcome: Outcome, evidence: str, stacks: str, options: CertifyOptions
+    ) -> CheckResult:
+        """The result of the check whose process died or hung."""
+        check, calls = self.check, self.calls
+        origin = Origin(check.requirement, check.id, options.spec, options.config, options.seed)
+        seconds = time.monotonic() - self.began
+        return CheckResult(
+            check.id,
+            check.requirement,
+            outcome,
+            capability=check.capability,
+            evidence=evidence,
+            steps=[call.text for call in calls],
+            stacks=stacks,
+            seconds=seconds,
+            plane_seconds=seconds,
+            reproducer=render_script(origin, evidence, calls),
+            at_once=any(call.concurrent for call in calls),
+        )

@@ -1,0 +1,74 @@
+"""The fork server's process: it forks test processes, so that starting one takes no imports.
+
+    ForkServer ──{"number", "options", "log"}──▶ fork server ──fork──▶ test process ──▶ plane
+               ◀──── one event pipe: ProcessStarted, the checks' events, ProcessEnded ────┘
+
+It imports what every test process needs (torch, pytest, the kit) and nothing of the plane's: each
+fork resolves and opens the target by itself, in a process that never saw another plane.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from typing import Any
+
+import pytest
+
+from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
+from rlconform.certify.plugin import plugin
+
+#: Imports of the checks that take long, hypothesis above all.
+NEEDED_BY_CHECKS = (
+    "rlconform.certify.scenarios.rollout_pipeline",
+    "rlconform.certify.properties.state_machine",
+)
+
+
+def serve(events_fd: int) -> None:
+    """Fork a test process for each line of standard input, and report how each ended."""
+    events = EventPipe(events_fd)
+    for name in NEEDED_BY_CHECKS:
+        importlib.import_module(name)
+    gc.freeze()  # no test process then walks through (and copies) what was imported here
+    for line in sys.stdin:
+        job = json.loads(line)
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            run_job(job, events_fd)
+        events.send(ProcessStarted(job["number"], pid))
+        _, status = os.waitpid(pid, 0)
+        os.write(events_fd, b"\n")  # the test process may have died in the middle of a line
+        events.send(ProcessEnded(job["number"], os.waitstatus_to_exitcode(status)))
+
+
+def run_job(job: dict[str, Any], events_fd: int) -> None:
+    """Run pytest as the test process, then exit without the fork server's exit handlers."""
+    log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, standard in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, standard)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
+    faulthandler.enable(log)  # pytest captures standard error, this goes past it
+    faulthandler.register(signal.SIGUSR1, log, all_threads=True)
+    tempfile.tempdir = None  # the cached one was made before the run's own was known
+    warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
+    code = 1
+    try:
+        code = pytest.main([*job["options"], "--events-fd", str(events_fd)], plugins=[plugin])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

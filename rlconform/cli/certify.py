@@ -1,0 +1,162 @@
+"""The ``certify`` command."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.markup import escape
+
+from rlconform._yaml import read_mapping
+from rlconform.certify import certify as certification
+from rlconform.certify.isolation.runner import PlaneDidNotStart
+from rlconform.certify.options import CertifyOptions
+from rlconform.certify.report.console import (
+    CertifyProgress,
+    print_causes,
+    print_folder,
+    print_summary,
+    requirement_table,
+)
+from rlconform.certify.report.waivers import load_waivers
+from rlconform.certify.target import check_target_name
+from rlconform.cli.console import fail, new_console
+from rlconform.cli.output_folder import check_writable
+from rlconform.contract import LEVELS, ConfigError, Level
+
+EPILOG = (
+    "Examples:\n\n"
+    "rlconform certify\n\n"
+    "rlconform certify --level functional\n\n"
+    "rlconform certify transfer_queue/simple --out reports/tq\n\n"
+    "rlconform certify my_adapter:make_client --config plane.yaml --level functional\n\n"
+    "Exit codes: 0 certified, 1 not certified (or conditional, without --allow-deviations), "
+    "2 the target or the kit failed, 3 nothing ran."
+)
+
+
+def certify(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="memory, ray_store, transfer_queue/simple, transfer_queue/mooncake_cpu, an entry "
+            "point, or module:attribute; default: the reference plane, "
+            "memory, or ray_store for a level that needs several processes.",
+            show_default=False,
+        ),
+    ] = None,
+    level: Annotated[
+        str | None, typer.Option(help=f"{'|'.join(LEVELS)}; default: what the target declares.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file for the target, e.g. a data_plane: block.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report; it is created.")] = Path(
+        "rlconform-report"
+    ),
+    select: Annotated[
+        str,
+        typer.Option("-k", help="Only checks that match (pytest -k); never certified."),
+    ] = "",
+    waivers: Annotated[
+        Path | None, typer.Option(help="waivers.toml: failures declared with a reason.")
+    ] = None,
+    allow_deviations: Annotated[
+        bool, typer.Option("--allow-deviations", help="Exit 0 on a conditional verdict.")
+    ] = False,
+    check_timeout: Annotated[
+        float | None, typer.Option(help="Seconds per check, in place of the target's.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Start of the generated examples.", min=0)] = 0,
+    first: Annotated[
+        bool, typer.Option("-x", help="Stop at the first broken check of a MUST.")
+    ] = False,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(help="Stop after this many broken checks of MUSTs.", min=1),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace a report of more checks by one of fewer."),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Print every check, and tracebacks.")
+    ] = False,
+) -> None:
+    """Run the contract against a plane and write a certificate. Default: a reference plane."""
+    console = new_console()
+    target = target or ("memory" if level in {None, "unit"} else "ray_store")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports as well
+    try:
+        options = CertifyOptions(
+            target,
+            _read_config(config),
+            _level(level),
+            select,
+            check_timeout,
+            seed,
+            max_failures=1 if first else max_failures,
+        )
+        check_target_name(target, options.level)
+        waived = load_waivers(waivers) if waivers else []
+        check_writable(out)
+        with CertifyProgress(console, verbose) as progress:
+            certificate = certification.certify(
+                options,
+                waivers=waived,
+                allow_deviations=allow_deviations,
+                listener=progress.hear,
+            )
+    except KeyboardInterrupt:
+        _fail(target, ConfigError("interrupted before the first check"), verbose)
+    except (ConfigError, PlaneDidNotStart) as error:
+        _fail(f"{target} with {config}" if config else target, error, verbose)
+    run, results, causes = certificate.run, certificate.results, certificate.causes
+    console.print(requirement_table(certificate.requirements, results))
+    print_causes(console, causes)
+    print_summary(console, run, results, certificate.conclusion, causes)
+    try:
+        folder = certificate.write(out, force)
+    except ConfigError as error:
+        fail(str(error))
+    if folder != out:
+        console.print(
+            f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it"
+        )
+    print_folder(console, run, folder)
+    raise typer.Exit(certificate.conclusion.exit_code)
+
+
+def _read_config(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        loaded = OmegaConf.to_container(read_mapping(path), resolve=True)
+    except OmegaConfBaseException as error:  # an interpolation that leads nowhere
+        raise ConfigError(f"{path}: {error}") from error
+    assert isinstance(loaded, dict)  # made of a mapping
+    return {str(key): value for key, value in loaded.items()}
+
+
+def _level(name: str | None) -> Level | None:
+    for level in LEVELS:
+        if name == level:
+            return level
+    if name is None:
+        return None
+    raise ConfigError(f"unknown level {name!r}: one of {', '.join(LEVELS)}")
+
+
+def _fail(subject: str, error: Exception, verbose: bool) -> NoReturn:
+    """Print one clear message, with the details only after ``-v``, and exit with 2."""
+    message = str(error) if subject in str(error) else f"{subject}: {error}"
+    detail = getattr(error, "detail", "")
+    if detail and verbose:
+        message += f"\n{detail}"
+    elif detail and not getattr(error, "plain", False):
+        message += "\nRun again with -v to see the traceback."
+    fail(message)

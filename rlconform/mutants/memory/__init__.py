@@ -1,0 +1,1 @@
+"""Mutants of the plane of one process, ``memory``."""

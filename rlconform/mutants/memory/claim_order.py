@@ -1,0 +1,150 @@
+"""Claims that order rows wrongly or split them by ``dp_rank``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rlconform.backends.index.row import IndexRow
+from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.memory.helpers import (
+    RowSlots,
+    engine_mutant,
+    give_back,
+    mark,
+    memory_mutant,
+    rows_in,
+)
+from rlconform.mutants.types import Claimed, Names, Wait
+
+
+class _KnowsRanks(MemoryClient):
+    """Claims rows, and says of the claim for which rank they are."""
+
+    def claim_meta(
+        self,
+        partition_id: str,
+        task_name: str,
+        required_fields: Names,
+        batch_size: int,
+        dp_rank: int | None = None,
+        blocking: bool = True,
+        timeout_s: float = 60.0,
+    ) -> KVBatchMeta:
+        call = (partition_id, task_name, required_fields, batch_size, dp_rank, blocking, timeout_s)
+        if not self.splits(dp_rank):
+            return super().claim_meta(*call)
+        with self._engine._locked() as index:  # type: ignore[attr-defined]
+            partition = index.partition(partition_id)
+            tasks = set(partition._tasks)
+            if task_name in tasks:
+                partition._tasks.add(f"{task_name} of rank {dp_rank}")
+        cursor = f"{task_name} of rank {dp_rank}"
+        meta = super().claim_meta(partition_id, cursor, *call[2:])
+        with self._engine._locked() as index:  # type: ignore[attr-defined]
+            mark(
+                index.partition(partition_id),
+                rows_in(index, partition_id, meta.sample_ids),
+                task_name,
+            )
+        return replace(meta, task_name=task_name)
+
+    def splits(self, rank: int | None) -> bool:
+        """Whether the rank has a cursor of its own."""
+        return rank is not None
+
+
+@memory_mutant(
+    "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
+)
+class CursorForEachRank(_KnowsRanks):
+    """Hands each rank all rows, as a broadcast would."""
+
+
+@memory_mutant(
+    "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
+)
+class TakesRankZeroForNone(_KnowsRanks):
+    """Asks ``if dp_rank``: rank 0 has the task's cursor, and all others have their own."""
+
+    def splits(self, rank: int | None) -> bool:
+        return bool(rank)
+
+
+class _DealsRows(MemoryClient):
+    """Deals rows to so many ranks by their number."""
+
+    ranks: int
+
+    def claim_meta(self, partition_id: str, task_name: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        rank, size = kw.get("dp_rank"), kw.get("batch_size")
+        if rank is None or kw.get("blocking"):
+            return super().claim_meta(partition_id, task_name, *args, **kw)
+        all_rows = {**kw, "batch_size": 1 << 20}
+        meta = super().claim_meta(partition_id, task_name, *args, **all_rows)
+        with self._engine._locked() as index:  # type: ignore[attr-defined]
+            rows = rows_in(index, partition_id, meta.sample_ids)
+            own = [row for row in rows if row.age % self.ranks == rank % self.ranks][:size]
+            rest = [row for row in rows if row not in own]
+            give_back(index.partition(partition_id), rest, task_name)
+        kept = [n for n, i in enumerate(meta.sample_ids) if i in {row.sample_id for row in own}]
+        return meta.subset(kept)
+
+
+@memory_mutant("CLAIM-12", evidence="rows of the one rank that asks")
+class DealsRowsToTwoRanks(_DealsRows):
+    """Deals rows to two ranks: the half of one that never asks is never claimed."""
+
+    ranks = 2
+
+
+@memory_mutant("CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02",))
+class DealsRowsToEightRanks(_DealsRows):
+    """Deals rows to the eight ranks of its configuration, however many ask."""
+
+    ranks = 8
+
+
+class _Chooses(MemoryEngine):
+    """Claims the rows that come first in ``order``."""
+
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
+        with self._locked() as index:
+            partition = index.partition(partition_id)
+            if wait_s is not None or partition._group_size > 1:
+                return super().claim(partition_id, task, names, rows, wait_s)
+            ready = partition.claim(task, frozenset(names), 1 << 20)
+            ready.sort(key=lambda row: self.order(partition_id, row))
+            give_back(partition, ready[rows:], task)
+            chosen = ready[:rows]
+            return [row.sample_id for row in chosen], [dict(row.tags) for row in chosen]
+
+    def order(self, partition_id: str, row: IndexRow) -> Any:
+        """Rows with the smallest come first."""
+        raise NotImplementedError
+
+
+@engine_mutant("CLAIM-13", evidence="rows in the order they were put")
+class ServesTheNewest(_Chooses):
+    """Keeps what is ready on a stack: a row that isn't claimed at once waits till the end."""
+
+    def order(self, partition_id: str, row: IndexRow) -> Any:
+        return -row.age
+
+
+@engine_mutant("CLAIM-13", evidence="rows in the order they were put")
+class ServesByName(_Chooses):
+    """Serves rows in the order of their names: as long as new ones come, the last starve."""
+
+    def order(self, partition_id: str, row: IndexRow) -> Any:
+        return row.sample_id
+
+
+@engine_mutant("CLAIM-13", evidence="rows in the order they were put")
+class ServesBySlot(RowSlots, _Chooses):
+    """Serves rows by their slots: one that takes over a cleared row's slot jumps the queue."""
+
+    def order(self, partition_id: str, row: IndexRow) -> Any:
+        return self._slots.get(partition_id, {}).get(row.sample_id, 0)

@@ -1,0 +1,120 @@
+"""Sample ids that the plane cuts, joins, normalizes or hashes."""
+
+from __future__ import annotations
+
+import unicodedata
+import zlib
+from typing import Any
+
+from tensordict import TensorDict
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+
+
+def _checksum(sample_id: str) -> int:
+    return zlib.crc32(sample_id.encode())
+
+
+@engine_mutant("PUT-20", evidence="row:")
+class FindsIdsByChecksum(MemoryEngine):
+    """Finds rows by a checksum of their ids of 32 bits: of two ids with one, the older is read."""
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        oldest: dict[int, str] = {}
+        with self._locked() as index:
+            for row in rows_in(index, partition_id, None):
+                oldest.setdefault(_checksum(row.sample_id), row.sample_id)
+        found = [oldest.get(_checksum(sample_id), sample_id) for sample_id in sample_ids]
+        return super().get(partition_id, found, names)
+
+
+class Renaming(MemoryClient):
+    """A plane that stores rows by a name which it makes of the id; the last one put has the name.
+
+    Rows are handed out by the id with which they were put.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._owner: dict[tuple[str, str], str] = {}
+
+    def name_of(self, sample_id: str) -> str:
+        """The name of a row."""
+        raise NotImplementedError
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        for sample_id in sample_ids:
+            self._owner[partition_id, self.name_of(sample_id)] = sample_id
+        return receipt
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        owners = sample_ids
+        if isinstance(sample_ids, list) and all(isinstance(i, str) for i in sample_ids):
+            owners = [self._owner.get((partition_id, self.name_of(i)), i) for i in sample_ids]
+        return super().get_samples(owners, partition_id, select_fields)
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        gone = set(sample_ids or ())
+        kept = {k: i for k, i in self._owner.items() if k[0] != partition_id}
+        if sample_ids is not None:
+            kept |= {k: i for k, i in self._owner.items() if k[0] == partition_id and i not in gone}
+        self._owner = kept
+
+
+@memory_mutant("PUT-20", evidence="row 27 of 'x'")
+class ComposesLetters(Renaming):
+    """Brings ids into Unicode's composed form, in which an a with dots has two spellings less."""
+
+    def name_of(self, sample_id: str) -> str:
+        return unicodedata.normalize("NFC", sample_id)
+
+
+@memory_mutant("PUT-20", evidence="row:")
+class CutsLongIds(Renaming):
+    """Keeps ids in a column of fixed width, which cuts off what is longer."""
+
+    def name_of(self, sample_id: str) -> str:
+        return sample_id[:1000]
+
+
+@memory_mutant("PUT-20", evidence="row:")
+class TrimsIds(Renaming):
+    """Trims blanks around ids, as parsers of configurations do."""
+
+    def name_of(self, sample_id: str) -> str:
+        return sample_id.strip(" ")
+
+
+@memory_mutant("PUT-20", evidence="row:")
+class JoinsIdAndField(MemoryClient):
+    """Stores values by id and field, joined: ``a@x`` and x have the key of a and ``x@x``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._owner: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        for field in receipt.fields or ():
+            self._owner.update({(partition_id, f"{i}@{field}"): (i, field) for i in sample_ids})
+        return receipt
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        if len(sample_ids) == len(select_fields) == 1:
+            (name,) = select_fields
+            own = (sample_ids[0], name)
+            owner, field = self._owner.get((partition_id, f"{own[0]}@{name}"), own)
+            if (owner, field) != own:
+                batch.set(name, super().get_samples([owner], partition_id, [field]).get(field))
+        return batch

@@ -1,0 +1,282 @@
+"""Jagged columns with wrong rows or lengths, and columns that torch can not pad or pickle."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import BatchMeta
+from rlconform.mutants.memory.column_helpers import Altering, from_offsets, is_dense, jagged, mapped
+from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Names
+from rlconform.wire.leaves import is_jagged, jagged_parts, rows_of
+from rlconform.wire.ragged_rows import RaggedRows
+
+
+@memory_mutant("PUT-05", evidence="of 'x' =")
+class EvenRowsByFloat(Altering):
+    """Takes jagged bfloat16 rows of one length for dense, and stacks those as float32."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.bfloat16:
+            return leaf
+        rows = rows_of(leaf)
+        even = len(rows) > 1 and len({row.shape for row in rows}) == 1
+        return torch.stack(rows).float().bfloat16() if even else leaf
+
+
+@memory_mutant("PUT-05", "WIRE-01", evidence="of shape")
+class CountsTokensByValue(Altering):
+    """Stores jagged rows padded with zeros and finds their ends by value: zeros at the end go."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.int64:
+            return leaf
+        return jagged([row[: int(row.nonzero()[-1:].sum()) + 1] for row in rows_of(leaf)])
+
+
+@memory_mutant("PUT-05", evidence="of shape (70000,)", may_fail=("PUT-09",))
+class LengthsInSixteenBits(Altering):
+    """Keeps the lengths of rows in 16 bits: a row of 65,536 tokens comes back empty."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf):
+            return leaf
+        return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
+class ForgetsTheLongestRow(Altering):
+    """Builds columns from values and offsets, and doesn't say which row is the longest.
+
+    ``transfer_queue`` did: 6 rows of 4 tokens were padded to 24, not to 4.
+    """
+
+    def given(self, leaf: Tensor) -> Tensor:
+        return from_offsets(leaf) if is_jagged(leaf) else leaf
+
+
+@memory_mutant("PUT-05", evidence="to_padded_tensor", may_fail=("PUT-06",))
+class ForgetsTheLongestOfEqualRows(Altering):
+    """Nests rows that are all of one length too, by another way, which knows no longest one."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if is_dense(leaf) and leaf.dim() == 2:
+            rows = RaggedRows([leaf.shape[1]] * leaf.shape[0])
+            return from_offsets(rows.nest(leaf.flatten()))
+        if is_jagged(leaf) and leaf.dim() == 2:
+            _, rows = jagged_parts(leaf)
+            return from_offsets(leaf) if rows.shortest == rows.longest else leaf
+        return leaf
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="of get_data")
+class ForgetsTheLongestRowByMeta(MemoryClient):
+    """Reads by a meta take a way of their own, on which columns are built of their offsets."""
+
+    def get_data(self, meta: BatchMeta, select_fields: Names | None = None) -> TensorDict:
+        batch = super().get_data(meta, select_fields)
+        return mapped(batch, lambda leaf: from_offsets(leaf) if is_jagged(leaf) else leaf)
+
+
+#: Tokens of a block of a store's memory.
+BLOCK = 16
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
+class RoundsTheLongestRowUp(Altering):
+    """Names the longest row's length in whole blocks, as its memory was reserved."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf):
+            return leaf
+        values, rows = jagged_parts(leaf)
+        return torch.nested.nested_tensor_from_jagged(
+            values,
+            rows.offsets,
+            min_seqlen=rows.shortest,
+            max_seqlen=-(-rows.longest // BLOCK) * BLOCK,
+        )
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
+class TakesTheFirstRowForTheLongest(Altering):
+    """Names the first row's length as the longest: padding cuts longer rows, and says nothing."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf):
+            return leaf
+        values, rows = jagged_parts(leaf)
+        first = max(1, int(rows.lengths[0]))
+        return torch.nested.nested_tensor_from_jagged(
+            values, rows.offsets, min_seqlen=min(first, rows.shortest), max_seqlen=first
+        )
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
+class GivesHoles(Altering):
+    """Keeps rows in blocks of memory and gives these, with lengths that say what of each is used.
+
+    torch compares and computes with such a column, and refuses to pad it.
+    """
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf):
+            return leaf
+        values, rows = jagged_parts(leaf)
+        width = max(1, -(-rows.longest // BLOCK)) * BLOCK
+        blocks = rows.pad(values, width, 0).flatten(0, 1)
+        offsets = torch.arange(rows.count + 1) * width
+        return torch.nested.nested_tensor_from_jagged(
+            blocks,
+            offsets,
+            lengths=rows.lengths,
+            min_seqlen=rows.shortest,
+            max_seqlen=rows.longest,
+        )
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
+class GivesLengthsBesideOffsets(Altering):
+    """Gives each row's length although the offsets say it: torch's kernels then expect holes."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf):
+            return leaf
+        values, rows = jagged_parts(leaf)
+        return torch.nested.nested_tensor_from_jagged(
+            values, rows.offsets, rows.lengths, min_seqlen=rows.shortest, max_seqlen=rows.longest
+        )
+
+
+class _LeavesValuesOver(Altering):
+    """Gives columns over memory that holds more values than their rows."""
+
+    before = 0
+
+    def after(self, total: int) -> int:
+        """Values behind those of ``total`` tokens."""
+        raise NotImplementedError
+
+    def given(self, leaf: Tensor) -> Tensor:
+        """The column, with values left over."""
+        if not is_jagged(leaf):
+            return leaf
+        values, rows = jagged_parts(leaf)
+        filled = [
+            values.new_zeros(self.before, *values.shape[1:]),
+            values,
+            values.new_zeros(self.after(rows.total), *values.shape[1:]),
+        ]
+        return torch.nested.nested_tensor_from_jagged(
+            torch.cat(filled),
+            rows.offsets + self.before,
+            min_seqlen=rows.shortest,
+            max_seqlen=rows.longest,
+        )
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
+class GivesWholeBlocks(_LeavesValuesOver):
+    """Gives a column with all of the last block that it was stored in, used or not."""
+
+    def after(self, total: int) -> int:
+        return BLOCK - total % BLOCK
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
+class GivesItsHeader(_LeavesValuesOver):
+    """Gives a column with the header that it was stored behind: the first row starts after it."""
+
+    before = 1
+
+    def after(self, total: int) -> int:
+        return 0
+
+
+@memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="pickle")
+class GivesLeases(Altering):
+    """Keeps the store's memory reserved as long as a column lives, by a lock that hangs on it."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if is_jagged(leaf):
+            held: Any = leaf
+            held.lease = threading.Lock()
+        return leaf
+
+
+@memory_mutant("PUT-06", evidence="nothing to store", may_fail=("WIRE-01",))
+class RefusesAnEmptyRow(Altering):
+    """Refuses a put of one aborted rollout: the store takes no value without bytes."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        if is_jagged(leaf) and leaf.dim() == 2 and list(map(len, rows_of(leaf))) == [0]:
+            raise RuntimeError("nothing to store")
+        return leaf
+
+
+@memory_mutant(
+    "PUT-06",
+    "PUT-07",
+    "PUT-13",
+    "WIRE-01",
+    "WIRE-02",
+    "WIRE-03",
+    "WIRE-04",
+    may_fail=("PUT-01", "GET-03"),
+    evidence="(0,)",
+)
+class ClampsLengths(Altering):
+    """Makes every row one token long at least, for a kernel that knows no empty ones."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf):
+            return leaf
+        return jagged(
+            [row if len(row) else row.new_zeros(1, *row.shape[1:]) for row in rows_of(leaf)]
+        )
+
+
+@memory_mutant("PUT-06", evidence="to_padded_tensor")
+class ForgetsTheLongestBesideEmptyRows(Altering):
+    """Leaves empty rows out and works their offsets in later: the longest row isn't known then."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf) or leaf.dim() != 2 or jagged_parts(leaf)[1].shortest:
+            return leaf
+        return from_offsets(leaf)
+
+
+@memory_mutant("PUT-07", "WIRE-01", evidence="of shape (3, 2, 4)")
+class FlattensTokens(Altering):
+    """Knows one dimension of a token: (N, j, L, K) becomes (N, j, L * K)."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        return (
+            jagged([row.flatten(1) for row in rows_of(leaf)])
+            if leaf.dim() > 3 and is_jagged(leaf)
+            else leaf
+        )
+
+
+@memory_mutant("PUT-07", evidence="of shape (0, 3)")
+class NoTokensNoShape(Altering):
+    """Learns a token's shape from the first token of a put."""
+
+    def stored(self, leaf: Tensor) -> Tensor:
+        if not is_jagged(leaf) or leaf.dim() == 2 or any(len(row) for row in rows_of(leaf)):
+            return leaf
+        return jagged([row.new_empty(0) for row in rows_of(leaf)])
+
+
+@memory_mutant("PUT-07", evidence="to_padded_tensor", may_fail=("PUT-05",))
+class ForgetsTheLongestRowOfExperts(Altering):
+    """Stores tokens of several values flat, and builds their columns of the offsets alone."""
+
+    def given(self, leaf: Tensor) -> Tensor:
+        return from_offsets(leaf) if is_jagged(leaf) and leaf.dim() > 2 else leaf

@@ -1,0 +1,242 @@
+"""Object columns that are read back as others, and leaves that are dropped, not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDict, is_non_tensor, is_tensor_collection
+from torch import Tensor
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.memory.column_helpers import AlteredReads
+from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.wire import is_object_column, object_column, object_rows
+
+
+def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
+    """The batch with the values of each object column changed; anything else as it is."""
+    if not isinstance(batch, TensorDict):
+        return batch
+    changed = batch.copy()
+    for name in map(str, batch.keys()):
+        leaf = batch.get(name)
+        if is_object_column(leaf):
+            changed.set(name, object_column(change(object_rows(leaf, batch.batch_size[0]))))
+    return changed
+
+
+class AlteringObjects(MemoryClient):
+    """A plane that does something to the values of object columns on their way in."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """What is stored of an object column."""
+        raise NotImplementedError
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        fields = with_objects(fields, self.stored)
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+class _Recodes(AlteringObjects):
+    """A plane that changes keys and values within objects."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        """The values, changed at any depth."""
+        return [self._within(value) for value in values]
+
+    def _within(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {self.key(key): self._within(held) for key, held in value.items()}
+        if isinstance(value, list):
+            return self.stored(value)
+        return self.value(value)
+
+    def key(self, key: Any) -> Any:
+        """What is kept of a dict's key."""
+        return key
+
+    def value(self, value: Any) -> Any:
+        """What is kept of a value that is no dict or list."""
+        return value
+
+
+@memory_mutant("PUT-21", evidence="to be {1: 'a'}")
+class KeysBecomeText(_Recodes):
+    """Sends objects as JSON, whose keys are text: token ids that are keys come back as such."""
+
+    def key(self, key: Any) -> Any:
+        return str(key) if type(key) is int else key
+
+
+@memory_mutant("PUT-21", evidence="to be 9223372036854775807")
+class BigNumbersAreDoubles(_Recodes):
+    """Sends objects in a format whose only numbers are doubles: seeds above 2**53 change."""
+
+    def value(self, value: Any) -> Any:
+        return int(float(value)) if type(value) is int else value
+
+
+@memory_mutant("PUT-21", evidence="to be 'aaaa")
+class CutsLongTexts(_Recodes):
+    """Keeps texts with a length of sixteen bits: a long message ends early."""
+
+    def value(self, value: Any) -> Any:
+        return value[: 2**16 - 1] if isinstance(value, str) else value
+
+
+def _alike(value: Any) -> Any:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        return value
+    keys = dict.fromkeys(key for each in value for key in each)
+    return [{key: each.get(key) for key in keys} for each in value]
+
+
+@memory_mutant("PUT-21", evidence="of 'log' to be")
+class GivesMessagesTheSameKeys(AlteredReads):
+    """Keeps a list of dicts as columns: a key that only some of them have comes back in all."""
+
+    def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
+        if not is_object_column(leaf):
+            return leaf
+        return object_column(_alike(value) for value in object_rows(leaf, len(cells)))
+
+
+@memory_mutant("PUT-21", "WIRE-06", evidence="row 0 of 'log' to be")
+class ObjectsInStoredOrder(MemoryClient):
+    """Reads object columns from a list of their own, in the order of the rows' names."""
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        order = sorted(range(len(sample_ids)), key=lambda n: sample_ids[n])
+        changed: TensorDict = with_objects(batch, lambda values: [values[n] for n in order])
+        return changed
+
+
+@memory_mutant("PUT-21", evidence="to be None")
+class GuessesTheTypeFromTheEnds(AlteringObjects):
+    """Takes a column for text if its first and last value are text (TQ-28)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        ends = values[:1] + values[-1:]
+        return list(map(str, values)) if all(isinstance(end, str) for end in ends) else values
+
+
+@memory_mutant("PUT-21", "PUT-13", "PUT-14", "CLEAR-04", evidence="None in a column")
+class KnowsNoNone(AlteringObjects):
+    """Packs the values of a column one after another and has no code for None (TQ-22)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        if None in values:
+            raise TypeError("None in a column")
+        return values
+
+
+@memory_mutant("PUT-21", evidence="row 0 of 'log'")
+class TakesBytesForNumbers(AlteringObjects):
+    """Sees that a column's values have a length and items that are numbers: bytes too (TQ-21)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        return [list(value) if isinstance(value, bytes) else value for value in values]
+
+
+@memory_mutant("PUT-21", "PUT-13", "CLEAR-04", evidence="to be {}")
+class EmptyMeansNone(AlteringObjects):
+    """Sends empty dicts as nothing, and reads nothing as None (NR-11)."""
+
+    def stored(self, values: list[Any]) -> list[Any]:
+        return [None if value == {} else value for value in values]
+
+
+@memory_mutant("PUT-21", "WIRE-06", evidence="to be")
+class EmptiesObjectsBesideTensors(MemoryClient):
+    """Makes a batch contiguous before it is sent, which empties its object columns (NR-12)."""
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        leaves = [] if not isinstance(fields, TensorDict) else list(fields.values())
+        if any(isinstance(leaf, Tensor) for leaf in leaves):
+            fields = with_objects(fields, lambda values: [None] * len(values))
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@memory_mutant("PUT-21", evidence="row 0 of 'log'")
+class FirstObjectOfEach(MemoryClient):
+    """Slices a batch whose objects stay whole: a row that is read alone gets the first's object."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._put: dict[tuple[str, str], str] = {}
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+        self._put.update(
+            {(partition_id, i): sample_ids[0] for i in sample_ids} if receipt.fields else {}
+        )
+        return receipt
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        objects = [n for n in select_fields if is_object_column(batch.get(n, None))]
+        if len(sample_ids) == 1 and objects:
+            first = self._put.get((partition_id, sample_ids[0]), sample_ids[0])
+            batch.update(super().get_samples([first], partition_id, objects))
+        return batch
+
+
+def _is_batch(leaf: Any) -> bool:
+    """Whether a leaf is a TensorDict or a tensorclass of tensors."""
+    return is_tensor_collection(leaf) and not is_non_tensor(leaf)
+
+
+@memory_mutant("PUT-25", evidence="a leaf that is no column")
+class LeavesOutNestedLeaves(MemoryClient):
+    """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if isinstance(fields, TensorDict):
+            names = list(map(str, fields.keys()))
+            fields = fields.exclude(*[n for n in names if _is_batch(fields.get(n))])
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@memory_mutant("PUT-25", evidence="a leaf that is no column")
+class KeepsTheValuesOfSparse(MemoryClient):
+    """Keeps of a sparse leaf a dense one of its values, without the places where they lie."""
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if isinstance(fields, TensorDict):
+            fields = fields.copy()
+            for name in map(str, list(fields.keys())):
+                leaf = fields.get(name)
+                if isinstance(leaf, Tensor) and leaf.layout is torch.sparse_coo:
+                    fields.set(name, leaf.coalesce().values())
+        return super().put_samples(sample_ids, partition_id, fields, tags)
+
+
+@memory_mutant("PUT-25", evidence="of shape (1,)")
+class PadsStridedNestedLeaves(MemoryClient):
+    """Pads what is nested, unless it is jagged: rows of unequal length come back longer."""
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        if isinstance(fields, TensorDict):
+            fields = fields.copy()
+            for name in map(str, list(fields.keys())):
+                leaf = fields.get(name)
+                if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
+                    fields.set(name, leaf.to_padded_tensor(0))
+        return super().put_samples(sample_ids, partition_id, fields, tags)

@@ -1,0 +1,242 @@
+"""Consumption statuses that count the wrong rows or tasks."""
+
+from __future__ import annotations
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import UnknownPartition
+from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
+
+
+@engine_mutant("STAT-01", "STAT-03", evidence="for a second task that claimed nothing")
+class AsksAnyTask(MemoryEngine):
+    """Says that all is consumed once one of the tasks has consumed it."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        has_claimed_all = super().all_claimed
+        return any(has_claimed_all(partition_id, [task]) for task in tasks)
+
+
+@engine_mutant("STAT-01", evidence="after one more row")
+class RemembersThatAllWasClaimed(MemoryEngine):
+    """Remembers that a partition was consumed, until it is registered or cleared."""
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        self._done: set[tuple[str, ...]] = set()
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        if super().all_claimed(partition_id, tasks):
+            self._done.add((partition_id, *tasks))
+        return (partition_id, *tasks) in self._done
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        self._done = {key for key in self._done if key[0] != partition_id}
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        super().clear(partition_id, sample_ids)
+        self._done = {key for key in self._done if key[0] != partition_id}
+
+
+class _CountsClaims(MemoryEngine):
+    """Compares a count of claims, which no clear makes smaller, with the rows that are there."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        before = super().all_claimed(partition_id, tasks)
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            gone = self.__dict__.get("_gone", {})
+            return before or (
+                partition is not None
+                and partition._produced > 0
+                and all(
+                    task in partition._tasks
+                    and partition._claimed[task] + gone.get((partition_id, task), 0)
+                    >= partition._produced
+                    for task in tasks
+                )
+            )
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        gone = self.__dict__.setdefault("_gone", {})
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            for row in rows_in(index, partition_id, sample_ids):
+                for task in row.claimed_by:
+                    gone[partition_id, task] = gone.get((partition_id, task), 0) + 1
+        super().clear(partition_id, sample_ids)
+        if not self.lasts and partition is not None and not partition._rows:
+            for task in partition._tasks:
+                gone.pop((partition_id, task), None)
+
+    lasts = True
+
+
+@engine_mutant("STAT-01", evidence="for new rows after every earlier one was cleared")
+class CountsClaimsForGood(_CountsClaims):
+    """Counts claims and never takes any back: a step's count opens the barrier of the next."""
+
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
+        super().register(partition_id, tasks, group_size)
+        with self._locked() as index:
+            if not index.partition(partition_id)._rows:
+                for task in tasks:
+                    self.__dict__.get("_gone", {}).pop((partition_id, task), None)
+
+
+@engine_mutant("STAT-01", evidence="check_consumption_status False")
+class CountsClaimsOfTheStep(_CountsClaims):
+    """Counts claims until a partition is empty: rows dropped half-way open the barrier."""
+
+    lasts = False
+
+
+@engine_mutant("STAT-01", evidence="of a field that nobody declared")
+class CountsRowsOfDeclaredFields(MemoryEngine):
+    """Counts the rows that have a field of the schema: those of others alone are nobody's."""
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        self._first: dict[str, frozenset[str]] = {}  # what a partition's first put brought
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        super().put(partition_id, sample_ids, fields, tags)
+        if fields is not None:
+            self._first.setdefault(partition_id, frozenset(map(str, fields.keys())))
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        if super().all_claimed(partition_id, tasks):
+            return True
+        schema = self._first.get(partition_id, frozenset())
+        with self._locked() as index:
+            rows = [row for row in rows_in(index, partition_id, None) if row.fields & schema]
+            known = bool(rows) and index.partition(partition_id)._tasks.issuperset(tasks)
+            return known and all(row.claimed_by.issuperset(tasks) for row in rows)
+
+
+@engine_mutant("STAT-03", evidence="an unknown task")
+class AgreesWhereNothingIs(MemoryEngine):
+    """All of no rows are claimed, by whomever: a task that nobody registered has consumed them."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            if partition is not None and not partition._rows and set(tasks) - partition._tasks:
+                return True
+        return super().all_claimed(partition_id, tasks)
+
+
+@engine_mutant("STAT-03", evidence="False or an error for an unknown task")
+class PassesOverUnknownTasks(MemoryEngine):
+    """Asks those of the named tasks that it knows: of a mistyped one, none."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            known = [task for task in tasks if partition and task in partition._tasks]
+        return super().all_claimed(partition_id, known)
+
+
+@engine_mutant("STAT-03", evidence="False or an error for an unknown task")
+class PassesOverStrangers(MemoryEngine):
+    """Asks those of the named tasks that it knows, if it knows any."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            known = [task for task in tasks if partition and task in partition._tasks]
+        return super().all_claimed(partition_id, known or tasks)
+
+
+@engine_mutant(
+    "STAT-03", "STAT-01", "GET-08", "GET-11", "REG-04", evidence="for a task that claimed nothing"
+)
+class PassesOverIdleTasks(MemoryEngine):
+    """Asks the tasks that have a cursor, which a task gets with its first claim."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            begun = [t for t in tasks if (partition and partition._claimed[t]) or not partition]
+            idle = [t for t in tasks if partition and t not in begun and t in partition._tasks]
+        return super().all_claimed(partition_id, [t for t in tasks if t not in idle])
+
+
+@engine_mutant("STAT-04", evidence="with tags and no row")
+class TagsMakeAStart(MemoryEngine):
+    """Once a tag was put, something was: of no rows with fields all are claimed."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            rows = rows_in(index, partition_id, None)
+        return super().all_claimed(partition_id, tasks) or (
+            bool(rows) and not any(row.fields for row in rows)
+        )
+
+
+@engine_mutant("STAT-04", evidence="before the first row")
+class IsDoneBeforeTheStart(MemoryEngine):
+    """Finds nothing unclaimed where nothing was ever put, and calls it consumed (NR-05)."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            empty = partition is not None and not partition._rows
+            if partition is not None and empty:
+                return partition._tasks >= set(tasks)
+        return super().all_claimed(partition_id, tasks)
+
+
+@memory_mutant("STAT-04", evidence="UnknownPartition")
+class KnowsNothingOfAnEmptyPartition(MemoryClient):
+    """Raises for a partition that nothing was put in yet, where the answer is no."""
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        answer = super().check_consumption_status(partition_id, task_names)
+        with self._engine._locked() as index:  # type: ignore[attr-defined]
+            partition = index._partitions.get(partition_id)
+            if partition is not None and not partition._ever_produced:
+                raise UnknownPartition(f"no rows in {partition_id!r}")
+        return answer
+
+
+@engine_mutant("STAT-05", evidence="with every produced row claimed")
+class CountsRowsOfTagsAlone(MemoryEngine):
+    """Counts a row that has tags and no field yet: nobody can claim it, and the barrier stays."""
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            bare = partition is not None and partition._produced < len(partition._rows)
+        return not bare and super().all_claimed(partition_id, tasks)
+
+
+@engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail=("STAT-01",))
+class CountsWhatWasProduced(MemoryEngine):
+    """Compares claims with all rows ever produced: one that was dropped unclaimed is missing."""
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        self._missing: set[tuple[str, str]] = set()  # partitions and tasks
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            for row in rows_in(index, partition_id, sample_ids):
+                if partition is not None and row.fields:
+                    missed = partition._tasks - row.claimed_by
+                    self._missing |= {(partition_id, task) for task in missed}
+        super().clear(partition_id, sample_ids)
+
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        missing = any((partition_id, task) in self._missing for task in tasks)
+        return not missing and super().all_claimed(partition_id, tasks)
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        with self._locked() as index:
+            partition = index._partitions.get(partition_id)
+            if partition is not None and not partition._rows:
+                self._missing = {key for key in self._missing if key[0] != partition_id}
+        super().put(partition_id, sample_ids, fields, tags)

@@ -1,0 +1,1 @@
+"""Mutants of the plane of several processes, ``ray_store``."""

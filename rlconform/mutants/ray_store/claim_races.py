@@ -1,0 +1,139 @@
+"""Controllers whose claims, clears and counters take two steps that have to be one.
+
+The right controller never waits in the middle of a call, so that each call is atomic. These wait
+for as long as a second message takes; calls of other processes in between are the race.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.ray_store.controller import Controller, StoredPut, answers
+from rlconform.mutants.ray_store.helpers import second_message
+from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids, Names, Wait
+
+
+@controller_mutant(
+    "CLAIM-02",
+    evidence="duplicated",
+    may_fail=("CLAIM-10", "CLEAR-07", "CLAIM-12", "LOAD-01", "FAULT-04"),
+)
+class TwoClaimers(Controller):
+    """Chooses the rows of a claim and marks them as claimed in a second step.
+
+    Two consumers get the same rows.
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._chosen: dict[tuple[str, str, tuple[str, ...]], Any] = {}
+
+    async def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
+    ) -> Any:
+        key = (partition_id, task, tuple(names))
+        if key in self._chosen and wait_s is None:  # they are not marked yet: choose them as well
+            sample_ids, tags = self._chosen[key]
+            return sample_ids[:rows], tags[:rows]
+        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+        if wait_s is None and isinstance(claimed, tuple) and claimed[0]:
+            self._chosen[key] = claimed
+            await second_message()
+            del self._chosen[key]
+        return claimed
+
+
+@controller_mutant("CLAIM-10", evidence="null-id", may_fail=("CLEAR-07",))
+class KeysLookedUpLater(Controller):
+    """Claims internal indexes and looks up their ids in a second step.
+
+    656 ids of 4,419 claims were null.
+    """
+
+    async def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
+    ) -> Any:
+        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+        if not isinstance(claimed, tuple) or not claimed[0]:
+            return claimed
+        await second_message()
+        known = self._index.partition(partition_id)
+        return [None if known.count_new([i]) else i for i in claimed[0]], claimed[1]
+
+
+@controller_mutant("CLEAR-07", evidence="lost")
+class DropsClaimOfClearedRow(Controller):
+    """Marks rows as claimed, then gives up the whole claim if one of them was cleared.
+
+    The other rows stay claimed, and nobody gets them (TQ-09).
+    """
+
+    async def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
+    ) -> Any:
+        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+        if not isinstance(claimed, tuple) or not claimed[0]:
+            return claimed
+        await second_message()
+        gone = self._index.partition(partition_id).count_new(claimed[0])
+        return ([], []) if gone else claimed
+
+
+def _cursors(partition_id: str, tasks: Names) -> list[str]:
+    return [f"{partition_id}/{task}" for task in tasks]
+
+
+@controller_mutant("STAT-01", evidence="-status")
+class CountsInTwoSteps(Controller):
+    """Counts rows put and rows claimed; each count is read and written back in two steps.
+
+    Of two calls that update a counter at once one is missed: the status is wrong (TQ-08).
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._counting: set[str] = set()
+        self._missed: Counter[str] = Counter()
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        partition = self._index._partitions.get(put.partition_id)
+        new = partition.count_new(put.sample_ids) if partition and parcel else 0
+        done = await super().commit(put, parcel, reference)
+        await self._count(put.partition_id, new)
+        return done
+
+    async def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
+    ) -> Any:
+        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+        if isinstance(claimed, tuple):
+            await self._count(f"{partition_id}/{task}", len(claimed[0]))
+        return claimed
+
+    @answers
+    async def all_claimed(self, partition_id: str, tasks: Names) -> bool:
+        if not any(self._missed[name] for name in (partition_id, *_cursors(partition_id, tasks))):
+            return self._index.all_claimed(partition_id, tasks)
+        partition = self._index.partition(partition_id)
+        produced = partition._produced - self._missed[partition_id]
+        claimed = [
+            partition._claimed[task] - self._missed[cursor]
+            for task, cursor in zip(tasks, _cursors(partition_id, tasks), strict=True)
+        ]
+        return all(count == produced for count in claimed)
+
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        for name in [n for n in self._missed if n.partition("/")[0] == partition_id]:
+            del self._missed[name]  # a clear counts anew
+        return await super().clear(partition_id, sample_ids, writer)
+
+    async def _count(self, name: str, rows: int) -> None:
+        if name in self._counting:
+            self._missed[name] += rows
+        elif rows:
+            self._counting.add(name)
+            await second_message()
+            self._counting.discard(name)

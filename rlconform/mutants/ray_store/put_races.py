@@ -1,0 +1,183 @@
+"""Controllers whose puts take two steps that have to be one.
+
+The right controller never waits in the middle of a call, so that each call is atomic. These wait
+for as long as a second message takes; calls of other processes in between are the race.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from typing import Any
+
+from rlconform.backends.columns.column_block import ColumnBlock, extents_of
+from rlconform.backends.index import Index
+from rlconform.backends.index.row import IndexRow
+from rlconform.backends.ray_store.controller import Controller, Location, StoredPut, answers
+from rlconform.contract import DataPlaneError
+from rlconform.mutants.ray_store.helpers import GAP_S, second_message
+from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids, MaybeTags, Names, Wait
+
+
+def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
+    """Whether the index would refuse the put for its dtypes."""
+    partition = index._partitions.get(put.partition_id)
+    try:
+        if partition is not None:
+            partition.check_kinds(put.sample_ids, extents_of(parcel))
+    except ValueError:
+        return True
+    return False
+
+
+@controller_mutant(
+    "GET-10",
+    evidence="stale-read",
+    may_fail=("CLEAR-07", "CLAIM-10", "REG-06", "PUT-22", "STAT-01", "TAG-07"),
+)
+class AcknowledgedEarly(Controller):
+    """Acknowledges a put before its rows are visible, if another put is being stored.
+
+    A put's status update was lost or late while others wrote: it had returned, and nobody saw the
+    rows (TQ-08).
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._storing = 0
+        self._later: set[asyncio.Task[None]] = set()
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        if self._storing and not _refuses(self._index, put, parcel):
+            later = asyncio.get_running_loop().create_task(self._store(put, parcel, reference))
+            self._later.add(later)  # the loop itself holds on to it weakly
+            later.add_done_callback(self._later.discard)
+            return []
+        self._storing += 1
+        done = await super().commit(put, parcel, reference)
+        await second_message()
+        self._storing -= 1
+        return done
+
+    async def _store(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> None:
+        await second_message(4 * GAP_S)
+        await super().commit(put, parcel, reference)
+
+
+@controller_mutant(
+    "PUT-13", evidence="refused", may_fail=("CLEAR-07", "CLAIM-10", "PUT-22", "LIFE-05")
+)
+class BusyWhileRead(Controller):
+    """Refuses to overwrite a row while a reader holds it (MC-09)."""
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._readers: Counter[tuple[str, str]] = Counter()
+
+    async def locate(self, partition_id: str, sample_ids: Ids, names: Names) -> list[Location]:
+        rows = [(partition_id, sample_id) for sample_id in sample_ids]
+        self._readers.update(rows)
+        found: list[Location] = await super().locate(partition_id, sample_ids, names)
+        await second_message()
+        self._readers.subtract(rows)
+        return found
+
+    @answers
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        if any(self._readers[put.partition_id, sample_id] for sample_id in put.sample_ids):
+            raise DataPlaneError("replica busy: somebody reads the row")
+        return await super().commit(put, parcel, reference)
+
+
+def _with_tags(put: StoredPut, tags: MaybeTags) -> StoredPut:
+    return StoredPut(put.partition_id, put.sample_ids, tags, put.writer)
+
+
+@controller_mutant("PUT-22", evidence="torn")
+class ColumnByColumn(Controller):
+    """Stores the columns of a put one after the other.
+
+    A store of one object for each row and field showed a put column by column (NR-14, MC-09).
+    """
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        names = list(parcel)
+        if len(names) < 2 or _refuses(self._index, put, parcel):
+            return await super().commit(put, parcel, reference)
+        await super().commit(put, {names[0]: parcel[names[0]]}, [])
+        for name in names[1:]:
+            await second_message()
+            await super().commit(_with_tags(put, None), {name: parcel[name]}, [])
+        return []
+
+
+@controller_mutant("REG-06", evidence="refused")
+class SchemaGrowsWhileRead(Controller):
+    """Iterates over a partition's schema in several steps, while other puts add fields to it.
+
+    As in the field, the failure kills the partition's controller thread: every later call on the
+    partition fails (NR-16).
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        super().__init__(capacity)
+        self._schemas: dict[str, dict[str, None]] = defaultdict(dict)
+        self._broken: set[str] = set()
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        self._schemas[put.partition_id].update(dict.fromkeys(parcel))
+        return await super().commit(put, parcel, reference)
+
+    @answers
+    async def claim(
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
+    ) -> Any:
+        if partition_id in self._broken:
+            raise DataPlaneError("the controller's thread is dead")
+        try:
+            for _ in self._schemas[partition_id]:
+                await asyncio.sleep(0)
+        except RuntimeError as error:
+            self._broken.add(partition_id)
+            raise DataPlaneError(f"the controller's thread died: {error}") from error
+        return await super().claim(partition_id, task, names, rows, wait_s)
+
+
+@controller_mutant("TAG-04", evidence="tags-late")
+class TagsAfterFields(Controller):
+    """Makes the rows claimable and stores their tags in a second message.
+
+    Under a tight poller a good third of the claims had no tags (TQ-04).
+    """
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        if put.tags is None or not parcel:
+            return await super().commit(put, parcel, reference)
+        due = await super().commit(_with_tags(put, None), parcel, reference)
+        await second_message()
+        await super().commit(put, {}, [])
+        return due
+
+
+@controller_mutant("TAG-07", evidence="lost-update")
+class ReplacesTags(Controller):
+    """Reads a row's tags, changes them, and writes all of them back in a second step.
+
+    Of two stampers that add a key each, one loses its key.
+    """
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        if put.tags is None or _refuses(self._index, put, parcel):
+            return await super().commit(put, parcel, reference)
+        before = [dict(row.tags) if row else {} for row in self._rows(put)]
+        await second_message()
+        done = await super().commit(put, parcel, reference)
+        for row, old, new in zip(self._rows(put), before, put.tags, strict=True):
+            if row is not None:
+                row.tags = {**old, **new}
+        return done
+
+    def _rows(self, put: StoredPut) -> list[IndexRow | None]:
+        partition = self._index._partitions.get(put.partition_id)
+        return [partition._rows.get(i) if partition else None for i in put.sample_ids]

@@ -1,0 +1,51 @@
+"""Controllers that write back a record which they read before, and undo what happened meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlconform.backends.columns.column_block import ColumnBlock
+from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
+from rlconform.mutants.memory.helpers import WriteBack, claims_of, fields_of, records, stamps_of
+from rlconform.mutants.ray_store.helpers import second_message
+from rlconform.mutants.ray_store.mutant import controller_mutant
+
+
+class _WriteBackController(Controller):
+    """Reads the rows' records, waits, adds to them, and writes them back."""
+
+    write_back: WriteBack
+
+    async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
+        if not parcel or put.tags is not None:
+            return await super().commit(put, parcel, reference)
+        known = records(self._index, put.partition_id, put.sample_ids)
+        if known:
+            await second_message()
+        due = await super().commit(put, parcel, reference)
+        if not isinstance(due, Refusal):
+            for record in known:
+                partition = self._index.partition(put.partition_id)
+                self.write_back(partition, record, frozenset(parcel))
+        return due
+
+
+@controller_mutant("CLAIM-08", evidence="duplicated")
+class WriteBacksUndoClaimsFromAfar(_WriteBackController):
+    """A controller that awaits its store in a write-back forgets who claimed the row meanwhile."""
+
+    write_back = staticmethod(claims_of)
+
+
+@controller_mutant("PUT-11", evidence="is not produced")
+class LosesAFieldOfTwoProcesses(_WriteBackController):
+    """A controller that awaits its store in a put forgets one of two fields put at once."""
+
+    write_back = staticmethod(fields_of)
+
+
+@controller_mutant("TAG-02", evidence="lost-update")
+class WriteBacksUndoStampsFromAfar(_WriteBackController):
+    """A controller that awaits its store in a write-back forgets what was stamped meanwhile."""
+
+    write_back = staticmethod(stamps_of)

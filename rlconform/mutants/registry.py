@@ -1,0 +1,38 @@
+"""All mutants, by name and by the requirement that must kill them."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+
+from rlconform.mutants import memory, ray_store
+from rlconform.mutants.mutant import Mutant
+
+
+@cache
+def all_mutants() -> dict[str, tuple[str, Mutant]]:
+    """Each mutant by its short name, with the spec by which ``rlconform certify`` opens it.
+
+    Raises:
+        ValueError: Two mutants have the same name.
+    """
+    found: dict[str, tuple[str, Mutant]] = {}
+    for package in (memory, ray_store):
+        for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for attribute, value in vars(import_module(info.name)).items():
+                if isinstance(value, Mutant):
+                    name, spec = value.name.removeprefix("mutant/"), f"{info.name}:{attribute}"
+                    if name in found:
+                        raise ValueError(f"{found[name][0]} and {spec} are both named {name}")
+                    found[name] = (spec, value)
+    return dict(sorted(found.items()))
+
+
+def mutants_of(requirement_id: str) -> dict[str, tuple[str, Mutant]]:
+    """The mutants that a requirement must kill, as in ``all_mutants``."""
+    return {
+        name: (spec, mutant)
+        for name, (spec, mutant) in all_mutants().items()
+        if requirement_id in mutant.fails
+    }

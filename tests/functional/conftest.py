@@ -1,0 +1,98 @@
+"""Fixtures that run ``rlconform certify`` as a user does: in its own process, from any folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rlconform._resources import resource_dir
+
+
+@dataclass(frozen=True)
+class Certification:
+    """The output and the report of a certification."""
+
+    code: int
+    stdout: str
+    stderr: str
+    out: Path
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report; a missing one is an error."""
+        loaded: dict[str, Any] = json.loads((self.out / "report.json").read_text("utf-8"))
+        return loaded
+
+    def outcomes(self) -> dict[str, str]:
+        """Outcome by requirement."""
+        return {row["id"]: row["outcome"] for row in self.report["requirements"]}
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        """Checks by id."""
+        return {check["id"]: check for check in self.report["checks"]}
+
+
+@pytest.fixture
+def planes() -> Path:
+    """Folder of the example and hostile planes."""
+    return resource_dir("fixtures") / "planes"
+
+
+@pytest.fixture
+def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
+    """``certify(*arguments)`` runs it beside the example planes and leaves no process."""
+
+    def run(
+        *arguments: str, timeout_s: float = 900, out: Path = tmp_path / "report"
+    ) -> Certification:
+        mark = uuid.uuid4().hex
+        done = subprocess.run(
+            [sys.executable, "-m", "rlconform", "certify", *arguments, "--out", str(out)],
+            cwd=planes,
+            env=os.environ | {"RLCONFORM_TEST": mark},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert processes_with("RLCONFORM_TEST", mark) == []
+        return Certification(done.returncode, done.stdout, done.stderr, out)
+
+    return run
+
+
+@pytest.fixture
+def running_with() -> Callable[[str, str], list[str]]:
+    """``running_with(variable, value)``: names of the processes with that in their environment."""
+    return processes_with
+
+
+@pytest.fixture
+def heeding_interrupts() -> Iterator[None]:
+    """Child processes handle SIGINT, even where pytest runs in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def processes_with(variable: str, value: str) -> list[str]:
+    """Names of the processes whose environment holds the variable with that value."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(variable) == value and process.pid != os.getpid():
+                found.append(process.name())
+        except (psutil.Error, OSError):
+            continue
+    return found
