@@ -1,4 +1,4 @@
-"""What the TransferQueue adapter promises beyond the contract, on the real package."""
+"""Guarantees of the TransferQueue adapter beyond the contract, with the real package."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def running(
 
 @pytest.fixture
 def owner(running: TransferQueueClient) -> Iterator[TransferQueueClient]:
-    """A plane that holds no row: one that another test left would count for the capacity."""
+    """A plane without rows: rows of another test would count towards the capacity."""
     yield running
     running.clear_samples(None, "rows")
 
@@ -80,7 +80,7 @@ def masters() -> list[psutil.Process]:
 
 
 class TestRunningPlane:
-    """On one plane for each engine."""
+    """Tests on one plane per engine."""
 
     @staticmethod
     def test_bytes_of_another_row_are_never_returned(owner: TransferQueueClient) -> None:
