@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends import checkpoint, validation
-from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.plane_engine import PlaneEngine
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
