@@ -3,7 +3,7 @@
     plane process ── begin("put", ...) ──▶ Ray actor or thread ── TimedClient.put ──▶ plane
                   ◀── PendingCall.result ──
 
-A plane that serves several processes gets a Ray actor for each client; one that lives in a single
+A plane that serves several processes gets a Ray actor for each client; one that runs in a single
 process gets threads of that process.
 """
 

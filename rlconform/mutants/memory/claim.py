@@ -7,13 +7,14 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags, UnknownPartition, UnknownTask
-from rlconform.mutants.memory.helpers import Claimed, engine_mutant, memory_mutant, rows_in
+from rlconform.contract import KVBatchMeta, UnknownPartition, UnknownTask
+from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 from rlconform.wire import object_rows, rows_of
 
 
@@ -21,7 +22,6 @@ class _Asks(MemoryClient):
     """Claims as if ``asked(call)`` had been asked for."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows; the meta has the fields of the call."""
         meta = super().claim_meta(partition_id, *args, **self.asked(partition_id, kwargs))
         return replace(meta, fields=list(kwargs["required_fields"]))
 
@@ -35,7 +35,6 @@ class TakesZeroForNoLimit(_Asks):
     """A ``batch_size`` of 0 is taken for "as many as there are"."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call, with a large batch size for 0."""
         return {**call, "batch_size": 1 << 30} if call["batch_size"] == 0 else call
 
 
@@ -43,13 +42,11 @@ class TakesZeroForNoLimit(_Asks):
 class RequiresDeclaredFieldsOnly(_Asks):
     """Passes over required fields that weren't declared: rows come before such a field is there."""
 
-    def register_partition(self, partition_id: str, fields: list[str], *a: Any, **k: Any) -> None:
-        """Register, and note the fields."""
+    def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
         self.__dict__.setdefault("_declared", {})[partition_id] = set(fields)
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call for those of the fields that were declared."""
         declared = self.__dict__.get("_declared", {}).get(partition_id, set())
         known = [name for name in call["required_fields"] if name in declared]
         return {**call, "required_fields": known or call["required_fields"]}
@@ -68,10 +65,7 @@ class RequiresDeclaredFieldsOnly(_Asks):
 class OneCursorForTheSameFields(MemoryEngine):
     """Keeps a cursor for each list of fields: tasks that need the same ones share their rows."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim from the cursor of the fields."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         owners = self.__dict__.setdefault("_owners", {})
         first = owners.setdefault((partition_id, frozenset(names)), task)
         with self._locked() as index:
@@ -87,17 +81,13 @@ class JoinsPartitionAndTask(MemoryEngine):
         super().__init__(capacity, owner)
         self._cursors: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, but those of whose ids the cursor has one of another partition."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)
         cursor = self._cursors[f"{partition_id}:{task}"]
         new = [n for n, i in enumerate(ids) if cursor.setdefault(i, partition_id) == partition_id]
         return [ids[n] for n in new], [tags[n] for n in new]
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and what the cursors know of them."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         for cursor in self._cursors.values():
             for sample_id, where in list(cursor.items()):
@@ -116,7 +106,6 @@ class WaitsForTheFirstField(_Asks):
     """A row counts as ready once the first of the required fields is there."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call for the first field."""
         return {**call, "required_fields": call["required_fields"][:1]}
 
 
@@ -125,7 +114,6 @@ class WaitsForTheLastField(_Asks):
     """A row counts as ready once the last of the required fields is there: the list's last."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call for the last field."""
         return {**call, "required_fields": call["required_fields"][-1:]}
 
 
@@ -137,14 +125,7 @@ class WaitsForTheLastField(_Asks):
 class LooksAtARowOnce(MemoryEngine):
     """Passes each row once, and not again when its last field has come."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and leave out of the queues what they have passed."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
         with self._locked() as index:
             known = rows_in(index, partition_id, sample_ids)
@@ -158,15 +139,12 @@ class LooksAtARowOnce(MemoryEngine):
 class EmptyRowsAreNeverReady(MemoryEngine):
     """Takes a row for produced by its bytes: one of no tokens, or of None, is handed to nobody."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, and pass over those without bytes."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)
         full = [n for n, i in enumerate(ids) if not self._lacks_bytes(partition_id, i, names)]
         return [ids[n] for n in full], [tags[n] for n in full]
 
-    def _lacks_bytes(self, partition_id: str, sample_id: str, names: list[str]) -> bool:
+    def _lacks_bytes(self, partition_id: str, sample_id: str, names: Names) -> bool:
         try:
             leaves = self.get(partition_id, [sample_id], names).values()
         except LookupError:  # it was cleared meanwhile
@@ -183,10 +161,7 @@ class EmptyRowsAreNeverReady(MemoryEngine):
 class MakesATaskOfATypo(MemoryEngine):
     """Takes a task that it doesn't know for a new one, with a cursor of its own (NR-03)."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows for whatever task."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             index.partition(partition_id)._tasks.add(task)
         return super().claim(partition_id, task, names, rows, wait_s)
@@ -196,10 +171,7 @@ class MakesATaskOfATypo(MemoryEngine):
 class FindsNothingInATypo(MemoryEngine):
     """A claim on a partition that it doesn't know finds nothing ready, whenever it is asked."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
             return super().claim(partition_id, task, names, rows, wait_s)
         except UnknownPartition:
@@ -211,7 +183,6 @@ class WaitsForATaskToCome(MemoryClient):
     """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim; for an unknown task, wait."""
         try:
             return super().claim_meta(*args, **kwargs)
         except UnknownTask as error:
@@ -226,7 +197,6 @@ class SortsTheFields(MemoryClient):
     """Keeps required fields as a set: who takes columns by their place takes the wrong ones."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         return replace(meta, fields=sorted(meta.fields or []))
 
@@ -236,7 +206,6 @@ class ForgetsTheTask(MemoryClient):
     """Makes the meta of a claim as that of a put, which has no task."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         return replace(super().claim_meta(*args, **kwargs), task_name=None)
 
 
@@ -245,14 +214,10 @@ class NamesThePartitionItsOwnWay(MemoryClient):
     """Says in the meta how it calls the partition itself; it finds its rows by either name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         return replace(meta, partition_id=f"plane/{meta.partition_id}")
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         if isinstance(partition_id, str):
             partition_id = partition_id.removeprefix("plane/")
         return super().get_samples(sample_ids, partition_id, select_fields)
@@ -263,7 +228,6 @@ class NamesEveryField(MemoryClient):
     """Says in the meta which fields the rows have, not which the claim asked for."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         with self._engine._locked() as index:  # type: ignore[attr-defined]
             rows = rows_in(index, meta.partition_id, meta.sample_ids)
@@ -276,6 +240,5 @@ class ForgetsTheTaskAsItWaits(MemoryClient):
     """The meta of a blocking claim comes by another way, on which the task gets lost."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         return replace(meta, task_name=None) if kwargs.get("blocking", True) else meta

@@ -13,22 +13,19 @@ from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Timeouts
 from rlconform.mutants.memory.helpers import (
     PAGE,
-    Claimed,
     engine_mutant,
     give_back,
     memory_mutant,
     rows_in,
 )
+from rlconform.mutants.types import Claimed, Ids, Names, Wait
 
 
 @engine_mutant("CLAIM-04", evidence="1536 rows ready", may_fail=("CLAIM-05",))
 class PagesClaims(MemoryEngine):
     """A claim hands out one page of a listing, of 100 rows at most, and never asks for the next."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, of one page."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         return super().claim(partition_id, task, names, min(rows, PAGE), wait_s)
 
 
@@ -36,10 +33,7 @@ class PagesClaims(MemoryEngine):
 class ServesWholeBatches(MemoryEngine):
     """A claim that doesn't block gets a whole batch or nothing: a step's tail stays (NR-04)."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows if there are as many."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             if not index.partition(partition_id).is_ready(task, frozenset(names), rows):
                 rows = rows if wait_s is not None else 0
@@ -54,10 +48,7 @@ PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 class LingersForAFullBatch(MemoryEngine):
     """Where some rows are ready it waits for the batch to fill, though it was not to block."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, of a fuller batch where there is one to come."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             some = index.partition(partition_id).is_ready(task, frozenset(names), 1)
         if wait_s is None and some:
@@ -75,7 +66,6 @@ class ReservesWhileItWaits(MemoryEngine):
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until rows are ready, hiding those that are."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -106,7 +96,6 @@ class WakesOneWaiter(MemoryEngine):
             self._plane.changed = _NotifiesOne()
 
     def close(self) -> None:
-        """Let go of the plane, and tell all who wait."""
         super().close()
         with self._plane.changed:
             self._plane.changed.notify(len(threading.enumerate()))
@@ -121,12 +110,10 @@ class FourCallsAtOnce(MemoryClient):
         self._threads = threading.Semaphore(4)
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, when a thread is free."""
         with self._threads:
             return super().put_samples(*args, **kwargs)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, when a thread is free."""
         with self._threads:
             return super().claim_meta(*args, **kwargs)
 
@@ -139,8 +126,7 @@ class CountsRowsThatWereCleared(MemoryEngine):
         super().__init__(capacity, owner)
         self._cleared: Counter[str] = Counter()
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and count those that nobody had claimed."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             rows = rows_in(index, partition_id, sample_ids)
             self._cleared[partition_id] += sum(1 for r in rows if r.fields and not r.claimed_by)
@@ -149,7 +135,6 @@ class CountsRowsThatWereCleared(MemoryEngine):
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until as many rows have come."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -165,7 +150,6 @@ class DoesNotBlockUnlessTold(MemoryClient):
     """Has another default than the contract: a claim that doesn't say whether it waits, doesn't."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         return super().claim_meta(*args, **{"blocking": False, **kwargs})
 
 
@@ -174,7 +158,6 @@ class RanksNeverWait(MemoryClient):
     """Serves a rank's claim from what there is, though it was asked to wait."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim; a rank at once."""
         if kwargs.get("dp_rank") is not None:
             kwargs["blocking"] = False
         return super().claim_meta(*args, **kwargs)
@@ -189,7 +172,6 @@ class WakesWithWhatIsThere(MemoryEngine):
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until something has come."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -210,10 +192,7 @@ class WakesWithWhatIsThere(MemoryEngine):
 class LooksSeldom(MemoryEngine):
     """A claim that waits looks every other second whether it still has to."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, looking for them now and then."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         deadline = time.monotonic() + (wait_s or 0.0)
         while wait_s is not None:
             try:
@@ -233,7 +212,6 @@ class WakesForNewRowsOnly(MemoryEngine):
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait, looking again when there are more rows."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -255,12 +233,10 @@ class WaitsInItsOneThread(MemoryClient):
         self._served = threading.Lock()
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, when no other call is served."""
         with self._served:
             return super().put_samples(*args, **kwargs)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, when no other call is served."""
         with self._served:
             return super().claim_meta(*args, **kwargs)
 
@@ -269,10 +245,7 @@ class WaitsInItsOneThread(MemoryClient):
 class TellsAllWhoWait(MemoryEngine):
     """Rows that come are told to all claims that wait, and the second goes away with nothing."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Wait for rows, and claim what is there."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         if wait_s is not None:
             with self._locked():
                 self._wait_until_ready(partition_id, task, frozenset(names), rows, wait_s)

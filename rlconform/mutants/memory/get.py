@@ -7,13 +7,14 @@ from collections import Counter
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags, UnknownField, UnknownSample
+from rlconform.contract import KVBatchMeta, UnknownField, UnknownSample
 from rlconform.mutants.memory.column_helpers import jagged, mapped
 from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 from rlconform.wire.leaves import is_jagged, rows_of
 
 
@@ -21,10 +22,7 @@ from rlconform.wire.leaves import is_jagged, rows_of
 class SortsLongReads(MemoryClient):
     """A read of many tensor rows goes through the store once, in the order of their ids."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read in order of the ids, from a hundred of them on."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         tensors = all(torch.is_tensor(batch.get(name)) for name in select_fields)
         if len(sample_ids) > 100 and tensors:
@@ -40,14 +38,7 @@ CHUNK = 512
 class SwapsLaterChunks(MemoryEngine):
     """Sends a put of more than 512 rows in two messages, and writes the second one backwards."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, later rows under each other's ids."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         ids = [*sample_ids[:CHUNK], *reversed(sample_ids[CHUNK:])]
         super().put(partition_id, ids, fields, tags)
 
@@ -60,14 +51,7 @@ ROOM = 600
 class DropsRowsOfLargePartitions(MemoryEngine):
     """Keeps the newest 600 rows of a partition, as a full queue does: older ones go, silently."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and drop what is too old."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             old = [row.sample_id for row in rows_in(index, partition_id, None)][:-ROOM]
@@ -79,10 +63,7 @@ class DropsRowsOfLargePartitions(MemoryEngine):
 class ReadsEachIdOnce(MemoryClient):
     """A read looks its ids up as a set: one that is named again has no second row."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read each id where it is named first."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return super().get_samples(list(dict.fromkeys(sample_ids)), partition_id, select_fields)
 
 
@@ -90,10 +71,7 @@ class ReadsEachIdOnce(MemoryClient):
 class FillsOneBufferForEachId(MemoryClient):
     """A read fills one place for each id: the others of an id that repeats stay as they were."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, and leave zeros where an id came before."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         again = [n for n, i in enumerate(sample_ids) if i in sample_ids[:n]]
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         if not again:
@@ -111,10 +89,7 @@ def moved(leaf: torch.Tensor, times: list[int]) -> torch.Tensor:
 class RepeatsTokensOnce(MemoryClient):
     """A read moves the tokens of jagged rows, one by one: an id that repeats finds none left."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, jagged rows empty where an id came before."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         lengths = [int(i not in sample_ids[:n]) for n, i in enumerate(sample_ids)]
         if all(lengths):
@@ -126,10 +101,7 @@ class RepeatsTokensOnce(MemoryClient):
 class ReadsARangeOfFields(MemoryClient):
     """A read of several fields brings all from the first to the last of them (NR-25)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the fields, and any between them that the rows have."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         between = [
             f for f in "xyz" if select_fields and min(select_fields) < f < max(select_fields)
         ]
@@ -140,9 +112,7 @@ class ReadsARangeOfFields(MemoryClient):
             return super().get_samples(sample_ids, partition_id, select_fields)
 
 
-def known_of(
-    client: MemoryClient, ids: list[str], partition_id: str, names: list[str]
-) -> list[str]:
+def known_of(client: MemoryClient, ids: list[str], partition_id: str, names: Names) -> list[str]:
     """Those of the ids that can be read."""
     known = []
     for sample_id in ids:
@@ -158,10 +128,7 @@ def known_of(
 class DropsUnknownIds(MemoryClient):
     """A read leaves out ids that it doesn't know, and the rows behind shift (NR-01)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows that are there."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return super().get_samples(
             known_of(self, sample_ids, partition_id, select_fields), partition_id, select_fields
         )
@@ -171,10 +138,7 @@ class DropsUnknownIds(MemoryClient):
 class DropsUnknownIdsOfLongReads(MemoryClient):
     """A read of more rows than fit one request drops what a later request misses (MC-13)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read sixteen rows as they are, and of the others those that are there."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         first, later = sample_ids[:16], sample_ids[16:]
         later = known_of(self, later, partition_id, select_fields)
         return super().get_samples([*first, *later], partition_id, select_fields)
@@ -189,17 +153,13 @@ class GivesTheNeighbour(MemoryClient):
         self._ids: dict[str, list[str]] = {}
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, and take the ids into the table."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         self._ids[partition_id] = sorted({*self._ids.get(partition_id, ()), *sample_ids})
         return receipt
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows where the ids should be in the table."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         table = self._ids.get(str(partition_id), [])
         if table and isinstance(sample_ids, list) and len(sample_ids) > 1:
             places = (bisect_left(table, sample_id) for sample_id in sample_ids)
@@ -211,10 +171,7 @@ class GivesTheNeighbour(MemoryClient):
 class SkipsUnknownFields(MemoryClient):
     """A read leaves out a field that no row of the partition has (NR-02)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the fields that there are."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         try:
             return super().get_samples(sample_ids, partition_id, select_fields)
         except UnknownField:
@@ -228,10 +185,7 @@ class SkipsUnknownFields(MemoryClient):
 class ReadsRowsThatHaveTheField(MemoryClient):
     """A read of a field that some rows have gives those rows alone (NR-02)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows that have the fields, if any do."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         having = []
         for sample_id in sample_ids:
             try:
@@ -246,10 +200,7 @@ class ReadsRowsThatHaveTheField(MemoryClient):
 class NoIdsMeanAll(MemoryClient):
     """A read of no ids gives every row of the partition, as ``ids or all_ids`` does."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows named, or all."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         rows = held(self, partition_id).rows_of("") if sample_ids == [] else sample_ids
         return super().get_samples(rows, partition_id, select_fields)
 
@@ -265,23 +216,18 @@ class ReadsCountAsClaims(MemoryClient):
         super().__init__(*args, **kwargs)
         self._left: Counter[str] = Counter()
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, and count the rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         self._left[partition_id] += len(sample_ids)
         return batch
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read, and count nothing."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         before = self._left.copy()
         batch = super().get_data(meta, select_fields)
         self._left = before
         return batch
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all was claimed, or enough has left."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         rows = held(self, str(partition_id)).size
         done = super().check_consumption_status(partition_id, task_names)
         return done or 0 < rows < self._left[partition_id]
@@ -291,10 +237,7 @@ class ReadsCountAsClaims(MemoryClient):
 class SqueezesOneRow(MemoryClient):
     """A read of one value has no batch size left, after a squeeze too many."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, the batch size of one value forgotten."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         if len(sample_ids) == len(select_fields) == 1:
             batch.batch_size = torch.Size([])
@@ -305,10 +248,7 @@ class SqueezesOneRow(MemoryClient):
 class GuessesTheBatchSize(MemoryClient):
     """Lets the batch find out its size from its columns: as many dimensions as they share."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, the batch size guessed."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         batch.auto_batch_size_()
         return batch
@@ -318,8 +258,7 @@ class GuessesTheBatchSize(MemoryClient):
 class TakesNoFieldsForAll(MemoryClient):
     """get_data takes an empty list of fields for none given, and reads those of the meta."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read a meta's rows."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         return super().get_data(meta, select_fields or None)
 
 
@@ -327,10 +266,7 @@ class TakesNoFieldsForAll(MemoryClient):
 class NoFieldsNoColumns(MemoryClient):
     """A read of no fields gives a batch of no columns."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the fields named, if any."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         if select_fields == []:
             return TensorDict({}, batch_size=[len(sample_ids)])
         return super().get_samples(sample_ids, partition_id, select_fields)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
 from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("LIFE-01", evidence="ClientClosed")
@@ -18,7 +19,6 @@ class ClosesOnce(MemoryEngine):
     """A client that is closed can do nothing any more, not even be closed."""
 
     def close(self) -> None:
-        """Let go of the plane."""
         if self._closed:
             raise ClientClosed("this client was closed")
         super().close()
@@ -28,8 +28,7 @@ class ClosesOnce(MemoryEngine):
 class ClearsNothingAfterClose(MemoryClient):
     """Has nothing to clear once it is closed, and says nothing: a cleanup seems to have worked."""
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Drop rows."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         try:
             super().clear_samples(sample_ids, partition_id)
         except (ClientClosed, PlaneUnavailable):
@@ -40,8 +39,7 @@ class ClearsNothingAfterClose(MemoryClient):
 class AnswersNoAfterClose(MemoryClient):
     """Answers no when the plane is closed: whoever waits for the barrier waits for ever."""
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         try:
             return super().check_consumption_status(partition_id, task_names)
         except (ClientClosed, PlaneUnavailable):
@@ -55,14 +53,12 @@ class LeavesItsMounts(MemoryClient):
     _mounted = False
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, if no client before left the store mounted."""
         if type(self)._mounted:
             type(self)._mounted = False
             raise PlaneUnavailable("the store is still mounted")
         return super().put_samples(*args, **kwargs)
 
     def close(self) -> None:
-        """Let go of the plane, but for its mounts."""
         super().close()
         type(self)._mounted = True
 
@@ -75,14 +71,7 @@ _STAMPED: dict[tuple[str, str], Tags] = {}
 class KeepsTagsInTheModule(MemoryEngine):
     """Keeps tags in a dict of the module, which a clear empties and a close does not."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, with the tags that the rows have in the module."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         if tags is None:
             known = [_STAMPED.get((partition_id, i), {}) for i in sample_ids]
             super().put(partition_id, sample_ids, fields, known)
@@ -91,8 +80,7 @@ class KeepsTagsInTheModule(MemoryEngine):
             for sample_id, row in zip(sample_ids, tags, strict=True):
                 _STAMPED.setdefault((partition_id, sample_id), {}).update(row)
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows and tags."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         for key in list(_STAMPED):
             if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
@@ -103,10 +91,7 @@ class KeepsTagsInTheModule(MemoryEngine):
 class RunsALoopOfItsOwn(MemoryClient):
     """Writes ``asyncio.run`` around its transport, of no use to a caller in a loop (TQ-10)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         fetched = super().get_samples
 
         async def fetch() -> TensorDict:
@@ -120,7 +105,6 @@ class RequiresNothing(MemoryClient):
     """Finds every row ready that has all of no fields: one that has only tags is claimed too."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows; where no field is named, all rows there are."""
         if kwargs.get("required_fields") == []:
             rows = list(held(self, kwargs["partition_id"])._rows)
             return KVBatchMeta(kwargs["partition_id"], kwargs["task_name"], rows, fields=[])
@@ -133,8 +117,7 @@ class RequiresNothing(MemoryClient):
 class AsksNobody(MemoryClient):
     """Asks all of no tasks, and calls the partition consumed."""
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         return not task_names or super().check_consumption_status(partition_id, task_names)
 
 
@@ -143,7 +126,6 @@ class EndsWithABadRequest(MemoryClient):
     """A claim of ``None`` rows ends the thread that serves the partition's claims (TQ-01)."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows, as long as claims are served."""
         ended = self.__dict__.setdefault("_ended", set())
         if partition_id in ended:
             raise PlaneUnavailable("nobody serves its claims")
@@ -167,16 +149,13 @@ class CountsAPlaceholder(MemoryEngine):
         super().__init__(capacity, owner)
         self._aside: set[str] = set()
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register, and set a slot aside."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
         self._aside.add(partition_id)
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every slot was claimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         return partition_id not in self._aside and super().all_claimed(partition_id, tasks)
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and the slot."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         self._aside.discard(partition_id)

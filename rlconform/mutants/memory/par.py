@@ -23,7 +23,6 @@ class DropsTheLastPiece(AlteredReads):
     """Sends rows of 8 to 64 KiB in pieces, and forgets the last one where it isn't full."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, long rows cut to whole pieces."""
         if not is_jagged_tensor(leaf) or leaf.dim() != 2:
             return leaf
         piece = PIECE_BYTES // leaf.element_size()
@@ -39,7 +38,6 @@ class _SaysLengths(MemoryClient):
     said: Callable[[list[int], KVBatchMeta], list[int]]
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         lengths = meta.sequence_lengths
         return meta if lengths is None else replace(meta, sequence_lengths=self.said(lengths, meta))
@@ -51,7 +49,6 @@ class KeepsLengthsInHalf(_SaysLengths):
 
     @staticmethod
     def said(lengths: list[int], meta: KVBatchMeta) -> list[int]:
-        """The lengths as far as they are known."""
         return [int(n) for n in torch.tensor(lengths).half().tolist()]
 
 
@@ -61,7 +58,6 @@ class ListsLengthsByName(_SaysLengths):
 
     @staticmethod
     def said(lengths: list[int], meta: KVBatchMeta) -> list[int]:
-        """The lengths of the rows in the order of their names."""
         by_id = dict(zip(meta.sample_ids, lengths, strict=True))
         return [by_id[sample_id] for sample_id in sorted(by_id)]
 
@@ -78,7 +74,6 @@ class ClaimsByThePage(MemoryClient):
     """Hands out 50 rows in a claim at most, one that waits for 64 among them."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim a page of rows."""
         if isinstance(kwargs.get("batch_size"), int) and kwargs.get("blocking"):
             kwargs["batch_size"] = min(50, kwargs["batch_size"])
         return super().claim_meta(*args, **kwargs)
@@ -89,7 +84,6 @@ class ReadsPutByPut(TracksPuts):
     """Reads rows of four puts or more put by put, and leaves them in that order."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, its rows in the order of their puts."""
         if is_object_column(leaf) or len({self.noted(cell)[0] for cell in cells}) < 4:
             return leaf
         rows = rows_of(leaf)

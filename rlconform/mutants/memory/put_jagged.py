@@ -13,6 +13,7 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.contract import BatchMeta
 from rlconform.mutants.memory.column_helpers import Altering, from_offsets, is_dense, jagged, mapped
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Names
 from rlconform.wire.leaves import is_jagged, jagged_parts, rows_of
 from rlconform.wire.ragged_rows import RaggedRows
 
@@ -22,7 +23,6 @@ class EvenRowsByFloat(Altering):
     """Takes jagged bfloat16 rows of one length for dense, and stacks those as float32."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """Rounded back from float32."""
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.bfloat16:
             return leaf
         rows = rows_of(leaf)
@@ -35,7 +35,6 @@ class CountsTokensByValue(Altering):
     """Stores jagged rows padded with zeros and finds their ends by value: zeros at the end go."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Rows up to their last token that isn't zero."""
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.int64:
             return leaf
         return jagged([row[: int(row.nonzero()[-1:].sum()) + 1] for row in rows_of(leaf)])
@@ -46,7 +45,6 @@ class LengthsInSixteenBits(Altering):
     """Keeps the lengths of rows in 16 bits: a row of 65,536 tokens comes back empty."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """Rows as long as their length says."""
         if not is_jagged(leaf):
             return leaf
         return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
@@ -60,7 +58,6 @@ class ForgetsTheLongestRow(Altering):
     """
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, built of its offsets alone."""
         return from_offsets(leaf) if is_jagged(leaf) else leaf
 
 
@@ -69,7 +66,6 @@ class ForgetsTheLongestOfEqualRows(Altering):
     """Nests rows that are all of one length too, by another way, which knows no longest one."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Equal rows of tokens nested by their offsets."""
         if is_dense(leaf) and leaf.dim() == 2:
             rows = RaggedRows([leaf.shape[1]] * leaf.shape[0])
             return from_offsets(rows.nest(leaf.flatten()))
@@ -83,8 +79,7 @@ class ForgetsTheLongestOfEqualRows(Altering):
 class ForgetsTheLongestRowByMeta(MemoryClient):
     """Reads by a meta take a way of their own, on which columns are built of their offsets."""
 
-    def get_data(self, meta: BatchMeta, select_fields: list[str] | None = None) -> TensorDict:
-        """Read what a meta names."""
+    def get_data(self, meta: BatchMeta, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
         return mapped(batch, lambda leaf: from_offsets(leaf) if is_jagged(leaf) else leaf)
 
@@ -98,7 +93,6 @@ class RoundsTheLongestRowUp(Altering):
     """Names the longest row's length in whole blocks, as its memory was reserved."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, its longest row said to fill its last block."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -115,7 +109,6 @@ class TakesTheFirstRowForTheLongest(Altering):
     """Names the first row's length as the longest: padding cuts longer rows, and says nothing."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with that length, at least a token."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -133,7 +126,6 @@ class GivesHoles(Altering):
     """
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column with its rows' unused memory between them."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -154,7 +146,6 @@ class GivesLengthsBesideOffsets(Altering):
     """Gives each row's length although the offsets say it: torch's kernels then expect holes."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with lengths."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -195,7 +186,6 @@ class GivesWholeBlocks(_LeavesValuesOver):
     """Gives a column with all of the last block that it was stored in, used or not."""
 
     def after(self, total: int) -> int:
-        """What is unused of the last block, of which there is one at least."""
         return BLOCK - total % BLOCK
 
 
@@ -206,7 +196,6 @@ class GivesItsHeader(_LeavesValuesOver):
     before = 1
 
     def after(self, total: int) -> int:
-        """Nothing."""
         return 0
 
 
@@ -215,7 +204,6 @@ class GivesLeases(Altering):
     """Keeps the store's memory reserved as long as a column lives, by a lock that hangs on it."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with a lease that can't be sent anywhere."""
         if is_jagged(leaf):
             held: Any = leaf
             held.lease = threading.Lock()
@@ -227,7 +215,6 @@ class RefusesAnEmptyRow(Altering):
     """Refuses a put of one aborted rollout: the store takes no value without bytes."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, unless it is one row without tokens."""
         if is_jagged(leaf) and leaf.dim() == 2 and list(map(len, rows_of(leaf))) == [0]:
             raise RuntimeError("nothing to store")
         return leaf
@@ -248,7 +235,6 @@ class ClampsLengths(Altering):
     """Makes every row one token long at least, for a kernel that knows no empty ones."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """No row without a token."""
         if not is_jagged(leaf):
             return leaf
         return jagged(
@@ -261,7 +247,6 @@ class ForgetsTheLongestBesideEmptyRows(Altering):
     """Leaves empty rows out and works their offsets in later: the longest row isn't known then."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """A column of tokens with empty rows, built of its offsets alone."""
         if not is_jagged(leaf) or leaf.dim() != 2 or jagged_parts(leaf)[1].shortest:
             return leaf
         return from_offsets(leaf)
@@ -272,7 +257,6 @@ class FlattensTokens(Altering):
     """Knows one dimension of a token: (N, j, L, K) becomes (N, j, L * K)."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Tokens of at most one dimension."""
         return (
             jagged([row.flatten(1) for row in rows_of(leaf)])
             if leaf.dim() > 3 and is_jagged(leaf)
@@ -285,7 +269,6 @@ class NoTokensNoShape(Altering):
     """Learns a token's shape from the first token of a put."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """Plain empty rows, where all are empty."""
         if not is_jagged(leaf) or leaf.dim() == 2 or any(len(row) for row in rows_of(leaf)):
             return leaf
         return jagged([row.new_empty(0) for row in rows_of(leaf)])
@@ -296,5 +279,4 @@ class ForgetsTheLongestRowOfExperts(Altering):
     """Stores tokens of several values flat, and builds their columns of the offsets alone."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """A column with trailing dimensions, built of its offsets alone."""
         return from_offsets(leaf) if is_jagged(leaf) and leaf.dim() > 2 else leaf

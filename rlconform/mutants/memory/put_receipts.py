@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import Writing, held, memory_mutant, names_of
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("PUT-14", evidence="sample_ids on the receipt")
@@ -18,7 +18,6 @@ class SortsTheReceipt(MemoryClient):
     """Names the ids on the receipt in the order of its own table."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, with a sorted receipt."""
         receipt = super().put_samples(*args, **kwargs)
         return replace(receipt, sample_ids=sorted(receipt.sample_ids))
 
@@ -28,9 +27,8 @@ class ReceiptOfAllFields(MemoryClient):
     """Names on the receipt every field that the rows have by now."""
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, with the fields of the first row."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         row = held(self, partition_id)._rows.get(sample_ids[0]) if sample_ids else None
         return replace(receipt, fields=sorted(row.fields)) if row and receipt.fields else receipt
@@ -41,13 +39,8 @@ class ReceiptOfTensors(MemoryClient):
     """Names on the receipt the fields that are tensors: who fetches by it misses the objects."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, with a receipt of tensors."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         named = receipt.fields or []
         tensors = [n for n in named if fields is not None and torch.is_tensor(fields.get(n))]
@@ -62,16 +55,12 @@ class CountsEmptyPuts(MemoryClient):
         super().__init__(*args, **kwargs)
         self._noted: set[str] = set()
 
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kw: Any
-    ) -> KVBatchMeta:
-        """Put, and note an empty one."""
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         (self._noted.discard if sample_ids else self._noted.add)(partition_id)
         return receipt
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all was claimed and no empty put was the last."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         consumed = super().check_consumption_status(partition_id, task_names)
         return consumed and partition_id not in self._noted
 
@@ -81,13 +70,8 @@ class TakesNoTagsForNone(MemoryClient):
     """Refuses a put without fields or tags, and takes an empty list of tags for none."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, if there is anything."""
         if fields is None and not tags:
             raise ValueError("a put needs fields or tags")
         return super().put_samples(sample_ids, partition_id, fields, tags)
@@ -102,13 +86,8 @@ class EmptyPutsSetDtypes(Writing):
         self._dtypes: dict[tuple[str, str], torch.dtype] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put rows of the dtype that the field has."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for name in names_of(fields):
             leaf = fields.get(name) if fields is not None else None
@@ -125,7 +104,6 @@ class EmptyPutsSetDtypes(Writing):
 class EmptyReceiptOfNowhere(MemoryClient):
     """Answers a put of no rows with a meta that names no partition."""
 
-    def put_samples(self, sample_ids: list[str], *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, with a receipt."""
+    def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, *args, **kwargs)
         return receipt if sample_ids else replace(receipt, partition_id="")

@@ -12,6 +12,7 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.mutants.memory.column_helpers import Altering, is_dense
 from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 @memory_mutant("PUT-01", evidence="row 0 of 'x' =")
@@ -19,7 +20,6 @@ class NarrowsScores(Altering):
     """Keeps one number of a row, such as its reward, in single precision, whatever its dtype."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Numbers that were rounded for a while."""
         score = leaf.dtype is torch.float64 and leaf.dim() == 1
         return leaf.float().double() if score else leaf
 
@@ -29,7 +29,6 @@ class CountsInDoubles(Altering):
     """Carries a row's one number as a double, as a table does that has gaps: 2**53 is the end."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Whole numbers that were doubles for a while."""
         whole = leaf.dtype is torch.int64 and leaf.dim() == 1
         return leaf.double().long() if whole else leaf
 
@@ -39,7 +38,6 @@ class AddsIntoZeros(Altering):
     """Gathers half-precision rows by adding them to zeros, after which no zero is negative."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The sum."""
         half = leaf.dtype is torch.float16 and is_dense(leaf)
         return torch.zeros_like(leaf) + leaf if half else leaf
 
@@ -49,7 +47,6 @@ class ScalarsByValue(Altering):
     """Carries (N,) columns as Python numbers, and lets torch choose their dtype again."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """A tensor of the values, whole numbers as int64 and others as float32."""
         whole = not leaf.is_floating_point() and leaf.dtype is not torch.bool
         small = whole and leaf.itemsize < 4
         return torch.tensor(leaf.tolist()) if is_dense(leaf) and leaf.dim() == 1 and small else leaf
@@ -60,7 +57,6 @@ class RoundsFp8(Altering):
     """Gathers fp8 as half precision, for want of a kernel: of its NaNs one is left."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The values, once converted there and back."""
         return leaf.half().to(leaf.dtype) if leaf.dtype is torch.float8_e5m2 else leaf
 
 
@@ -69,7 +65,6 @@ class AddsComplexParts(Altering):
     """Puts complex numbers together as ``real + 1j * imag``: infinities turn into NaN."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The sum of the parts."""
         return leaf.real + 1j * leaf.imag if leaf.is_complex() else leaf
 
 
@@ -77,8 +72,7 @@ class AddsComplexParts(Altering):
 class InflatesBulkReads(MemoryClient):
     """get_data has a way of its own, on which a column of scalars becomes one of rows (NR-09)."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read, columns (N,) as (N, 1)."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
         for name, leaf in list(batch.items()):
             if isinstance(leaf, Tensor) and leaf.dim() == 1:
@@ -90,8 +84,7 @@ class InflatesBulkReads(MemoryClient):
 class InflatesAcrossPuts(MemoryEngine):
     """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows, scalars of several puts with a dimension more."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         batch = super().get(partition_id, sample_ids, names)
         for name in names:
             leaf = batch.get(name)
@@ -117,7 +110,6 @@ class PromotesFlatColumns(Altering):
     """Gives (N,) columns a dimension more: its storage knows none of one (NR-09, OT-04)."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """At least two dimensions."""
         return leaf.unsqueeze(1) if is_dense(leaf) and leaf.dim() == 1 else leaf
 
 
@@ -126,7 +118,6 @@ class SqueezesOneByOne(Altering):
     """Squeezes before it restores the batch's dimension: of one row of one value it keeps ()."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """One row, one dimension."""
         return leaf.reshape(1) if is_dense(leaf) and leaf.shape == (1, 1) else leaf
 
 
@@ -135,7 +126,6 @@ class ForgetsEmptyShapes(Altering):
     """Makes a column without bytes anew, as nothing of it is stored: (N, 2, 0) becomes (N, 0)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """An empty column of two dimensions."""
         lost = is_dense(leaf) and leaf.dim() > 2 and not leaf.numel()
         return leaf.new_empty(leaf.shape[0], 0) if lost else leaf
 
@@ -145,7 +135,6 @@ class DropsLastOne(Altering):
     """Drops a last dimension of one from (N, S, 1), which it takes for one that it has added."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """One dimension less."""
         return leaf.squeeze(-1) if is_dense(leaf) and leaf.dim() == 3 else leaf
 
 
@@ -154,7 +143,6 @@ class WidensUnsigned(Altering):
     """Reads 16 unsigned bits as 32 signed ones, which hold every value."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The same values, wider."""
         return leaf.int() if leaf.dtype is torch.uint16 else leaf
 
 
@@ -163,7 +151,6 @@ class RefusesWideUnsigned(Altering):
     """Has no code for unsigned integers of more than eight bits (SK-05)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, if its dtype has a code."""
         if leaf.dtype in {torch.uint16, torch.uint32, torch.uint64}:
             raise TypeError(f"{leaf.dtype} can't be sent")
         return leaf

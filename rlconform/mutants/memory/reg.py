@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import Registering, engine_mutant, memory_mutant
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("REG-01", evidence="'sample_mask' of torch.int32")
@@ -19,13 +20,8 @@ class KnowsColumnsByName(MemoryClient):
     """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put a mask of integers as the float32 that it is in the table."""
         leaf = fields.get("sample_mask", None) if isinstance(fields, TensorDict) else None
         if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is torch.int32:
             fields = fields.copy().set("sample_mask", leaf.float())
@@ -36,14 +32,7 @@ class KnowsColumnsByName(MemoryClient):
 class RefusesCommonNames(MemoryEngine):
     """Makes columns attributes of a record, where a field called values, keys or items can't go."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put fields of other names."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         taken = {"values", "keys", "items"}.intersection(pack(fields, len(sample_ids)))
         if taken:
             raise ValueError(f"{taken} is taken")
@@ -55,13 +44,8 @@ class KeepsDeclaredTensors(Registering):
     """Knows flat image patches by name, and keeps them where declared (NR-13, NR-53)."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put the images on the list, and all else."""
         known = self._declared.get(partition_id, [])
         if isinstance(fields, TensorDict):
             patches = [
@@ -78,13 +62,8 @@ class RefusesUndeclaredFields(Registering):
     """Takes only the fields that the last registration named, as a plane with fixed tables does."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put declared fields."""
         known = self._declared.get(partition_id, [])
         for name in fields.keys() if isinstance(fields, TensorDict) else ():
             if name not in known:
@@ -102,14 +81,12 @@ class RestoresCursors(Registering):
         self._restored: dict[str, dict[str, set[str]]] = {}
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        """Register, and bring the cursors back."""
         super().register_partition(partition_id, *args, **kwargs)
         self._restored[partition_id] = self._claimed.pop(partition_id, {})
 
     def claim_meta(
         self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Claim, and leave out what the task had claimed."""
         meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
         had = self._restored.get(partition_id, {}).get(task_name, set())
         claimed = self._claimed.setdefault(partition_id, {}).setdefault(task_name, set())
@@ -127,7 +104,6 @@ class RefusesItsOwnSchemaRow(Registering):
     """Declares fields by a row that it puts under one name and never clears (NR-18)."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        """Register, with room for one schema row."""
         super().register_partition(partition_id, *args, **kwargs)
         if self._lives[partition_id] > 1:
             raise RuntimeError("the schema row exists")
@@ -138,9 +114,8 @@ class TakesAnySize(MemoryClient):
     """Takes any number for the size of a partition, as it never uses it."""
 
     def register_partition(
-        self, partition_id: str, fields: list[str], num_samples: int, *args: Any, **kwargs: Any
+        self, partition_id: str, fields: Names, num_samples: int, *args: Any, **kwargs: Any
     ) -> None:
-        """Register, whatever the size."""
         size = max(num_samples, 0) if isinstance(num_samples, int) else num_samples
         super().register_partition(partition_id, fields, size, *args, **kwargs)
 
@@ -152,13 +127,12 @@ class MergesTasksOfOneName(MemoryClient):
     def register_partition(
         self,
         partition_id: str,
-        fields: list[str],
+        fields: Names,
         num_samples: int,
-        consumer_tasks: list[str],
+        consumer_tasks: Names,
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Register each name once."""
         tasks = list(dict.fromkeys(consumer_tasks)) if isinstance(consumer_tasks, list) else None
         super().register_partition(
             partition_id, fields, num_samples, tasks or consumer_tasks, *args, **kwargs
@@ -170,7 +144,6 @@ class TakesAPartitionWithoutName(MemoryClient):
     """Takes an empty name for a partition, as it does any other text."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        """Register, an empty name as another."""
         super().register_partition(
             "default" if partition_id == "" else partition_id, *args, **kwargs
         )
@@ -181,9 +154,8 @@ class MergesFieldsOfOneName(MemoryClient):
     """Keeps fields by name, so that one named twice is there once."""
 
     def register_partition(
-        self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
+        self, partition_id: str, fields: Names, *args: Any, **kwargs: Any
     ) -> None:
-        """Register each name once."""
         once = list(dict.fromkeys(fields)) if isinstance(fields, list) else fields
         super().register_partition(partition_id, once, *args, **kwargs)
 
@@ -197,13 +169,8 @@ class HasRoomForSomeFields(MemoryClient):
         self._columns: dict[str, set[str]] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what has a column, or finds one that is free."""
         columns = self._columns.setdefault(partition_id, set())
         if isinstance(fields, TensorDict):
             columns.update(map(str, fields.keys()))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from tensordict import TensorDictBase
-
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import Tags, UnknownPartition
+from rlconform.contract import UnknownPartition
 from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("STAT-01", "STAT-03", evidence="for a second task that claimed nothing")
 class AsksAnyTask(MemoryEngine):
     """Says that all is consumed once one of the tasks has consumed it."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether a task has claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         has_claimed_all = super().all_claimed
         return any(has_claimed_all(partition_id, [task]) for task in tasks)
 
@@ -28,19 +26,16 @@ class RemembersThatAllWasClaimed(MemoryEngine):
         super().__init__(capacity, owner)
         self._done: set[tuple[str, ...]] = set()
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row was claimed, now or before."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         if super().all_claimed(partition_id, tasks):
             self._done.add((partition_id, *tasks))
         return (partition_id, *tasks) in self._done
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register, and forget."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
         self._done = {key for key in self._done if key[0] != partition_id}
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Clear, and forget."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         self._done = {key for key in self._done if key[0] != partition_id}
 
@@ -48,8 +43,7 @@ class RemembersThatAllWasClaimed(MemoryEngine):
 class _CountsClaims(MemoryEngine):
     """Compares a count of claims, which no clear makes smaller, with the rows that are there."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether each task has claimed as many rows as there are."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         before = super().all_claimed(partition_id, tasks)
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
@@ -65,8 +59,7 @@ class _CountsClaims(MemoryEngine):
                 )
             )
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and remember the claims of them."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         gone = self.__dict__.setdefault("_gone", {})
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
@@ -85,8 +78,7 @@ class _CountsClaims(MemoryEngine):
 class CountsClaimsForGood(_CountsClaims):
     """Counts claims and never takes any back: a step's count opens the barrier of the next."""
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register; an empty partition starts to count anew."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
         with self._locked() as index:
             if not index.partition(partition_id)._rows:
@@ -109,20 +101,12 @@ class CountsRowsOfDeclaredFields(MemoryEngine):
         super().__init__(capacity, owner)
         self._first: dict[str, frozenset[str]] = {}  # what a partition's first put brought
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and take what comes first for the schema."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         if fields is not None:
             self._first.setdefault(partition_id, frozenset(map(str, fields.keys())))
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the rows of the schema were claimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         if super().all_claimed(partition_id, tasks):
             return True
         schema = self._first.get(partition_id, frozenset())
@@ -136,8 +120,7 @@ class CountsRowsOfDeclaredFields(MemoryEngine):
 class AgreesWhereNothingIs(MemoryEngine):
     """All of no rows are claimed, by whomever: a task that nobody registered has consumed them."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row was claimed; where there is none, by anybody."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             if partition is not None and not partition._rows and set(tasks) - partition._tasks:
@@ -149,8 +132,7 @@ class AgreesWhereNothingIs(MemoryEngine):
 class PassesOverUnknownTasks(MemoryEngine):
     """Asks those of the named tasks that it knows: of a mistyped one, none."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the tasks that are known have claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             known = [task for task in tasks if partition and task in partition._tasks]
@@ -161,8 +143,7 @@ class PassesOverUnknownTasks(MemoryEngine):
 class PassesOverStrangers(MemoryEngine):
     """Asks those of the named tasks that it knows, if it knows any."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the tasks that are known have claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             known = [task for task in tasks if partition and task in partition._tasks]
@@ -175,8 +156,7 @@ class PassesOverStrangers(MemoryEngine):
 class PassesOverIdleTasks(MemoryEngine):
     """Asks the tasks that have a cursor, which a task gets with its first claim."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the tasks that have begun have claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             begun = [t for t in tasks if (partition and partition._claimed[t]) or not partition]
@@ -188,8 +168,7 @@ class PassesOverIdleTasks(MemoryEngine):
 class TagsMakeAStart(MemoryEngine):
     """Once a tag was put, something was: of no rows with fields all are claimed."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row with fields was claimed, of rows that may have none."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             rows = rows_in(index, partition_id, None)
         return super().all_claimed(partition_id, tasks) or (
@@ -201,8 +180,7 @@ class TagsMakeAStart(MemoryEngine):
 class IsDoneBeforeTheStart(MemoryEngine):
     """Finds nothing unclaimed where nothing was ever put, and calls it consumed (NR-05)."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether no row is unclaimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             empty = partition is not None and not partition._rows
@@ -215,8 +193,7 @@ class IsDoneBeforeTheStart(MemoryEngine):
 class KnowsNothingOfAnEmptyPartition(MemoryClient):
     """Raises for a partition that nothing was put in yet, where the answer is no."""
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         answer = super().check_consumption_status(partition_id, task_names)
         with self._engine._locked() as index:  # type: ignore[attr-defined]
             partition = index._partitions.get(partition_id)
@@ -229,8 +206,7 @@ class KnowsNothingOfAnEmptyPartition(MemoryClient):
 class CountsRowsOfTagsAlone(MemoryEngine):
     """Counts a row that has tags and no field yet: nobody can claim it, and the barrier stays."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row was claimed, and none has tags alone."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             bare = partition is not None and partition._produced < len(partition._rows)
@@ -245,8 +221,7 @@ class CountsWhatWasProduced(MemoryEngine):
         super().__init__(capacity, owner)
         self._missing: set[tuple[str, str]] = set()  # partitions and tasks
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and note who had not claimed them."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             for row in rows_in(index, partition_id, sample_ids):
@@ -255,19 +230,11 @@ class CountsWhatWasProduced(MemoryEngine):
                     self._missing |= {(partition_id, task) for task in missed}
         super().clear(partition_id, sample_ids)
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row that ever was was claimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         missing = any((partition_id, task) in self._missing for task in tasks)
         return not missing and super().all_claimed(partition_id, tasks)
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put; a partition that was emptied starts to count anew."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             if partition is not None and not partition._rows:

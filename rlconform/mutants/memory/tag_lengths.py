@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import rows_of
 
 
@@ -20,7 +20,6 @@ class NoLengthWhereItIsZero(MemoryClient):
     """Writes ``if all(lengths)``: one aborted row, of length 0, and no row has a length."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, with lengths if none is 0."""
         meta = super().claim_meta(*args, **kwargs)
         return meta if all(meta.sequence_lengths or []) else replace(meta, sequence_lengths=None)
 
@@ -29,7 +28,6 @@ class _CountsTokens(MemoryClient):
     """Makes up the lengths of a claim that has none."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, with lengths whatever their tags are."""
         meta = super().claim_meta(*args, **kwargs)
         if meta.sequence_lengths is None:
             meta = replace(meta, sequence_lengths=self.lengths(meta))
@@ -50,7 +48,6 @@ class AsksTheFirstRowForLengths(_CountsTokens):
     """Whether the rows carry lengths is read off the first of them."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        """Lengths of all if the first row has one."""
         tags = meta.tags or [{}]
         return super().lengths(meta) if INPUT_LENGTHS in tags[0] else None
 
@@ -60,7 +57,6 @@ class MeasuresARow(_CountsTokens):
     """Where rows carry no lengths, takes those of their first field for them: bytes of an image."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        """Items in the first field of each row; none for rows that were cleared meanwhile."""
         try:
             leaf = self.get_data(meta).get((meta.fields or [])[0])
         except LookupError:
@@ -81,13 +77,8 @@ class _KeepsLengths(MemoryClient):
         self._lengths: dict[tuple[str, str], Any] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note the lengths."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for sample_id, row in zip(sample_ids, tags or [], strict=False):
             if INPUT_LENGTHS in row and self.follows:
@@ -97,15 +88,13 @@ class _KeepsLengths(MemoryClient):
         return receipt
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, with the lengths noted where each row has one."""
         meta = super().claim_meta(partition_id, *args, **kwargs)
         rows = [(partition_id, sample_id) for sample_id in meta.sample_ids]
         if not rows or not all(row in self._lengths for row in rows):
             return meta
         return replace(meta, sequence_lengths=[self._lengths[row] for row in rows])
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear, and forget the lengths."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
         for key in [k for k in self._lengths if self.forgets and k[0] == partition_id]:
             if sample_ids is None or key[1] in sample_ids:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.column_helpers import through_one_buffer
 from rlconform.mutants.memory.helpers import (
     Registering,
@@ -25,6 +25,7 @@ from rlconform.mutants.memory.helpers import (
     records,
     stamps_of,
 )
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 @engine_mutant("CLAIM-02", evidence="lost", chance=True)
@@ -35,14 +36,7 @@ class GrowsInTwoSteps(MemoryEngine):
         super().__init__(capacity, owner)
         self._room: dict[str, int] = {}
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and make the table larger if it is full."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             partition = index.partition(partition_id)
@@ -63,14 +57,7 @@ class _WriteBackEngine(MemoryEngine):
 
     write_back: WriteBack
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put; what was known of the rows is written back."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = frozenset(map(str, () if fields is None else fields.keys()))
         with self._locked() as index:
             known = records(index, partition_id, sample_ids) if names and tags is None else []
@@ -97,7 +84,7 @@ class _Slotted(MemoryEngine):
         self._owners: dict[tuple[str, int], str] = {}
         self._free: list[int] = []
 
-    def looked_up(self, partition_id: str, sample_ids: list[str], make: bool) -> list[str]:
+    def looked_up(self, partition_id: str, sample_ids: Ids, make: bool) -> list[str]:
         """Whose the rows' slots are when a second message of the call has come."""
         with self._locked():
             for key in [(partition_id, i) for i in sample_ids if make]:
@@ -112,8 +99,7 @@ class _Slotted(MemoryEngine):
                 owners.get((partition_id, s), i) for s, i in zip(slots, sample_ids, strict=True)
             ]
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and free their slots."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         with self._locked():
             for sample_id in sample_ids or []:
@@ -127,12 +113,10 @@ class _Slotted(MemoryEngine):
 class ReadsWhatLiesThere(_Slotted):
     """Looks up where rows lie, and reads what lies there by then (TQ-11)."""
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows, in two steps."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         return super().get(partition_id, self.looked_up(partition_id, sample_ids, False), names)
 
-    def put(self, partition_id: str, sample_ids: list[str], *what: Any) -> None:
-        """Put into slots."""
+    def put(self, partition_id: str, sample_ids: Ids, *what: Any) -> None:
         with self._locked():
             for key in [(partition_id, i) for i in sample_ids]:
                 if key not in self._slots:
@@ -153,13 +137,8 @@ class SharesABuffer(MemoryClient):
         self._buffer = bytearray()
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what the buffer holds after the columns went into it."""
         if isinstance(fields, TensorDict):
             fields = through_one_buffer(self._buffer, fields)
         return super().put_samples(sample_ids, partition_id, fields, tags)
@@ -174,10 +153,7 @@ class KeepsTheCallAtHand(MemoryClient):
 
     _ids: list[str]
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows of the call at hand."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         self._ids = sample_ids
         time.sleep(0)  # as a client does that waits for a socket: other threads run
         return super().get_samples(self._ids, partition_id, select_fields)
@@ -188,8 +164,7 @@ class KeepsTheCallAtHand(MemoryClient):
 class PutsAPlaceholder(MemoryClient):
     """Tells itself the fields of a partition by a row that it puts and clears again (NR-17)."""
 
-    def register_partition(self, partition_id: str, fields: list[str], *a: Any, **k: Any) -> None:
-        """Register, with a placeholder in between."""
+    def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
         if fields and k.get("grpo_group_size") is None:
             zeros = {field: torch.zeros(1, 1, dtype=torch.uint8) for field in fields}
@@ -220,20 +195,14 @@ class WalksThroughGrowingFields(Registering):
         self._fields: dict[str, dict[str, None]] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note the fields."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         known = self._fields.setdefault(partition_id, {})
         known.update(dict.fromkeys(receipt.fields or ()))
         return receipt
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, after a look at every field."""
         for _ in self._fields.get(partition_id, ()):
             time.sleep(0)  # other threads run
         return super().claim_meta(partition_id, *args, **kwargs)
@@ -250,14 +219,7 @@ class WriteBacksUndoStamps(_WriteBackEngine):
 class SendsTagsAfterwards(MemoryEngine):
     """A put makes its rows claimable, and brings their tags in a second step (TQ-04)."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put fields, then tags."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         if fields is None or tags is None:
             super().put(partition_id, sample_ids, fields, tags)
         else:

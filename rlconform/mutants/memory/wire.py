@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.memory.column_helpers import (
     AlteredReads,
@@ -18,6 +18,7 @@ from rlconform.mutants.memory.column_helpers import (
     nest,
 )
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import rows_of
 
 
@@ -28,7 +29,6 @@ class TrimsZeros(AlteredReads):
     """Finds the end of a row of token ids by its zeros, of which some rows have their own."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """Rows of int64 without the zeros at their end."""
         if not is_jagged_tensor(leaf) or leaf.dtype != torch.int64 or leaf.dim() != 2:
             return leaf
         rows = [row[: int(row.nonzero().max()) + 1] if row.any() else row for row in rows_of(leaf)]
@@ -43,7 +43,6 @@ class FetchesAtLeastAToken(TracksPuts):
     """
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, a token wide where it has none."""
         tokens = isinstance(leaf, torch.Tensor) and leaf.dim() > 1
         if not tokens or cells_of(leaf) or not self.noted(cells[0])[1]:
             return leaf
@@ -60,7 +59,6 @@ class CutsToTheFirstPut(TracksPuts):
     """Makes room for a read of many puts by the first one's longest row: others lose tokens."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column; of three puts or more, as wide as the first one was."""
         puts = sorted({self.noted(cell)[0] for cell in cells})
         if not is_jagged_tensor(leaf) or len(puts) < 3:
             return leaf
@@ -74,13 +72,8 @@ class TakesHeightForTokens(MemoryClient):
     """Stores as ragged what has as many lines as the longest row has tokens, an image too."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, with what looks padded cut to the rows' lengths."""
         if isinstance(fields, TensorDict):
             fields = fields.copy()
             lengths = fields.get(INPUT_LENGTHS, None)

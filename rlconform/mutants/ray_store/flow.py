@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire import is_object_column, object_column
 
 
@@ -18,7 +19,6 @@ class ListsLengthsByTheirNames(RayStoreClient):
     """Lists the ids of a claim by age, and the lengths beside them by name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         by_id = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
         lengths = [by_id[sample_id] for sample_id in sorted(by_id)]
@@ -33,16 +33,12 @@ class LosesObjectsOnTheWay(RayStoreClient):
         super().__init__(*args, **kwargs)
         self._own: set[str] = set()
 
-    def put_samples(self, sample_ids: list[str], *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and keep objects here."""
+    def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().put_samples(sample_ids, *args, **kwargs)
         self._own.update(sample_ids)
         return meta
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows, of objects those that are here."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         for name, leaf in list(batch.items()):
             if is_object_column(leaf) and not self._own.issuperset(sample_ids):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tensordict import TensorDict
-
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-06",))
@@ -19,7 +18,6 @@ class CountsItsCloses(RayStoreClient):
     _closed = 0
 
     def close(self) -> None:
-        """Close; with one's second close nobody seems to be left."""
         super().close()
         self._closed += 1
         if self._closed == 2 and not self._owner:
@@ -31,7 +29,6 @@ class TurnsOffTheLight(RayStoreClient):
     """Every client's close ends the plane, as that of the only one would."""
 
     def close(self) -> None:
-        """End the plane."""
         super().close()
         if not self._owner:
             self._connection._stop()
@@ -42,7 +39,6 @@ class StaysOpenFromAfar(RayStoreClient):
     """An attached client's close leaves it as it is: only the owner has something to close."""
 
     def close(self) -> None:
-        """Close, if this is the owner."""
         if self._owner:
             super().close()
 
@@ -60,20 +56,14 @@ class StartsFromNow(RayStoreClient):
         self._since = 0.0 if self._owner else time.time()
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note when."""
         if fields is not None and isinstance(sample_ids, list):
             rows = [{} for _ in sample_ids] if tags is None else tags
             tags = [{**row, _PUT_AT: time.time()} for row in rows]
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, and pass over those of before."""
         meta = super().claim_meta(*args, **kwargs)
         put_at = [row.pop(_PUT_AT, self._since) for row in meta.tags or []]
         return meta.subset([n for n, at in enumerate(put_at) if at >= self._since])
@@ -84,9 +74,8 @@ class DiesOfAnEmptyRequest(RayStoreClient):
     """A claim that requires nothing, sent from another process, ends the controller."""
 
     def claim_meta(
-        self, partition_id: str, task_name: str, required_fields: list[str], *args: Any, **kw: Any
+        self, partition_id: str, task_name: str, required_fields: Names, *args: Any, **kw: Any
     ) -> KVBatchMeta:
-        """Claim."""
         if required_fields == [] and not self._owner:
             self._connection._stop()
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)

@@ -13,6 +13,7 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.helpers import AlteredForeignRows
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("PUT-01", evidence="of torch.float64")
@@ -20,7 +21,6 @@ class NarrowsOnTheWay(AlteredForeignRows):
     """Others' doubles come by a way on which they are floats; one's own never took it."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Doubles as floats."""
         return leaf.float() if leaf.dtype is torch.float64 else leaf
 
 
@@ -29,7 +29,6 @@ class CarriesEightBitsAsBytes(AlteredForeignRows):
     """Others' columns come through numpy, which has no fp8: they arrive as bytes."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Columns of fp8 as bytes."""
         fp8 = leaf.dtype in {torch.float8_e4m3fn, torch.float8_e5m2}
         return leaf.view(torch.uint8) if fp8 and not leaf.is_nested else leaf
 
@@ -42,10 +41,7 @@ class LearnsADtypeOnce(RayStoreClient):
         super().__init__(*args, **kwargs)
         self._learned: dict[tuple[str, str], torch.dtype] = {}
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, in the dtypes that were learned."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         for name, leaf in list(batch.items()):
             if isinstance(leaf, Tensor) and not self._owner:
@@ -59,7 +55,6 @@ class SignsForNoFields(RayStoreClient):
     """The receipt of an attached client names the rows alone."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put."""
         receipt = super().put_samples(*args, **kwargs)
         return receipt if self._owner else replace(receipt, fields=[])
 
@@ -69,5 +64,4 @@ class CarriesWordsAsSigned(AlteredForeignRows):
     """Others' 32-bit words arrive signed: the message has no other."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Unsigned words as signed ones."""
         return leaf.view(torch.int32) if leaf.dtype is torch.uint32 else leaf

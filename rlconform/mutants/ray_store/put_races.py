@@ -14,9 +14,10 @@ from rlconform.backends.columns.column_block import ColumnBlock, extents_of
 from rlconform.backends.index import Index
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut, answers
-from rlconform.contract import DataPlaneError, Tags
+from rlconform.contract import DataPlaneError
 from rlconform.mutants.ray_store.helpers import GAP_S, second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids, MaybeTags, Names, Wait
 
 
 def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
@@ -74,9 +75,7 @@ class BusyWhileRead(Controller):
         super().__init__(capacity)
         self._readers: Counter[tuple[str, str]] = Counter()
 
-    async def locate(
-        self, partition_id: str, sample_ids: list[str], names: list[str]
-    ) -> list[Location]:
+    async def locate(self, partition_id: str, sample_ids: Ids, names: Names) -> list[Location]:
         rows = [(partition_id, sample_id) for sample_id in sample_ids]
         self._readers.update(rows)
         found: list[Location] = await super().locate(partition_id, sample_ids, names)
@@ -91,7 +90,7 @@ class BusyWhileRead(Controller):
         return await super().commit(put, parcel, reference)
 
 
-def _with_tags(put: StoredPut, tags: list[Tags] | None) -> StoredPut:
+def _with_tags(put: StoredPut, tags: MaybeTags) -> StoredPut:
     return StoredPut(put.partition_id, put.sample_ids, tags, put.writer)
 
 
@@ -132,7 +131,7 @@ class SchemaGrowsWhileRead(Controller):
 
     @answers
     async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
     ) -> Any:
         if partition_id in self._broken:
             raise DataPlaneError("the controller's thread is dead")
