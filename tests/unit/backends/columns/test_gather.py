@@ -202,7 +202,7 @@ def test_a_rows_tokens_may_have_no_elements() -> None:
     ],
 )
 def test_rows_that_no_tensor_holds_are_refused(left: Tensor, right: Tensor) -> None:
-    with pytest.raises(ValueError, match="unlike"):
+    with pytest.raises(ValueError, match="differ"):
         read(picked([parcel_of(left), parcel_of(right)], [(0, 0), (1, 0)]), 2)
 
 
