@@ -186,8 +186,8 @@ def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_runtime: Ra
 
 def test_the_master_dies_with_its_owner() -> None:
     code = (
-        "import os; from rlconform.backends.transfer_queue import mooncake;"
-        "print(mooncake.start_master().process.pid, flush=True); os.kill(os.getpid(), 9)"
+        "import os; from rlconform.backends.transfer_queue import mooncake_master;"
+        "print(mooncake_master.start_master().process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, timeout=120
