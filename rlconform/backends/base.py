@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends import checkpoint, validation
-from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.plane_engine import PlaneEngine
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
@@ -47,7 +46,7 @@ class BaseClient:
     ) -> None:
         """Declare a partition's consumer tasks and group size; fields may be any, declared or not.
 
-        Registering an empty partition starts it anew. Registering one that holds rows adds the
+        Registering an empty partition resets it. Registering one that holds rows adds the
         tasks and leaves rows and cursors as they are.
 
         Raises:

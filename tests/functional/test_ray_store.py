@@ -135,14 +135,14 @@ def lose(owner: RayStoreClient, references: list[Any], patch: pytest.MonkeyPatch
     whole_await = owner._connection._await
 
     def wait(reference: Any, seconds: float) -> Any:
-        came = whole_await(reference, seconds)
-        fetched = [reference] if isinstance(came, dict) else []
-        if isinstance(came, list) and came and isinstance(came[0], dict):
+        fetched_value = whole_await(reference, seconds)
+        fetched = [reference] if isinstance(fetched_value, dict) else []
+        if isinstance(fetched_value, list) and fetched_value and isinstance(fetched_value[0], dict):
             fetched = reference
         for lost in fetched:
             if lost in references or not references:
                 raise ray.exceptions.OwnerDiedError(lost.hex(), None, "")
-        return came
+        return fetched_value
 
     patch.setattr(owner._connection, "_await", wait)
 

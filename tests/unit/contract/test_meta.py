@@ -172,9 +172,9 @@ def test_the_earliest_value_of_a_key_wins() -> None:
 )
 def test_stamped_tags_are_primitives(column: Any, expected: list[Any]) -> None:
     stamped = META.stamp_tags({"stamp": column}).tags
-    came = [row["stamp"] for row in stamped]
-    assert came == expected
-    assert [type(value) for value in came] == [type(value) for value in expected]
+    got = [row["stamp"] for row in stamped]
+    assert got == expected
+    assert [type(value) for value in got] == [type(value) for value in expected]
     assert [row["version"] for row in stamped] == [1, 2, 3]
 
 
@@ -270,10 +270,10 @@ def rows_of(meta: KVBatchMeta, data: st.DataObject) -> list[int]:
 @given(metas(), st.data())
 def test_a_subset_takes_each_row_whole(meta: KVBatchMeta, data: st.DataObject) -> None:
     rows = rows_of(meta, data)
-    came = asdict(meta.subset(rows))
+    got = asdict(meta.subset(rows))
     for name in ("sample_ids", "sequence_lengths", "tags"):
         whole = getattr(meta, name)
-        assert came[name] == (None if whole is None else [whole[i] for i in rows])
+        assert got[name] == (None if whole is None else [whole[i] for i in rows])
 
 
 @given(metas())

@@ -187,7 +187,7 @@ def test_a_capability_that_the_requirement_does_not_name_is_refused() -> None:
 
 
 class Collector:
-    """Keeps what pytest collects, also what the target at hand leaves out."""
+    """Records all collected items, including those deselected for the target."""
 
     def __init__(self) -> None:
         self.items: list[pytest.Item] = []

@@ -147,7 +147,7 @@ class TestKept:
 
     @requirement("SHARD-03")
     def test_a_meta_of_another_class_will_do(self) -> None:
-        """A plane may hand out its own; one without tags or extra_info stays without."""
+        """A plane may return its own class; a meta without tags or extra_info stays without."""
         known = meta_of([3, 5, 8, 1])
         foreign: Any = SimpleNamespace(**vars(known))
         assert shard_meta_for_dp(foreign, 2) == shard_meta_for_dp(known, 2)

@@ -422,7 +422,7 @@ class TestNestedInTheOlderLayout:
 
     def test_rows_that_no_column_holds_are_named(self):
         odd = self.batch([torch.ones(2, 3), torch.ones(2, 1)])
-        with pytest.raises(ValueError, match=r"'advantages'.*unlike"):
+        with pytest.raises(ValueError, match=r"'advantages'.*differ"):
             materialize(odd)
 
     def test_is_not_packed(self):

@@ -299,7 +299,7 @@ class TestResponseFromNested:
 
     @requirement("WIRE-05")
     def test_logprob_of_the_next_token_sits_one_place_left(self):
-        """On figures that show which token each output speaks of."""
+        """The values show the token that each output predicts."""
         outputs = to_nested_by_length(torch.tensor([[10, 11, 12, 13], [20, 21, 22, 0]]), [4, 3])
         response = response_from_nested(outputs, torch.tensor([2, 1]))
         assert [row.tolist() for row in rows_of(response)] == [[11, 12], [21]]

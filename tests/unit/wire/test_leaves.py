@@ -88,7 +88,7 @@ class TestClassifyLeaf:
 
     @pytest.mark.filterwarnings("ignore:.*nested tensors")
     @pytest.mark.parametrize(
-        ("make_leaf", "came"),
+        ("make_leaf", "described"),
         [
             (lambda: torch.eye(3).to_sparse(), "a torch.float32 tensor of 2 dimensions and layout"),
             (lambda: strided_nested([2, 3]), "a nested torch.float32 tensor of 2 dimensions"),
@@ -96,9 +96,9 @@ class TestClassifyLeaf:
         ],
         ids=["sparse", "strided nested", "numeric array"],
     )
-    def test_says_what_came(self, make_leaf, came):
+    def test_names_the_kind_of_leaf(self, make_leaf, described):
         leaf = make_leaf()
-        with pytest.raises(TypeError, match=f"got {came}"):
+        with pytest.raises(TypeError, match=f"got {described}"):
             classify_leaf(leaf)
 
 

@@ -32,7 +32,7 @@ DTYPES = [
 ]  # fmt: skip
 X = frozenset("x")
 
-#: A row asked for: the number of its columns and its place in it.
+#: A requested row: the number of its block and its place there.
 Cell = tuple[int, int]
 
 

@@ -1,4 +1,4 @@
-"""Blocks of an index: what counts as waste, and rows that change while theirs are written anew."""
+"""Blocks of an index: counting waste, and rows that change during a compaction."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_counting_leaves_the_callers_sizes_alone() -> None:
     [
         (SLACK_BYTES, 1, False),  # three rows are live beside it
         (SLACK_BYTES, 2, True),
-        (SLACK_BYTES, 4, False),  # nothing is left to write anew
+        (SLACK_BYTES, 4, False),  # nothing is left to copy
         (SLACK_BYTES // 4, 3, False),  # less than is worth the while
     ],
 )
@@ -135,7 +135,7 @@ def test_a_block_without_rows_is_gone_with_its_payload(index: Index, end: str) -
         elif end == "forgotten":
             index.clear_all()
         else:
-            index.clear("p", None, "somebody else")
+            index.clear("p", None, "other")
             assert alive() is not None
             index.clear("p", None, "me")
         assert alive() is None
@@ -173,7 +173,7 @@ def test_rewritten_rows_lie_in_the_new_block_and_the_old_one_goes(index: Index) 
 
 
 def begin(index: Index) -> tuple[int, dict[frozenset[str], list[int]]]:
-    """Rows a to f of one block, of which a, b and c are due to be written anew."""
+    """Rows a to f of one block that is due, with a, b and c live."""
     commit(index, [*IDS, "e", "f"], "old", "xy", size=ROW_BYTES)
     (number,) = clear(index, ["d", "e", "f"])
     payload, live = index.survivors(number)
@@ -289,10 +289,10 @@ def test_a_block_is_written_anew_by_one_process_and_again_if_that_fails(index: I
     payload, live = index.survivors(number)
     assert payload == "old"
     assert sum(map(len, live.values())) == 8
-    # somebody has it: nobody else is asked, nor handed anything
+    # one process compacts it: no other one gets its rows
     assert index.survivors(number) == (None, {})
     assert clear(index, ids[8:10]) == []
-    # whoever had it never moved the rows
+    # the first process never moved the rows
     assert clear(index, ids[10:13]) == [number]
     payload, live = index.survivors(number)
     assert sum(map(len, live.values())) == 3

@@ -80,7 +80,7 @@ OPERATIONS: dict[str, Callable[[Index, int], object]] = {
     "clear of claimed rows": lambda index, _: index.clear("p", ids(0), "few"),
     "clear of unseen rows": lambda index, n: index.clear("p", ids(n - BATCH), "few"),
     "clear of what one wrote": lambda index, _: index.clear("p", None, "few"),
-    "clear of what nobody wrote": lambda index, _: index.clear("p", None, "nobody"),
+    "clear of another writer's rows": lambda index, _: index.clear("p", None, "other"),
     "status": lambda index, _: index.all_claimed("p", ["t", "u"]),
     "registration": lambda index, _: index.register("p", ["v"], 1),
 }
@@ -129,7 +129,7 @@ def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
     index.clear("p", None, "many")
     index.clear("p", None, "few")
     index.register("p", ["t", "u"], group_size)
-    index.commit("p", ids(0, 4), X, None, None, "keeps the partition from starting anew")
+    index.commit("p", ids(0, 4), X, None, None, "keeps the partition from being reset")
     index.commit("p", ids(LARGE * 2, LARGE), X, None, None, "many")
     claim(index, rows=LARGE // 2)
     index.clear("p", ids(LARGE * 2, LARGE), "many")
@@ -172,7 +172,7 @@ def test_the_log_of_rows_is_bounded_by_the_rows() -> None:
 
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_little_that_goes_lets_nothing_be_built_anew(group_size: int) -> None:
-    """Building a list anew is one step to the counter, however long the list."""
+    """Rebuilding a list is one step for the counter, however long the list."""
     index = filled(SMALL, group_size)
     partition = index.partition("p")
     queue = partition._queues.of("u", frozenset("x"), group_size)

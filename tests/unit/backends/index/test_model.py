@@ -234,7 +234,7 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(
         partition_id=PARTITIONS,
         sample_ids=st.sampled_from([IDS[:1], IDS[2:4], IDS[5:], IDS[1:7:2], [], None]),
-        writer=st.sampled_from([*WRITERS, "nobody"]),
+        writer=st.sampled_from([*WRITERS, "other"]),
     )
     def clear(self, partition_id: str, sample_ids: list[str] | None, writer: str) -> None:
         self.due += self.index.clear(partition_id, sample_ids, writer)

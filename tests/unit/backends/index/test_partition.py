@@ -1,4 +1,4 @@
-"""An index's partitions on their own: order, groups, who wrote a row, what mistakes are told."""
+"""``PartitionIndex``: order, groups, writers of rows, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the memory plane that are written anew to let wasted bytes go, while others use them."""
+"""Compaction in the memory plane while other threads use the rows."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_happens_during_a_rewriting_counts(
 def test_a_batch_that_goes_meanwhile_does_not_keep_the_next_from_its_turn(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One clear makes three batches due; while one is written anew, the next loses its last row."""
+    """One clear makes three batches due; while one is compacted, the next loses its last row."""
     batches = [[f"{batch}{row}" for row in IDS] for batch in range(3)]
     for batch in batches:
         client.put_samples(batch, "p", columns(8))
@@ -191,7 +191,7 @@ def test_overwritten_values_give_their_memory_back(client: MemoryClient) -> None
 def test_a_rewriting_during_which_rows_went_leaves_no_waste(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another caller cleared rows meanwhile, and comes to its own rewriting too late."""
+    """Another caller cleared rows meanwhile, and starts its own compaction too late."""
     client.put_samples(IDS, "p", columns(8))
     index = client._engine._plane.index  # type: ignore[attr-defined]
     rows = rewriting(monkeypatch, client, lambda _: index.clear("p", ["b", "c"], ""))

@@ -57,7 +57,7 @@ def client() -> Iterator[MemoryClient]:
 def waiters(client: MemoryClient) -> Iterator[Waiters]:
     waiters = Waiters()
     yield waiters
-    client.close()  # wakes whoever still waits
+    client.close()  # wakes all waiting claims
     waiters.stop()
 
 

@@ -188,7 +188,7 @@ OBJECTS: list[Any] = [
 def test_plain_data_comes_back_with_its_type(value: Any) -> None:
     got = codec.unpack(codec.pack(value))
     assert type(got) is type(value)
-    if isinstance(value, set | frozenset):  # the order of a set's repr is nobody's promise
+    if isinstance(value, set | frozenset):  # the order of a set's repr is not defined
         assert got == value
     else:
         assert repr(got) == repr(value)  # tells -0.0 from 0.0 and the types of what is inside
