@@ -33,7 +33,7 @@ EPILOG = (
     "rlconform self-test --mutant drops_unknown_ids\n\n"
     "rlconform self-test --list --races\n\n"
     "rlconform self-test --races --seeds 20 --jobs 2\n\n"
-    "Exit codes: 0 every mutant is caught as declared, 1 not so, or interrupted, 2 nothing to try."
+    "Exit codes: 0 every mutant is killed as declared, 1 not so, or interrupted, 2 nothing to try."
 )
 
 
@@ -52,7 +52,7 @@ def self_test(
     gate: Annotated[
         bool,
         typer.Option(
-            "--gate", help="Each mutant before the checks that must catch it only; no races."
+            "--gate", help="Each mutant before the checks that must kill it only; no races."
         ),
     ] = False,
     jobs: Annotated[int, typer.Option(help="Trials at the same time.", min=1)] = 2,
@@ -71,7 +71,7 @@ def self_test(
         bool, typer.Option("--list", help="Show which mutants there are, and try none.")
     ] = False,
 ) -> None:
-    """Hold the suite against planes with planted defects: each must be caught, by its ids alone."""
+    """Hold the suite against planes with planted defects: each must be killed, by its ids alone."""
     console = new_console()
     known = all_mutants()
     if unknown := [name for name in mutant or () if name not in known]:

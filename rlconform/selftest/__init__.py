@@ -1,4 +1,4 @@
-"""The suite on trial: right planes pass everything, broken ones fail exactly what they break.
+"""The suite on trial: conforming planes pass everything, mutants fail what they declare.
 
-catalogue ──mutant──▶ trial (a run of the checks) ──outcomes──▶ judging ──▶ matrix
+registry ──mutant──▶ trial (a run of the checks) ──results──▶ classify ──▶ kill_matrix
 """

@@ -1,4 +1,4 @@
-"""What the checks made of a mutant, held against what it declares. Pure functions."""
+"""Compares what the checks found in a mutant with what it declares. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from enum import StrEnum
 from rlconform.certify.results import Outcome, RequirementResult
 from rlconform.mutants.mutant import Mutant
 
-#: A race is caught if at least this share of the seeds show it.
+#: A race is killed if at least this share of the seeds show it.
 KILL_SHARE = 0.9
 
 
 class TrialOutcome(StrEnum):
-    """What became of a target; but for the first two, the suite or a declaration is wrong."""
+    """How a trial ended. All but the first two mean that the suite or a declaration is wrong."""
 
-    CAUGHT = "caught"
+    KILLED = "killed"
     PASSED = "passed"
     FALSE_ALARM = "false alarm"
-    NOT_CAUGHT = "not caught"
-    OTHER_REASON = "caught for another reason"
-    OTHERS_TOO = "caught by others too"
+    SURVIVED = "survived"
+    KILLED_FOR_OTHER_REASON = "killed for another reason"
+    KILLED_BY_OTHERS_TOO = "killed by others too"
     SUITE_ERROR = "suite error"
 
 
-#: What should become of mutants and of right planes.
-GOOD = frozenset({TrialOutcome.CAUGHT, TrialOutcome.PASSED})
+#: The outcomes that are expected of mutants and of conforming planes.
+GOOD = frozenset({TrialOutcome.KILLED, TrialOutcome.PASSED})
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What became of a mutant.
+    """The result of the trial of one mutant or conforming plane.
 
     Attributes:
         name: The mutant's.
-        kind: In one word.
+        kind: The outcome.
         broken: The requirements that it broke, with the evidence of the first check of each.
         seconds: Wall time of its trial, s.
-        told: What is wrong, in one line; of a race, how many seeds showed it.
+        detail: What is wrong, in one line; of a race, how many seeds showed it.
     """
 
     name: str
     kind: TrialOutcome
     broken: Mapping[str, str]
     seconds: float = 0.0
-    told: str = ""
+    detail: str = ""
 
 
 def judge_mutant(
@@ -63,20 +63,20 @@ def judge_mutant(
     missed = [declared for declared in mutant.fails if declared not in broken]
     others = [came for came in broken if came not in {*mutant.fails, *mutant.may_fail}]
     first = next((r.failures for r in results if r.id == mutant.fails[0]), [])
-    kind, told = TrialOutcome.CAUGHT, ""
+    kind, detail = TrialOutcome.KILLED, ""
     if ours:
-        kind, told = TrialOutcome.SUITE_ERROR, ours
+        kind, detail = TrialOutcome.SUITE_ERROR, ours
     elif missed:
-        kind, told = TrialOutcome.NOT_CAUGHT, f"passed by {', '.join(missed)}"
+        kind, detail = TrialOutcome.SURVIVED, f"passed by {', '.join(missed)}"
     elif not any(mutant.evidence in failure for failure in first):
-        kind = TrialOutcome.OTHER_REASON
-        told = f"{mutant.fails[0]} says {first[0]!r}, where {mutant.evidence!r} was due"
+        kind = TrialOutcome.KILLED_FOR_OTHER_REASON
+        detail = f"{mutant.fails[0]} says {first[0]!r}, where {mutant.evidence!r} was due"
     elif others:
-        kind, told = (
-            TrialOutcome.OTHERS_TOO,
+        kind, detail = (
+            TrialOutcome.KILLED_BY_OTHERS_TOO,
             "; ".join(f"{other}: {broken[other]}" for other in others),
         )
-    return TrialResult(name, kind, broken, seconds, told)
+    return TrialResult(name, kind, broken, seconds, detail)
 
 
 def judge_reference(
@@ -84,15 +84,15 @@ def judge_reference(
 ) -> TrialResult:
     """Hold a right plane's results against none being broken."""
     broken, ours = _broken(results), _our_fault(results, complete)
-    kind, told = TrialOutcome.PASSED, ""
+    kind, detail = TrialOutcome.PASSED, ""
     if ours:
-        kind, told = TrialOutcome.SUITE_ERROR, ours
+        kind, detail = TrialOutcome.SUITE_ERROR, ours
     elif broken:
-        kind, told = (
+        kind, detail = (
             TrialOutcome.FALSE_ALARM,
             "; ".join(f"{one}: {why}" for one, why in broken.items()),
         )
-    return TrialResult(name, kind, broken, seconds, told)
+    return TrialResult(name, kind, broken, seconds, detail)
 
 
 def _broken(results: Iterable[RequirementResult]) -> dict[str, str]:
@@ -108,5 +108,5 @@ def _our_fault(results: Sequence[RequirementResult], complete: bool) -> str:
 
 
 def enough_kills(kills: int, seeds: int) -> bool:
-    """Whether a race was caught often enough, by at least nine seeds in ten."""
+    """Whether a race was killed often enough, by at least nine seeds in ten."""
     return seeds > 0 and kills >= KILL_SHARE * seeds

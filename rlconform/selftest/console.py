@@ -34,8 +34,8 @@ class TrialProgress(LiveBar):
         good = judgement.kind in GOOD
         if not good or not self.console.is_terminal:
             style = "green" if good else "bold red"
-            told = f": {escape(judgement.told)}" if judgement.told else ""
-            self.console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{told}")
+            detail = f": {escape(judgement.detail)}" if judgement.detail else ""
+            self.console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{detail}")
 
 
 def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
@@ -58,7 +58,9 @@ def judgement_table(judgements: Sequence[TrialResult]) -> Table:
         )
     for one in judgements:
         style = "green" if one.kind in GOOD else "bold red"
-        broke = ", ".join(one.broken) + (f" ({one.told})" if one.told and one.kind in GOOD else "")
+        broke = ", ".join(one.broken) + (
+            f" ({one.detail})" if one.detail and one.kind in GOOD else ""
+        )
         table.add_row(escape(one.name), f"[{style}]{one.kind}[/]", broke, f"{one.seconds:.1f}")
     return table
 

@@ -41,8 +41,8 @@ def matrix_of(
     """The matrix of the published requirements that planes are held to."""
     by_id: dict[str, list[str]] = {}
     for name, mutant in mutants.items():
-        for caught in mutant.fails:
-            by_id.setdefault(caught, []).append(name)
+        for killed in mutant.fails:
+            by_id.setdefault(killed, []).append(name)
     rows = [
         MutantRow(
             row, by_id.get(row.id, []), [n for n in by_id.get(row.id, []) if is_alone(mutants[n])]
@@ -60,7 +60,7 @@ def is_alone(mutant: Mutant) -> bool:
 
 @dataclass(frozen=True)
 class KillCell:
-    """One square: ``sole``, ``caught``, ``may``, ``wrong`` or nothing, and what it says."""
+    """One square: ``sole``, ``killed``, ``may``, ``wrong`` or nothing, and what it says."""
 
     kind: str = ""
     title: str = ""
@@ -71,9 +71,9 @@ class Line:
     """One mutant across all requirements."""
 
     name: str
-    story: str
+    rationale: str
     fails: str
-    told: str
+    detail: str
     wrong: bool
     cells: list[KillCell]
 
@@ -82,7 +82,7 @@ def lines_of(matrix: KillMatrix, mutants: Mapping[str, Mutant]) -> list[Line]:
     """Mutants that were tried, in the order of the requirements that catch them first."""
     order = {row.requirement.id: place for place, row in enumerate(matrix.rows)}
     places = {
-        name: min(order.get(caught, len(order)) for caught in mutant.fails)
+        name: min(order.get(killed, len(order)) for killed in mutant.fails)
         for name, mutant in mutants.items()
     }
     return [
@@ -95,9 +95,9 @@ def lines_of(matrix: KillMatrix, mutants: Mapping[str, Mutant]) -> list[Line]:
 def _line(name: str, mutant: Mutant, matrix: KillMatrix) -> Line:
     judged = matrix.judged[name]
     wrong = judged.kind not in GOOD
-    told = f"{judged.kind} {judged.told}".strip()
+    detail = f"{judged.kind} {judged.detail}".strip()
     cells = [_cell(row.requirement, mutant, judged) for row in matrix.rows]
-    shown = told if wrong else ""
+    shown = detail if wrong else ""
     return Line(name, mutant.rationale, ", ".join(mutant.fails), shown, wrong, cells)
 
 
@@ -105,11 +105,11 @@ def _cell(row: Requirement, mutant: Mutant, judged: TrialResult) -> KillCell:
     declared, may = row.id in mutant.fails, row.id in mutant.may_fail
     broke = row.id in judged.broken
     if declared != broke and not may:
-        says = "was not caught" if declared else f"caught too: {judged.broken[row.id]}"
+        says = "survived" if declared else f"killed too: {judged.broken[row.id]}"
         return KillCell("wrong", f"{row.id} {says}")
     if declared:
         evidence = judged.broken[row.id]
-        kind = "sole" if is_alone(mutant) else "caught"
+        kind = "sole" if is_alone(mutant) else "killed"
         return KillCell(kind, f"{row.id} {evidence}".strip())
     if may:
         return KillCell("may", f"{row.id} may catch it as well")

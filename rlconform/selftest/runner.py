@@ -53,7 +53,7 @@ class Settings:
         seeds: Turns of each race.
         effort: Share of the generated examples; at 0 the short checks alone judge.
         gate: A mutant meets the checks that must catch it and a right plane the short ones:
-            whether the suite still has its power, not whether each defect is told apart.
+            whether the suite still has its power, not whether each defect is distinguished.
     """
 
     jobs: int = 2
@@ -120,7 +120,7 @@ def _length(mutant: Mutant) -> tuple[bool, bool, int]:
 def run_trials(
     chosen: Sequence[Case], settings: Settings, hear: Callable[[TrialResult], None]
 ) -> list[TrialResult]:
-    """Try every case and judge what came; ``hear`` is told of each as it ends.
+    """Try every case and judge the results; ``hear`` is called with each as it ends.
 
     Raises:
         ConfigError: Ray is needed and not installed.
@@ -173,11 +173,9 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
             trial = try_once(case.spec, fork_server, case.mutant.level, settings.effort)
         return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
     races = try_races(case.spec, case.mutant, fork_server, settings.seeds)
-    told = races.told
-    kind = (
-        TrialOutcome.CAUGHT if enough_kills(races.kills, races.seeds) else TrialOutcome.NOT_CAUGHT
-    )
+    detail = races.detail
+    kind = TrialOutcome.KILLED if enough_kills(races.kills, races.seeds) else TrialOutcome.SURVIVED
     if races.errors:
-        kind, told = TrialOutcome.SUITE_ERROR, races.errors[0]
-    broken = dict.fromkeys(case.mutant.fails, told) if races.kills else {}
-    return TrialResult(case.name, kind, broken, races.seconds, told)
+        kind, detail = TrialOutcome.SUITE_ERROR, races.errors[0]
+    broken = dict.fromkeys(case.mutant.fails, detail) if races.kills else {}
+    return TrialResult(case.name, kind, broken, races.seconds, detail)

@@ -51,7 +51,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Races:
-    """How often a race was caught.
+    """How often a race was killed.
 
     Attributes:
         seeds: Turns that ran, whatever came of them.
@@ -68,7 +68,7 @@ class Races:
     others: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def detail(self) -> str:
         """The rate; where turns failed for another reason, how many and the first one."""
         rate = f"{self.kills} of {self.seeds} seeds"
         if not self.others:
@@ -163,8 +163,8 @@ def counted(run: RunRecord, evidence: str) -> Races:
             errors.append(f"{result.id}: {result.evidence}")
     if not run.complete:
         errors.append("; ".join(run.notes) or "the run ended early")
-    told = tuple(said for turn, said in others.items() if not killed[turn])
-    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, told)
+    detail = tuple(said for turn, said in others.items() if not killed[turn])
+    return Races(len(killed), sum(killed.values()), tuple(errors), run.seconds, detail)
 
 
 def _run(options: CertifyOptions, fork_server: ForkServer) -> RunRecord:

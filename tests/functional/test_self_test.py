@@ -40,9 +40,9 @@ def test_trials_share_a_ray_that_ends_with_them(
 ) -> None:
     mark = uuid.uuid4().hex
     with self_test(tmp_path, mark) as running:
-        printed, told = running.communicate(timeout=300)
-    assert running.returncode == 0, printed + told
-    assert "3 caught" in printed
+        printed, errors = running.communicate(timeout=300)
+    assert running.returncode == 0, printed + errors
+    assert "3 killed" in printed
     assert running_with("RLCONFORM_TEST", mark) == []
 
 
@@ -52,14 +52,14 @@ def test_a_cancelled_self_test_shows_what_was_tried_and_leaves_nothing_running(
     mark = uuid.uuid4().hex
     with self_test(tmp_path, mark) as running:
         assert running.stdout is not None
-        assert running.stdout.readline().startswith("caught")  # the others are still to come
+        assert running.stdout.readline().startswith("killed")  # the others are still to come
         running.send_signal(signal.SIGTERM)
-        printed, told = running.communicate(timeout=120)
+        printed, errors = running.communicate(timeout=120)
     assert running.returncode == 1
     assert "Interrupted: 2 were not tried." in printed
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
     assert running_with("RLCONFORM_TEST", mark) == []
     found = json.loads((tmp_path / "self-test.json").read_text("utf-8"))
-    assert [trial["kind"] for trial in found["trials"]] == ["caught"]
+    assert [trial["kind"] for trial in found["trials"]] == ["killed"]
     assert "Interrupted: 2 were not tried." in found["header"]["summary"]
     assert found["complete"] is False

@@ -56,34 +56,34 @@ def kind_of(results: list[RequirementResult], complete: bool = True) -> TrialOut
 
 
 def test_a_kill_needs_every_declared_id() -> None:
-    assert kind_of(DECLARED) is TrialOutcome.CAUGHT
-    assert kind_of(DECLARED[:2]) is TrialOutcome.NOT_CAUGHT
-    assert kind_of([PASSED]) is TrialOutcome.NOT_CAUGHT
-    assert "GET-06" in judge_mutant("m", LeavesRowsOut, DECLARED[:2]).told
+    assert kind_of(DECLARED) is TrialOutcome.KILLED
+    assert kind_of(DECLARED[:2]) is TrialOutcome.SURVIVED
+    assert kind_of([PASSED]) is TrialOutcome.SURVIVED
+    assert "GET-06" in judge_mutant("m", LeavesRowsOut, DECLARED[:2]).detail
 
 
 def test_a_kill_needs_the_declared_reason() -> None:
     other = failed("GET-04", "the plane's get_samples raised KeyError")
-    assert kind_of([other, failed("GET-06")]) is TrialOutcome.OTHER_REASON
+    assert kind_of([other, failed("GET-06")]) is TrialOutcome.KILLED_FOR_OTHER_REASON
     both = replace(other, failures=[*other.failures, f"{SAYS}, that is"])
-    assert kind_of([both, failed("GET-06")]) is TrialOutcome.CAUGHT
+    assert kind_of([both, failed("GET-06")]) is TrialOutcome.KILLED
 
 
 def test_an_id_that_was_not_declared_is_told() -> None:
     judged = judge_mutant("m", LeavesRowsOut, [*DECLARED, failed("PUT-02", "widened")])
-    assert judged.kind is TrialOutcome.OTHERS_TOO
-    assert judged.told == "PUT-02: widened"
+    assert judged.kind is TrialOutcome.KILLED_BY_OTHERS_TOO
+    assert judged.detail == "PUT-02: widened"
 
 
 def test_what_may_fail_may() -> None:
-    assert kind_of([*DECLARED, failed("GET-05")]) is TrialOutcome.CAUGHT
+    assert kind_of([*DECLARED, failed("GET-05")]) is TrialOutcome.KILLED
 
 
 def test_a_broken_should_counts() -> None:
     warned = RequirementResult("TAG-03", Outcome.WARN, "lost", [], ["lost"])
     blemished = RequirementResult("TAG-03", Outcome.WARN, "raised KeyError")
-    assert kind_of([*DECLARED, warned]) is TrialOutcome.OTHERS_TOO
-    assert kind_of([*DECLARED, blemished]) is TrialOutcome.CAUGHT
+    assert kind_of([*DECLARED, warned]) is TrialOutcome.KILLED_BY_OTHERS_TOO
+    assert kind_of([*DECLARED, blemished]) is TrialOutcome.KILLED
 
 
 def test_our_own_error_is_never_a_kill() -> None:
@@ -95,7 +95,7 @@ def test_our_own_error_is_never_a_kill() -> None:
 def test_a_right_plane_breaks_nothing() -> None:
     assert judge_reference("r", [PASSED]).kind is TrialOutcome.PASSED
     alarm = judge_reference("r", [PASSED, failed("GET-04")])
-    assert (alarm.kind, alarm.told) == (TrialOutcome.FALSE_ALARM, f"GET-04: {SAYS}; got none")
+    assert (alarm.kind, alarm.detail) == (TrialOutcome.FALSE_ALARM, f"GET-04: {SAYS}; got none")
     assert judge_reference("r", [PASSED], complete=False).kind is TrialOutcome.SUITE_ERROR
 
 
@@ -120,8 +120,8 @@ def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
         run.results[name] = CheckResult(name, "CLEAR-07", outcome=outcome, evidence=evidence)
     races = counted(run, "lost")
     assert (races.seeds, races.kills, races.errors) == (4, 2, ())
-    assert races.told == "2 of 4 seeds; 1 failed for another reason: hung: a put"
-    assert replace(races, others=()).told == "2 of 4 seeds"
+    assert races.detail == "2 of 4 seeds; 1 failed for another reason: hung: a put"
+    assert replace(races, others=()).detail == "2 of 4 seeds"
 
 
 # -- the catalogue -------------------------------------------------------------------------------
@@ -181,34 +181,34 @@ MUTANTS = {"widens": Widens, "leaves_rows_out": LeavesRowsOut}
 
 def test_the_matrix_knows_who_catches_alone(rows: dict[str, Requirement]) -> None:
     matrix = matrix_of(rows, MUTANTS)
-    told = {row.requirement.id: (row.mutants, row.alone) for row in matrix.rows}
-    assert told["PUT-02"] == (["widens"], ["widens"])
-    assert told["GET-04"] == (["leaves_rows_out"], [])
-    assert told["GET-05"] == ([], [])
+    detail = {row.requirement.id: (row.mutants, row.alone) for row in matrix.rows}
+    assert detail["PUT-02"] == (["widens"], ["widens"])
+    assert detail["GET-04"] == (["leaves_rows_out"], [])
+    assert detail["GET-05"] == ([], [])
 
 
 def test_cells_show_what_came_against_what_was_declared(rows: dict[str, Requirement]) -> None:
     came = {"GET-04": "a", "PUT-02": "b"}
     judged = [
-        TrialResult("leaves_rows_out", TrialOutcome.OTHERS_TOO, came, 1.0, "PUT-02: b"),
-        TrialResult("widens", TrialOutcome.CAUGHT, {"PUT-02": "b"}, 1.0),
+        TrialResult("leaves_rows_out", TrialOutcome.KILLED_BY_OTHERS_TOO, came, 1.0, "PUT-02: b"),
+        TrialResult("widens", TrialOutcome.KILLED, {"PUT-02": "b"}, 1.0),
     ]
     first, second = lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)
     assert first.name == "leaves_rows_out"
-    assert [cell.kind for cell in first.cells] == ["caught", "may", "wrong", "wrong"]
+    assert [cell.kind for cell in first.cells] == ["killed", "may", "wrong", "wrong"]
     assert first.wrong
     assert [cell.kind for cell in second.cells] == ["", "", "", "sole"]
     assert not second.wrong
 
 
 def test_what_was_not_tried_has_no_line(rows: dict[str, Requirement]) -> None:
-    judged = [TrialResult("widens", TrialOutcome.CAUGHT, {"PUT-02": "b"}, 1.0)]
+    judged = [TrialResult("widens", TrialOutcome.KILLED, {"PUT-02": "b"}, 1.0)]
     assert [line.name for line in lines_of(matrix_of(rows, MUTANTS, judged), MUTANTS)] == ["widens"]
 
 
 def test_the_page_escapes_what_planes_say(rows: dict[str, Requirement]) -> None:
     judged = [
-        TrialResult("widens", TrialOutcome.CAUGHT, {"PUT-02": "<script>"}, 1.0),
+        TrialResult("widens", TrialOutcome.KILLED, {"PUT-02": "<script>"}, 1.0),
         TrialResult("memory", TrialOutcome.PASSED, {}, 1.0),
     ]
     header = {"created": "now", "kit": "1", "host": "here", "summary": "two"}
