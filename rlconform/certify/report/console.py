@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: progress while checks run, then a table by requirement."""
+"""Prints a certification to the terminal: progress while checks run, then a table and a summary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlconform.certify.results import (
 )
 from rlconform.contract import Requirement, load_requirements
 
-#: Characters of a cause in the terminal; the report has all of them.
+#: Most characters of a root cause in the terminal; the report has the whole text.
 LONGEST = 300
 
 STYLE: dict[Outcome, str] = {
@@ -45,7 +45,7 @@ STYLE: dict[Outcome, str] = {
 
 
 class CertifyProgress(LiveBar):
-    """A bar of checks; where there is no terminal, a line for each check that is broken."""
+    """A progress bar of checks, and a line for each check that does not pass."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
         super().__init__(console, "starting the plane")
@@ -97,12 +97,12 @@ def _level_origin(run: RunRecord) -> str:
 def requirement_table(
     requirements: Mapping[str, Requirement], results: list[RequirementResult]
 ) -> Table:
-    """One line per requirement: outcome, and why where it isn't a plain pass."""
+    """A table with one row per requirement: its outcome, and the reason unless it passed."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     table.add_column("Requirement", no_wrap=True)
     table.add_column("Level", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
-    table.add_column("What it asks, and what came", overflow="fold")
+    table.add_column("What it asks, and what it got", overflow="fold")
     unwanted = _not_selected(results)
     for result in results:
         if result in unwanted:
@@ -124,12 +124,12 @@ def requirement_table(
 
 
 def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResult]:
-    """Requirements none of whose checks ``-k`` selected."""
+    """Results of requirements whose checks were all deselected by ``-k``."""
     return [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
 
 
 def print_causes(console: Console, causes: Sequence[RootCause]) -> None:
-    """What is broken, root causes first, each with the requirements that may follow from it."""
+    """Print the root causes, each with the requirements that may follow from it."""
     if not causes:
         return
     console.print("\n[bold]What is broken, root causes first[/]")
@@ -149,7 +149,7 @@ def print_summary(
     conclusion: Conclusion,
     causes: Sequence[RootCause],
 ) -> None:
-    """The verdict, counts by outcome, where the time went, and what to read first."""
+    """Print counts by outcome, the time split, the verdict and which requirement to read first."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     split = time_split(run)
@@ -181,7 +181,7 @@ def print_summary(
 
 
 def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -> str:
-    """The requirement to read about first: the first root cause, a failure before a warning."""
+    """The id to read about first: that of the first root cause, failures before warnings."""
     outcomes = {result.id: result.outcome for result in results}
     named = [one for cause in causes for one in cause.requirements] + list(outcomes)
     failed = [one for one in named if outcomes[one] in BROKEN]
@@ -189,7 +189,7 @@ def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -
 
 
 def print_folder(console: Console, run: RunRecord, out: Path) -> None:
-    """Where the report lies, and the scripts that show each failure."""
+    """Print the paths of the report and of the reproducers."""
     console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
     if any(result.reproducer for result in run.results.values()):
         console.print(f"reproducers: {escape(str(out / REPRODUCERS))}", soft_wrap=True)

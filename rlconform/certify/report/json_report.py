@@ -1,4 +1,7 @@
-"""The report: one JSON document that is whole or says that it isn't, with what belongs to it."""
+"""Builds and writes the report: ``report.json`` and the files that go with it.
+
+A report is complete, or its footer says that it is not.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ SCHEMA = 1
 #: Folder of the histories beside the report, one file for each check that has one.
 HISTORIES = "histories"
 REPRODUCERS = "reproducers"
-#: What the report says of each requirement beside its result.
-_TOLD = ("level", "title", "sentence", "why")
+#: Fields of a requirement that the report repeats in its result.
+_REQUIREMENT_FIELDS = ("level", "title", "sentence", "why")
 
-#: Packages whose versions decide what a verdict is worth.
+#: Packages whose versions the report records.
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
 
 
@@ -46,7 +49,7 @@ def build_report(
     conclusion: Conclusion,
     causes: Sequence[RootCause] = (),
 ) -> dict[str, Any]:
-    """The report as plain data. ``footer`` tells whether it is whole and seals the body."""
+    """The report as plain data. The footer says whether it is complete, and has the body's hash."""
     body = {
         "verdict": {
             "verdict": conclusion.verdict,
@@ -55,7 +58,8 @@ def build_report(
         },
         "causes": [asdict(cause) for cause in causes],
         "requirements": [
-            asdict(result) | {key: getattr(requirements[result.id], key) for key in _TOLD}
+            asdict(result)
+            | {key: getattr(requirements[result.id], key) for key in _REQUIREMENT_FIELDS}
             for result in results
         ],
         "checks": [_check(run, check) for check in run.plan],
@@ -117,10 +121,10 @@ def write_report(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
 ) -> None:
-    """Write the report and what belongs to it below ``directory``.
+    """Write the report to ``directory``.
 
-    That is ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
-    ``histories/<check>.jsonl``; what an earlier report left of the latter two goes.
+    The files are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    ``histories/<check>.jsonl``. Reproducers and histories of an earlier report are deleted.
     """
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
@@ -135,17 +139,16 @@ def write_report(
 
 
 def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
-    """``out``, unless that would replace the report of a whole run by one of a part of the checks.
+    """The folder for a new report: ``out``, unless a more complete report is there.
 
-    A whole run of the same target at a lower level is a part of the checks, too.
-
-    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... that holds no such report.
+    That is the report of a run of all checks, where the new run left checks out or was of the same
+    target at a lower level. The new report then goes to ``<out>-partial``, ``<out>-partial-2``, ...
 
     Args:
-        out: Where the user wants it.
-        header: Of the new report.
-        whole: Whether the new report is of a whole run.
-        force: Replace what is there, whatever it is.
+        out: The folder that the user asked for.
+        header: Header of the new report.
+        whole: Whether the new run made all checks.
+        force: Whether to replace any report.
     """
     if force:
         return out
@@ -155,7 +158,7 @@ def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bo
 
 
 def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
-    """Whether the folder holds the report of a run of all checks, of which this is only a part."""
+    """Whether the folder holds a report that is more complete than the new one."""
     try:
         report = json.loads((folder / "report.json").read_text("utf-8"))
         header = report["header"]
@@ -166,13 +169,14 @@ def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
         above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
         return above and bool(header["target"]["spec"] == new["target"]["spec"])
     except (OSError, ValueError, LookupError, TypeError):
-        return False  # no report, or none that could be told from another file
+        return False  # there is no report, or the file is not one
 
 
 def _scripts(run: RunRecord) -> dict[str, str]:
-    """The script of each broken requirement, by file name: the shortest that shows it by itself.
+    """One reproducer for each broken requirement, by file name.
 
-    A race's script plays the race; the calls of a check's threads, one by one, are the last resort.
+    Of several, the shortest script of one thread's calls is kept; else one that repeats a race;
+    else one of the calls of several threads.
     """
     ranked = sorted(
         (result for result in run.results.values() if result.reproducer),
@@ -182,7 +186,7 @@ def _scripts(run: RunRecord) -> dict[str, str]:
 
 
 def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
-    """Let the folder hold these files and no other ones of the pattern."""
+    """Write the files to the folder, and delete all others that match the pattern."""
     for old in folder.glob(pattern):
         old.unlink()
     for name, text in files.items():
@@ -191,7 +195,7 @@ def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
 
 
 def _file_name(check_id: str) -> str:
-    """A check's id as a file name: readable, safe everywhere, and no other check's."""
+    """A check's id as a file name: readable, safe on every file system, and unique."""
     readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
     return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
 

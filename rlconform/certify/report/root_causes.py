@@ -1,10 +1,9 @@
-"""Root causes: which broken requirements stand for a defect, and which may follow from others.
+"""Finds root causes: broken requirements that may explain why others are broken. Pure functions.
 
     check results ──group equal errors──▶ causes, those that explain most first
-                  ──leans_on──────────▶ the requirements that may follow from each
+                  ──leans_on────────────▶ the requirements that may follow from each
 
-This orders a report and changes no outcome: a broken MUST is broken, whatever it may follow from.
-Pure functions.
+This only orders the report. A broken MUST stays broken, whatever it may follow from.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from dataclasses import dataclass, field, replace
 
 from rlconform.certify.results import BROKEN, CheckResult, RequirementResult
 
-#: What two reports of one error differ in: ids, numbers, and quoted names.
-_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
-#: How the evidence of an error that the plane raised begins.
+#: Parts in which two texts of the same error may differ: quoted names, ids and numbers.
+_VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
+#: Start of the evidence of an error that the plane raised.
 _RAISED = re.compile(r"the plane's \w+ raised (.*)", re.DOTALL)
-#: How the evidence of a call that hung begins.
+#: Start of the evidence of a call that hung.
 _HUNG = re.compile(r"\w+\.(\w+)\((.*)\) did not return within [\d.]+ s", re.DOTALL)
-#: What a generated example adds to the evidence.
+#: End of the evidence of a generated example.
 _FOUND = re.compile(r" \(found with --seed \d+, [^()]*\)$")
 
 
 @dataclass(frozen=True)
 class RootCause:
-    """A probable defect: requirements that fail for themselves, and those that may follow.
+    """A probable defect of the plane.
 
     Attributes:
-        requirements: Ids that fail by the same error, or one id that fails by itself.
-        evidence: What the first of their failing checks says.
-        followers: Ids all of whose failures may follow from these.
+        requirements: Ids that are broken by the same error, or one id broken by a violation.
+        evidence: Evidence of the first failing check of the first of them.
+        followers: Ids whose failures may all follow from these requirements.
     """
 
     requirements: list[str]
@@ -44,11 +43,11 @@ class RootCause:
 def with_followers(
     results: Sequence[RequirementResult], checks: Iterable[CheckResult]
 ) -> list[RequirementResult]:
-    """The results, each with the broken requirements from which all its failures may follow.
+    """Set ``may_follow_from`` of each result: the broken requirements that may explain it.
 
-    A requirement follows if each of its failing checks leans on another broken requirement. Where
-    requirements lean on each other in a circle, the first of them in the contract's order stands
-    for itself.
+    A requirement may follow from others if each of its failing checks leans on another broken
+    requirement. If requirements lean on each other in a circle, the first of them in the
+    contract's order is taken for the cause.
     """
     broken = [result.id for result in results if result.failures]
     leaning = _leaning(checks, set(broken))
@@ -64,7 +63,7 @@ def with_followers(
 
 
 def _leaning(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, list[list[str]]]:
-    """Of each requirement, what its failing checks lean on that is broken as well."""
+    """By requirement, for each of its failing checks: the broken requirements that it leans on."""
     leaning: dict[str, list[list[str]]] = defaultdict(list)
     for check in checks:
         if check.outcome in BROKEN:
@@ -90,15 +89,15 @@ def root_causes(
     checks: Iterable[CheckResult],
     must: Iterable[str],
 ) -> list[RootCause]:
-    """The causes of what is broken: MUSTs first, of these the ones that explain most.
+    """The root causes: MUSTs first, and among them those that explain most requirements.
 
-    Requirements whose failures are one and the same error of the plane, but for names and numbers,
-    or the same kind of call that hangs, make one cause.
+    Requirements form one cause if all their failures are the same error of the plane, except for
+    names and numbers, or the same kind of call that hangs.
 
     Args:
-        results: Of every requirement, from ``with_followers``.
+        results: Results of all requirements, from ``with_followers``.
         checks: Results of the checks.
-        must: Ids of the requirements that are MUSTs.
+        must: Ids of the MUST requirements.
     """
     checks = list(checks)
     order = [result.id for result in results]
@@ -121,7 +120,7 @@ def root_causes(
 
 
 def _own_evidence(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, str]:
-    """Of each requirement, what its first failing check says that leans on nothing broken."""
+    """By requirement, the evidence of its first failing check that leans on nothing broken."""
     evidence: dict[str, str] = {}
     for check in checks:
         leans = broken.intersection(check.leans_on) - {check.requirement}
@@ -144,18 +143,18 @@ def _cause(
 
 
 def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
-    """Of each broken requirement the errors of the plane that its checks met, as kinds."""
+    """By requirement, the kinds of errors that its failing checks got from the plane."""
     errors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         if check.outcome in BROKEN:
             error = _error(check.evidence)
-            kind = _PARTICULAR.sub("_", error) if error else f"{check.requirement}: no error"
+            kind = _VARIABLE_PARTS.sub("_", error) if error else f"{check.requirement}: no error"
             errors[check.requirement].add(kind)
     return errors
 
 
 def _error(evidence: str) -> str:
-    """What the plane raised, or which kind of call hung; "" where it did neither."""
+    """The error that the plane raised, or the kind of call that hung; "" for other evidence."""
     if raised := _RAISED.match(evidence):
         return _FOUND.sub("", raised[1])
     hung = _HUNG.match(evidence)
@@ -169,7 +168,7 @@ def _error(evidence: str) -> str:
 
 
 def describe(cause: RootCause) -> str:
-    """The cause in one line: how many requirements, and the error or the evidence."""
+    """The cause in one line: the requirements, and the error or the evidence."""
     error = _error(cause.evidence)
     if len(cause.requirements) == 1 or not error:
         return f"{', '.join(cause.requirements)}: {cause.evidence}"

@@ -1,4 +1,4 @@
-"""Where the time of a certification went: into the plane, or into the kit."""
+"""Splits the time of a certification into the plane's share and the kit's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class TimeSplit:
 
     Attributes:
         total: The whole run.
-        processes: Starting and ending test processes, planes and the processes attached to them.
-        plane_calls: At least one client call was under way; calls at the same time count once.
-        kit: The rest: making rows, comparing them, writing down what happened.
+        processes: Starting and ending test processes, planes and attached processes.
+        plane_calls: Time in which at least one client call ran; concurrent calls count once.
+        kit: The rest: making rows, comparing them, recording.
     """
 
     total: float

@@ -1,6 +1,7 @@
-"""From check results to requirement results to the verdict. Pure functions, no I/O.
+"""Turns check results into requirement results, and these into the verdict. Pure functions, no I/O.
 
-CheckResult... ──judge──▶ RequirementResult... ──apply waivers──▶ ... ──conclude──▶ Verdict
+CheckResult... ──requirement_results──▶ RequirementResult... ──apply_waivers──▶
+    RequirementResult... ──verdict_of──▶ Conclusion: verdict, exit code, reasons
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rlconform.certify.results import (
 )
 from rlconform.contract import LEVELS, Level, Requirement
 
-#: Outcomes of a MUST that do not stand in a certificate's way.
+#: Outcomes of a MUST with which a plane is certified.
 ACCEPTED = frozenset({Outcome.PASS, Outcome.WARN, Outcome.NOT_APPLICABLE})
 
 
@@ -35,7 +36,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The verdict with what stands in its way, worst first."""
+    """The verdict, and the reasons why it is not CERTIFIED, worst first."""
 
     verdict: Verdict
     exit_code: ExitCode
@@ -64,13 +65,13 @@ def requirement_results(
         if LEVELS.index(check.level) <= LEVELS.index(level):
             planned[check.requirement].append(check)
     return [
-        _judge_one(requirement, planned[requirement.id], results, capabilities)
+        _requirement_result(requirement, planned[requirement.id], results, capabilities)
         for requirement in requirements.values()
         if in_profile(requirement, level)
     ]
 
 
-def _judge_one(
+def _requirement_result(
     requirement: Requirement,
     planned: list[PlannedCheck],
     results: Mapping[str, CheckResult],
@@ -84,12 +85,12 @@ def _judge_one(
         if not planned:
             return _without_a_check(requirement, capabilities)
         probed = [results[check.id] for check in planned if check.id in results]
-        ours = [result for result in probed if result.outcome is Outcome.SUITE_ERROR]
-        if ours:
-            reason = _reason_of(ours[0])
-            return RequirementResult(requirement.id, Outcome.SUITE_ERROR, reason, [ours[0].id])
+        for result in probed:
+            if result.outcome is Outcome.SUITE_ERROR:
+                reason = _reason_of(result)
+                return RequirementResult(requirement.id, result.outcome, reason, [result.id])
         return RequirementResult(
-            requirement.id, Outcome.NOT_APPLICABLE, _probe_says(planned, probed, capabilities)
+            requirement.id, Outcome.NOT_APPLICABLE, _probe_reason(planned, probed, capabilities)
         )
     missing = [check for check in applicable if check.id not in results]
     outcomes = [_outcome_of(result) for result in ran] + [Outcome.NOT_TESTED for _ in missing]
@@ -108,7 +109,7 @@ def _judge_one(
 
 
 def counted_as(outcome: Outcome, requirement: Requirement) -> Outcome:
-    """What an outcome counts as for the requirement: a SHOULD that fails is a warning."""
+    """The outcome, but WARN instead of FAIL for a SHOULD."""
     warns = outcome is Outcome.FAIL and requirement.level == "SHOULD"
     return Outcome.WARN if warns else outcome
 
@@ -136,7 +137,7 @@ def _undeclared(names: Iterable[str], capabilities: Mapping[str, bool | str]) ->
     return f"needs a capability ({'; '.join(declared)})" if declared else ""
 
 
-def _probe_says(
+def _probe_reason(
     planned: list[PlannedCheck],
     probed: list[CheckResult],
     capabilities: Mapping[str, bool | str],
@@ -163,8 +164,12 @@ def verdict_of(
 ) -> Conclusion:
     """The verdict on a certification.
 
-    ``complete`` is False for a run that was cut short or narrowed; ``problems`` are waivers that
-    don't hold. Neither is ever certified.
+    Args:
+        requirements: All requirements by id.
+        results: Results of the requirements that count, after waivers.
+        complete: Whether all checks ran. A partial run is never certified.
+        problems: Waivers that are expired, stale or unmatched. With one, no plane is certified.
+        allow_deviations: Whether a conditional verdict exits with 0.
     """
     results = list(results)
     musts = [result for result in results if requirements[result.id].level == "MUST"]

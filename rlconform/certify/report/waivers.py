@@ -24,7 +24,7 @@ from rlconform.contract import ConfigError, did_you_mean, load_requirements
 
 @dataclass(frozen=True)
 class Waiver:
-    """One requirement id that may fail in one way, until a day."""
+    """A requirement that may fail in one way, until a date."""
 
     id: str
     reason: str
@@ -56,7 +56,7 @@ def load_waivers(path: Path) -> list[Waiver]:
 def apply_waivers(
     results: Iterable[RequirementResult], waivers: Sequence[Waiver], today: date
 ) -> tuple[list[RequirementResult], list[str]]:
-    """Turn waived failures into DEVIATION; name each waiver that is expired, stale, unmatched."""
+    """Turn waived failures into DEVIATION; also return expired, stale and unmatched waivers."""
     problems: list[str] = []
     by_id = {result.id: result for result in results}
     for waiver in waivers:
@@ -64,8 +64,8 @@ def apply_waivers(
         if waiver.expires < today:
             problems.append(f"waiver {waiver.id} expired on {waiver.expires}")
         elif result is None or result.outcome not in BROKEN:
-            came = "is not in this profile" if result is None else f"is {result.outcome}"
-            problems.append(f"waiver {waiver.id} is stale: the requirement {came}; remove it")
+            status = "is not in this profile" if result is None else f"is {result.outcome}"
+            problems.append(f"waiver {waiver.id} is stale: the requirement {status}; remove it")
         elif other := _unmatched(waiver, result):
             problems.append(
                 f"waiver {waiver.id} does not match a failure: no {waiver.match!r} in {other[0]!r}"
@@ -79,7 +79,7 @@ def apply_waivers(
 
 
 def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
-    """Failures of the requirement that are not the one that was declared."""
+    """Failures of the requirement that the waiver's pattern does not match."""
     failures = result.failures or [result.reason]
     return [text for text in failures if not re.search(waiver.match, text)]
 
@@ -90,13 +90,13 @@ def _parse(path: Path, row: Any) -> Waiver:
     names = {field.name for field in fields(Waiver)}
     if row.keys() != names:
         wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}
-        told = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
-        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(told)}")
-    if type(row["expires"]) is not date:  # a datetime is a date too, but compares with none
+        texts = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
+        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(texts)}")
+    if type(row["expires"]) is not date:  # a datetime is a date, but does not compare with dates
         raise ConfigError(f"{path}: waiver {row['id']}: expires must be a date such as 2027-03-01")
     for name in ("id", "reason", "issue", "match"):
         if not isinstance(row[name], str) or not row[name].strip():
-            raise ConfigError(f"{path}: waiver {row['id']}: {name} must not be empty, and is text")
+            raise ConfigError(f"{path}: waiver {row['id']}: {name} must not be empty: write text")
     if row["id"] not in (known := load_requirements()):
         raise ConfigError(f"{path}: no requirement {row['id']!r}{did_you_mean(row['id'], known)}")
     try:

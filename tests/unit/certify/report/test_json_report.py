@@ -220,7 +220,7 @@ def test_junit_shows_that_a_character_was_replaced(tmp_path: Path) -> None:
     failure = junit(tmp_path).find("testcase/failure")
     assert failure is not None
     assert failure.get("message") == HARMLESS
-    assert (failure.text or "").startswith(HARMLESS)
+    assert f"\n{HARMLESS}\n" in (failure.text or "")
 
 
 def test_one_reproducer_per_requirement_is_kept(tmp_path: Path) -> None:
