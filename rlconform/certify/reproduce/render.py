@@ -81,8 +81,7 @@ Why it matters: {why}
 
 Run it in the folder of your adapter's module. A target on the command line replaces the one below.
 The last lines print what was expected and what it got. Exit code 1: the defect is there; 0: it is
-gone; 2: the script could not decide. If these calls don't show the defect, the check that failed
-runs:
+gone; 2: the script could not decide. If these calls don't show the defect, it runs the check
 {check_in_docstring}
 """
 
