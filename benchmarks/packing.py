@@ -1,12 +1,12 @@
-"""How the cost of planning a step grows with its rows, beside a textbook first fit and a sort.
+"""Measures the time to plan a step of N rows, compared with a textbook packer and a sort.
 
     python benchmarks/packing.py --json packing.json
 
-Contenders take turns within one run; the median turn's processor time is shown, which others on the
-machine disturb least. Where cost grows with the rows alone, ``us/row`` stays; the textbook's grows
-tenfold with them, so that it sits out the larger sizes. ``x sort`` is the time over that of sorting
-the lengths. ``bins`` stands over the least there could be, ``ceil(tokens / capacity)``; all packers
-but the textbook's even them out to a multiple of the ranks, which shows where bins are few.
+The contenders run in rotation, and the table has their median processor time, which other load on
+the machine changes least. With a linear cost ``us/row`` is constant; the textbook packer is
+quadratic and skips large sizes. ``x sort`` is the time relative to sorting the lengths.
+``over least`` is the number of bins relative to the minimum, ``ceil(tokens / capacity)``. Packers
+other than the textbook one round it up to a multiple of the ranks, which matters if bins are few.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Contenders = dict[str, Callable[[], Any]]
 
 @dataclass(frozen=True)
 class Result:
-    """One contender at one size; ``bins`` is None for those that don't pack."""
+    """The result of one contender at one size; ``bins`` is None for those that don't pack."""
 
     contender: str
     rows: int
@@ -54,7 +54,7 @@ class Result:
 
     @property
     def us_per_row(self) -> float:
-        """Microseconds for each row."""
+        """Microseconds per row."""
         return self.median_ms * 1e3 / self.rows
 
 
@@ -63,8 +63,12 @@ def main(
     shortest: Annotated[int, typer.Option(help="Tokens of the shortest row.")] = 256,
     longest: Annotated[int, typer.Option(help="Tokens of the longest row.")] = 8192,
     capacity: Annotated[int, typer.Option(help="Tokens of a bin.")] = 8192,
-    dp_world: Annotated[int, typer.Option(help="Ranks; bins come in multiples of it.")] = 64,
-    textbook_rows: Annotated[int, typer.Option(help="Most rows for the textbook.")] = 10240,
+    dp_world: Annotated[
+        int, typer.Option(help="Ranks; the number of bins is a multiple of it.")
+    ] = 64,
+    textbook_rows: Annotated[
+        int, typer.Option(help="Maximum rows for the textbook packer.")
+    ] = 10240,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write results here.")] = None,
 ) -> None:
     """Time the packers and the planner on rows of random lengths, many short and a few long."""
@@ -91,7 +95,7 @@ def main(
 
 
 def draw_lengths(rows: int, shortest: int, longest: int) -> list[int]:
-    """Lengths whose square roots are spread evenly."""
+    """Draw lengths whose square roots are uniformly distributed."""
     draw = Random(0).random
     return [shortest + int((longest - shortest + 1) * draw() ** 2) for _ in range(rows)]
 
@@ -99,7 +103,7 @@ def draw_lengths(rows: int, shortest: int, longest: int) -> list[int]:
 def contenders_for(
     lengths: list[int], capacity: int, dp_world: int, with_textbook: bool
 ) -> Contenders:
-    """What takes turns, by name; packers return bins."""
+    """List the contenders by name; packers return bins."""
     packers: Contenders = {
         algorithm: lambda algorithm=algorithm: pack_sequences(
             lengths, capacity, algorithm, bin_multiple=dp_world
@@ -127,28 +131,28 @@ def contenders_for(
 
 
 def textbook_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """The plain way: ask one bin after the other."""
+    """Put each row into the first bin with enough free tokens."""
     bins: list[list[int]] = []
-    room: list[int] = []
+    free: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
         length = lengths[row]
-        for number, left in enumerate(room):
+        for number, left in enumerate(free):
             if length <= left:
                 bins[number].append(row)
-                room[number] -= length
+                free[number] -= length
                 break
         else:
             bins.append([row])
-            room.append(capacity - length)
+            free.append(capacity - length)
     return bins
 
 
 def bench(contenders: Contenders, lengths: Sequence[int], capacity: int) -> list[Result]:
-    """Each contender's median turn; the more turns the fewer the rows."""
-    turns = max(1, min(9, 50_000 // len(lengths)))
+    """Time each contender; the fewer rows, the more rounds."""
+    rounds = max(1, min(9, 50_000 // len(lengths)))
     times: dict[str, list[float]] = {name: [] for name in contenders}
     bins: dict[str, int | None] = {}
-    for _ in range(turns):
+    for _ in range(rounds):
         for name, run in contenders.items():
             start = time.process_time()
             outcome = run()

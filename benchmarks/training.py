@@ -1,10 +1,10 @@
-"""How the reference GRPO learns, and where a step's time goes on each plane.
+"""Measures how the reference GRPO learns, and where the time of a step goes on each plane.
 
     python benchmarks/training.py                       docs/grpo: training.json, two plots
     python benchmarks/training.py my_adapter:TARGET     a plane of your own
 
-One Ray and one crew of each kind serve all runs, which follow each other on a machine that should
-have nothing else to do. Learning is shown through the first plane: all of them train alike.
+One Ray and one set of actors per trainer serve all runs, one after the other; the machine should
+be otherwise idle. Learning is measured on the first plane only, because all planes train alike.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Metrics = list[dict[str, float]]
 PLANES = ("ray_store", "transfer_queue/simple", "transfer_queue/mooncake_cpu")
 LEARNING = [("tiny_llama_copy", seed) for seed in range(3)] + [("tiny_moe_copy", 0)]
 RANKS = "cluster.dp_size=2"
-#: A step of these is measured, with a reference policy; the first two warm up.
+#: The timed run, with a reference policy; its first steps warm up.
 TIMED = (RANKS, "grpo.max_num_steps=14", "loss_fn.reference_policy_kl_penalty=0.01")
 WARM_UP = 2
 
@@ -48,10 +48,12 @@ console = Console(width=None if sys.stdout.isatty() else 140)
 
 
 def main(
-    planes: Annotated[list[str] | None, typer.Argument(help="Planes that cross processes.")] = None,
+    planes: Annotated[
+        list[str] | None, typer.Argument(help="Planes that several processes can use.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("docs/grpo"),
 ) -> None:
-    """Train, measure, draw."""
+    """Train, measure, and draw the plots."""
     timed: dict[str, Metrics] = {}
     learned: dict[str, Metrics] = {}
     with ensure_ray(object_store_bytes=2**28):
@@ -82,7 +84,7 @@ def main(
 
 
 def run(trainer: Trainer) -> Metrics:
-    """A whole run's metrics, step by step."""
+    """Run to the end; return the metrics of each step."""
     try:
         return [report.metrics for report in fit(trainer)]
     finally:
@@ -90,12 +92,12 @@ def run(trainer: Trainer) -> Metrics:
 
 
 def median(metrics: Sequence[dict[str, float]], name: str) -> float:
-    """Of the steps after the warm-up; 0 where a run has no such metric."""
+    """Median over the steps after the warm-up; 0 if the run has no such metric."""
     return statistics.median(step.get(name, 0.0) for step in metrics[WARM_UP:])
 
 
 def time_table(timed: dict[str, Metrics]) -> Table:
-    """Medians of a step, s: the whole, what was spent in the plane's calls, and the stages."""
+    """Medians in seconds: the step, the plane's calls in it, and its stages."""
     stages = list(timed_stages(timed))
     table = Table("Rows travel", "Step, s", "In the plane, s", *stages, box=None, pad_edge=False)
     for name, metrics in timed.items():
@@ -106,14 +108,14 @@ def time_table(timed: dict[str, Metrics]) -> Table:
 
 
 def timed_stages(timed: dict[str, Metrics]) -> dict[str, None]:
-    """Names of the stages in the order in which a step through a plane takes them."""
+    """Names of the stages in the order of a step through a plane."""
     longest = max(timed.values(), key=lambda metrics: len(metrics[0]))
     names = (name for name in longest[0] if name.startswith("time/") and name != "time/step")
     return dict.fromkeys(name.removeprefix("time/") for name in names)
 
 
 def draw_rewards(learned: dict[str, Metrics]) -> Figure:
-    """Mean reward of each step, run by run."""
+    """Plot the mean reward of each step, one line per run."""
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, metrics in learned.items():
@@ -125,7 +127,7 @@ def draw_rewards(learned: dict[str, Metrics]) -> Figure:
 
 
 def draw_times(timed: dict[str, Metrics]) -> Figure:
-    """A step's time by stage, plane by plane; the part spent in the plane's calls hatched."""
+    """Plot a step's time by stage for each plane, with the plane's calls hatched."""
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
     names = list(timed)[::-1]

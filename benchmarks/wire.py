@@ -1,10 +1,10 @@
-"""How fast the wire packs and materializes, beside torch's own ways and a plain copy.
+"""Measures how fast the wire codec packs and materializes, compared with torch and a plain copy.
 
     python benchmarks/wire.py --json wire.json
 
-Contenders take turns within one run, so that a busy machine meets all of them; medians are shown,
-and beside their ratio that of the fastest turns, which tells of the code where others use the cores
-too. ``x clone`` is the time over that of cloning the bytes of the result: 1.0 is memory speed.
+The contenders run in rotation, so that other load on the machine affects all of them. The table has
+the ratio of their medians and, less affected by other load, of their fastest rounds. ``x clone`` is
+the time relative to cloning the bytes of the result; 1.0 is memory speed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Contenders = dict[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Result:
-    """Milliseconds of one operation by contender: the median turn and the fastest."""
+    """Milliseconds of one operation by contender: the median round and the fastest."""
 
     operation: str
     data: str
@@ -45,7 +45,7 @@ class Result:
     fastest_ms: dict[str, float]
 
     def ratios(self) -> dict[str, float]:
-        """How often the wire is as fast as torch's own way, and how long beside a plain copy."""
+        """Compute the speedup over torch, and the time relative to a plain copy."""
         return {
             "speedup": self.median_ms[TORCH] / self.median_ms[WIRE],
             "fastest_speedup": self.fastest_ms[TORCH] / self.fastest_ms[WIRE],
@@ -62,7 +62,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write results here.")] = None,
 ) -> None:
     """Time the wire's codec on rows of random lengths."""
-    # torch announces at every first use that nested tensors are a prototype.
+    # torch warns that nested tensors are a prototype.
     warnings.filterwarnings("ignore", message=".*nested tensors.*")
     load = os.getloadavg()[0]
     torch.set_num_threads(threads)
@@ -99,10 +99,10 @@ def main(
 
 
 def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
-    """Padded to jagged, against a list of row slices."""
+    """Time padded to jagged, compared with a list of row slices."""
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
     values = values_of(to_nested_by_length(padded, lengths))
-    times = time_in_turns(
+    times = time_in_rotation(
         {
             WIRE: lambda: to_nested_by_length(padded, lengths),
             TORCH: lambda: nest_slices(padded, lengths),
@@ -114,11 +114,11 @@ def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: in
 
 
 def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
-    """Jagged to padded, against ``to_padded_tensor``."""
+    """Time jagged to padded, compared with ``to_padded_tensor``."""
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
     nested = to_nested_by_length(padded, lengths)
     batch = TensorDict({"input_ids": nested}, batch_size=[len(lengths)])
-    times = time_in_turns(
+    times = time_in_rotation(
         {
             WIRE: lambda: materialize(batch, pad_value_dict={"input_ids": 7}),
             TORCH: lambda: torch.nested.to_padded_tensor(nested, 7),
@@ -130,7 +130,7 @@ def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rou
 
 
 def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
-    """A rollout's per-token fields at once: ids, a mask and four columns of floats."""
+    """Time packing of a rollout's per-token fields: ids, a mask and four columns of floats."""
     shape = (len(lengths), width)
     fields = {"input_ids": torch.randint(0, 100, shape), "token_mask": torch.ones(shape).bool()}
     for name in (
@@ -142,7 +142,7 @@ def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
         fields[name] = torch.randn(shape)
     batch = TensorDict(fields, batch_size=[len(lengths)])
     packed = [values_of(leaf) for leaf in pack_jagged_fields(batch, lengths).values()]
-    times = time_in_turns(
+    times = time_in_rotation(
         {
             WIRE: lambda: pack_jagged_fields(batch, lengths),
             TORCH: lambda: [nest_slices(field, lengths) for field in fields.values()],
@@ -155,26 +155,26 @@ def bench_pack_batch(lengths: torch.Tensor, width: int, rounds: int) -> Result:
 
 
 def nest_slices(padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """The plain way: one slice per row."""
+    """Build a nested tensor from one slice per row."""
     slices = [row[:length] for row, length in zip(padded, lengths.tolist(), strict=True)]
     return torch.nested.as_nested_tensor(slices, layout=torch.jagged)
 
 
 def values_of(nested: Any) -> torch.Tensor:
-    """The tokens of a jagged tensor, for which torch's stubs have no method."""
+    """Return the tokens of a jagged tensor (torch's stubs lack the method)."""
     values: torch.Tensor = nested.values()
     return values
 
 
-def time_in_turns(contenders: Contenders, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each contender's turns; a first round, which warms up, is left out."""
+def time_in_rotation(contenders: Contenders, rounds: int) -> dict[str, list[float]]:
+    """Time each contender in milliseconds per round; a first round warms up."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
+    for round_ in range(rounds + 1):
         for name, run in contenders.items():
             start = time.perf_counter()
             run()
             elapsed = time.perf_counter() - start
-            if turn:
+            if round_:
                 times[name].append(elapsed * 1e3)
     return times
 
@@ -182,13 +182,13 @@ def time_in_turns(contenders: Contenders, rounds: int) -> dict[str, list[float]]
 def result_of(
     operation: str, data: str, output: torch.Tensor, times: dict[str, list[float]]
 ) -> Result:
-    """A result; ``output`` is what the operation leaves behind."""
+    """Summarise the times; ``output`` is the result of the operation."""
     return Result(
         operation=operation,
         data=data.removeprefix("torch."),
         megabytes=output.nbytes / 1e6,
-        median_ms={name: statistics.median(turns) for name, turns in times.items()},
-        fastest_ms={name: min(turns) for name, turns in times.items()},
+        median_ms={name: statistics.median(spent) for name, spent in times.items()},
+        fastest_ms={name: min(spent) for name, spent in times.items()},
     )
 
 

@@ -11,63 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends import checkpoint, validation
-from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.backends.plane_engine import PlaneEngine
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
-
-
-class PlaneEngine(Protocol):
-    """The operations of one built-in plane. Arguments are valid; errors are those of the client."""
-
-    def check_open(self) -> None:
-        """Raise ``ClientClosed`` or ``PlaneUnavailable`` if the plane can't be used."""
-
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare consumer tasks and the group size."""
-
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Write columns and tags of at least one row; they become visible as a whole."""
-
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read at least one row."""
-
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> tuple[list[str], list[Tags]]:
-        """Claim exactly ``rows`` rows within ``wait_s``, or up to ``rows`` now if it is None.
-
-        A blocking claim raises ``TimeoutError`` after ``wait_s``.
-        """
-
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every task has claimed every produced row."""
-
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Delete rows; None deletes those that this process put."""
-
-    def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows; none for an unknown partition."""
-
-    def snapshot(self) -> list[SavedPartition]:
-        """The state of all partitions without values, for a checkpoint."""
-
-    def restore(self, partition: SavedPartition) -> None:
-        """Restore groups and cursors of a partition whose rows were put again."""
-
-    def close(self) -> None:
-        """Detach from the plane; the owner's engine ends it. Idempotent."""
 
 
 class BaseClient:
@@ -94,7 +46,7 @@ class BaseClient:
     ) -> None:
         """Declare a partition's consumer tasks and group size; fields may be any, declared or not.
 
-        Registering an empty partition starts it anew. Registering one that holds rows adds the
+        Registering an empty partition resets it. Registering one that holds rows adds the
         tasks and leaves rows and cursors as they are.
 
         Raises:

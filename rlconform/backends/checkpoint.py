@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,7 @@ from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.columns import codec
 from rlconform.backends.columns.column_block import ColumnBlock, StoredColumn
 from rlconform.backends.columns.encode import batch_of, pack
-
-if TYPE_CHECKING:  # the client's module imports this one
-    from rlconform.backends.base import PlaneEngine
+from rlconform.backends.plane_engine import PlaneEngine
 
 _METADATA, _STATE, _FORMAT = "metadata.json", "state.msgpack", "rlconform-checkpoint-1"
 #: Rows per file, and per put when they are loaded.

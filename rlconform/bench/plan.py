@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
-from yaml import YAMLError  # type: ignore[import-untyped]
 
 from rlconform._resources import resource_dir
+from rlconform._yaml import read_mapping
 from rlconform.contract import ConfigError
 
 #: The order in which shapes are measured; others follow by name.
@@ -159,10 +158,8 @@ def _folder() -> Path:
 
 
 def _load(path: Path, model: type[Loaded], **more: str) -> Loaded:
+    loaded: Any = OmegaConf.to_container(read_mapping(path), resolve=True)
     try:
-        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        return model.model_validate(loaded | more if isinstance(loaded, dict) else loaded)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except (YAMLError, OmegaConfBaseException, ValidationError) as error:
+        return model.model_validate(loaded | more)
+    except ValidationError as error:
         raise ConfigError(f"{path}: {error}") from error

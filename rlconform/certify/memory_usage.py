@@ -1,4 +1,4 @@
-"""Measures the memory that a plane holds, as the Linux kernel counts it."""
+"""``plane_bytes``: the memory that a plane holds, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import psutil
 
 
 def plane_bytes() -> int:
-    """Memory of this process and all its child processes, in bytes.
+    """Bytes held by this process and all that it started; a page that n share counts 1/n each.
 
-    A page shared by n processes counts 1/n for each. Pages of files are left out: this process's
-    share of torch's libraries grows whenever another process on the machine ends.
+    Pages of files are left out: this process's share of torch's libraries grows when any other
+    process on the machine unmaps them.
     """
     gc.collect()
-    own = psutil.Process()
-    return sum(held_bytes(process.pid) for process in [own, *own.children(recursive=True)])
+    me = psutil.Process()
+    return sum(held_bytes(process.pid) for process in [me, *me.children(recursive=True)])
 
 
 def held_bytes(pid: int) -> int:
-    """Anonymous and shared memory of a process, in bytes; 0 if the process has ended."""
+    """Anonymous and shared memory of a process; 0 of one that has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     except OSError:
         return 0
     kib = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines)}
     kinds: list[str] = [kind for kind in ("Pss_Anon", "Pss_Shmem") if kind in kib]
-    return sum(int(kib[kind]) for kind in kinds or ["Pss"]) << 10  # old kernels only have the sum
+    return sum(int(kib[kind]) for kind in kinds or ["Pss"]) << 10  # old kernels

@@ -1,7 +1,7 @@
-"""Runs calls in daemon threads, so that a call that hangs can't hang the check.
+"""Calls in daemon threads, so that a call which hangs does not hang the check.
 
-check ──BackgroundCall(call)──▶ daemon thread: waits for the gate, if any, then makes the call
-      ──result(timeout_s)─────▶ waits until the call has returned or raised, or the time is up
+check's thread   BackgroundCall(...) ──▶ its own thread ──▶ plane
+                 result(timeout_s)  waits for the call, at most so long
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from rlconform.certify.assertions.values import ContractViolation
 
-#: A plane that keeps deadlines in whole milliseconds may time out this much too early, s.
+#: A deadline in whole milliseconds may be this much earlier than the one asked for, s.
 CLOCK_TOLERANCE_S = 0.01
 
 #: Pause between two polls, s.
@@ -21,7 +21,7 @@ IDLE_S = 0.0005
 
 
 class BackgroundCall:
-    """A call that runs in a daemon thread. ``result`` waits for it, up to a deadline."""
+    """A call that runs in a daemon thread; ``result`` waits for it, up to a deadline."""
 
     def __init__(self, call: Callable[[], Any], what: str, gate: threading.Event | None = None):
         self._call, self._what, self._gate = call, what, gate
@@ -38,7 +38,7 @@ class BackgroundCall:
         started = time.monotonic()
         try:
             self._value = self._call()
-        except BaseException as error:  # noqa: BLE001 - `result` raises it in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - ``result`` raises it
             self._error = error
         finally:
             self.seconds = time.monotonic() - started
@@ -50,7 +50,7 @@ class BackgroundCall:
         return self._error is not None
 
     def returned_within(self, seconds: float) -> bool:
-        """Whether the call returns within ``seconds``. An error that it raised is raised here."""
+        """Whether the call returns in ``seconds``; its error is raised here."""
         if not self.finished.wait(seconds):
             return False
         if self._error is not None:
@@ -58,33 +58,35 @@ class BackgroundCall:
         return True
 
     def wait_briefly(self) -> None:
-        """Wait a moment, or until the call has ended.
+        """Wait a moment, or until the call has returned.
 
-        For a caller that polls the plane meanwhile: without a pause, its calls may keep this call
-        from getting the plane's lock.
+        For a thread that polls at the same time: without a pause it might hold the plane's lock all
+        the time.
         """
         self.finished.wait(IDLE_S)
 
     def result(self, timeout_s: float) -> Any:
-        """What the call returned or raised; a violation if it has not ended in ``timeout_s``."""
-        if not self.returned_within(timeout_s):
+        """The result of the call, or its error; a violation after ``timeout_s``."""
+        if not self.finished.wait(timeout_s):
             raise ContractViolation(
                 f"{self._what} to come back within {timeout_s:g} s", "nothing: it still runs"
             )
+        if self._error is not None:
+            raise self._error
         return self._value
 
 
 def run_concurrently(
     calls: Sequence[Callable[[], Any]], timeout_s: float, what: str = "call"
 ) -> list[Any]:
-    """Start all calls at the same time and return their results in order; raise the first error."""
+    """Start all calls at once; their results in order. The first error is raised."""
     gate = threading.Event()
     running = [BackgroundCall(call, f"{what} {i}", gate) for i, call in enumerate(calls)]
     gate.set()
     deadline = time.monotonic() + timeout_s
     for call in running:
         call.finished.wait(max(0.0, deadline - time.monotonic()))
-    for call in running:  # an error explains more than the hang of a call that waited for it
+    for call in running:  # an error explains more than that another call waits
         if call.failed:
             call.result(0.0)
     return [call.result(max(0.0, deadline - time.monotonic())) for call in running]

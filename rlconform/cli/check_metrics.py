@@ -1,4 +1,4 @@
-"""The ``check-metrics`` command: parses, checks, prints."""
+"""The ``check-metrics`` command."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ EPILOG = (
     "rlconform check-metrics run/metrics.jsonl 'mean(train/reward[-10:]) > 0.9'\n\n"
     "rlconform check-metrics run/metrics.jsonl 'max(train/engine_prob_error) < 1.1' "
     "'last(train/loss) < 0.5 * max(train/loss)'\n\n"
-    "min, max, mean, median and last of a metric, or of a window of its values. NaN, a missing "
-    "metric, an empty window and a run that ended early fail, always.\n\n"
+    "Functions: min, max, mean, median and last of a metric, or of a window of its values. NaN, a "
+    "missing metric, an empty window and a run that ended early always fail.\n\n"
     "Exit codes: 0 all hold, 1 one does not, 2 the file or an expression can't be read."
 )
 
@@ -32,7 +32,7 @@ def check_metrics(
         list[str], typer.Argument(metavar="EXPR...", help="E.g. 'mean(train/reward[-10:]) > 0.9'.")
     ],
 ) -> None:
-    """Hold the metrics of a run against expressions: all of them must hold over a whole run."""
+    """Check expressions over the metrics of a run; all must hold, and the run be complete."""
     console = new_console()
     try:
         results = check(file, expressions)
@@ -45,7 +45,7 @@ def check_metrics(
 
 def _table(results: list[GateResult]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "Expression", "Found"):
+    for heading in ("", "Expression", "Values"):
         table.add_column(heading, overflow="fold")
     for result in results:
         values = [f"{text} = {value:g}" for text, value in result.values.items()]

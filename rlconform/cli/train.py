@@ -1,4 +1,4 @@
-"""The ``train`` command: parses, trains, prints."""
+"""The ``train`` command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlconform._exit_codes import ExitCode
 from rlconform.cli.console import fail, new_console
 from rlconform.contract import ConfigError, DataPlaneError
 
-if TYPE_CHECKING:  # a configuration's checks import torch, which takes seconds
+if TYPE_CHECKING:  # the configuration imports torch, which takes seconds
     from rlconform.grpo.config import MasterConfig
     from rlconform.grpo.run import StepReport
 
@@ -32,7 +32,7 @@ EPILOG = (
     "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 130 interrupted."
 )
 
-#: What a step's line shows, by its heading.
+#: Metrics in the line of a step, by heading.
 _SHOWN = {
     "reward": "train/reward",
     "loss": "train/loss",
@@ -56,14 +56,14 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train a policy with GRPO, its batches through a data plane or in memory."""
+    """Train a policy with GRPO, with batches in a data plane or in memory."""
     console = new_console()
     if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
         fail(
             f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
             ExitCode.KIT_FAILED,
         )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up as well
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up too
     try:
         _train(console, config, overrides or [])
     except ConfigError as error:
@@ -78,7 +78,7 @@ def _train(console: Console, source: str, overrides: list[str]) -> None:
     from rlconform.grpo.config import load_config  # noqa: PLC0415 - imports torch
     from rlconform.grpo.run import train as run  # noqa: PLC0415
 
-    logging.getLogger("torch.fx").setLevel(logging.ERROR)  # it hints at what only torch can mend
+    logging.getLogger("torch.fx").setLevel(logging.ERROR)  # its warnings are not for users
     config = load_config(source, overrides)
     console.print(_headline(config), highlight=False)
     columns = (
@@ -89,7 +89,7 @@ def _train(console: Console, source: str, overrides: list[str]) -> None:
     )
     with Progress(*columns, console=console, disable=not sys.stdout.isatty()) as progress:
         bar = progress.add_task("steps", total=config.grpo.max_num_steps)
-        with closing(run(config)) as reports:  # an interrupt ends the run before this process
+        with closing(run(config)) as reports:  # an interrupt ends the run first
             for report in reports:
                 progress.update(bar, completed=report.step)
                 progress.console.print(_line(report), highlight=False)

@@ -1,18 +1,22 @@
-"""The actors of a run: the policy's ranks, and the one that writes rollouts.
+"""The Ray actors of a run: one policy worker per rank, and one rollout worker.
 
-    crew = Crew(PolicyWorker, RolloutWorker, config.cluster)
-    crew.build(config)                      # a fresh policy and engine; again for the next run
-    crew.rollouts("collect", problems, "train")
-    crew.refit(version=1)                   # the policy's weights into the engine
-    crew.shutdown()
+    driver ── build, weights ──▶ policy workers (ranks) ◀── collectives ──▶ each other
+           ── collect, refit ──▶ rollout worker ◀── weights of rank 0, through Ray's object store
 
-Actors take long to start, most of it imports; a run's models take a moment.
+    actors = RunActors(PolicyWorker, RolloutWorker, config.cluster)
+    actors.build(config)      # creates the models; call it again for the next run
+    rollout = actors.call_rollout_worker(RolloutWorker.collect, problems, "train")
+    actors.refit(version=1)   # copies the policy's weights to the generation engine
+    actors.shutdown()
+
+Starting actors takes seconds, most of it for imports; ``build`` is quick. So one set of actors
+serves several runs. Every call blocks the driver until the actors have answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 
@@ -22,22 +26,27 @@ from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.grpo.workers.worker_group import WorkerGroup, fetch
 
-#: Of a GPU: what the policy's ranks leave over where there are no more GPUs than ranks.
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: GPU share of the rollout worker: what a rank leaves free (see ``WorkerGroup``).
 _GPU_SHARE = 0.1
 
 
-def shortage(config: ClusterConfig, there: Mapping[str, float]) -> str:
-    """What the run's Ray lacks for these ranks, or "": actors without a place would wait forever.
+def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> str:
+    """Say which resource Ray lacks for these ranks, or return "".
+
+    Without this check actors that can't be scheduled would wait forever.
 
     Args:
-        config: How many ranks, and on what.
-        there: Ray's resources by name, as ``ray.cluster_resources`` gives them.
+        config: Number of ranks and their device.
+        available: Ray's resources by name, from ``ray.cluster_resources``.
     """
-    needed = {"CPU": config.dp_size + 1}  # the rollout actor beside the ranks
+    needed = {"CPU": config.dp_size + 1}  # one for the rollout worker
     if config.device == "cuda":
         needed["GPU"] = config.dp_size
     for name, count in needed.items():
-        if count > (has := there.get(name, 0)):
+        if count > (has := available.get(name, 0)):
             return (
                 f"cluster.dp_size={config.dp_size} on {config.device} takes {count} {name}s, and "
                 f"Ray has {has:g} here: lower it, or start the run from a process that has "
@@ -47,18 +56,18 @@ def shortage(config: ClusterConfig, there: Mapping[str, float]) -> str:
 
 
 class RunActors:
-    """Actors that stand ready; ``build`` gives them a run's models.
-
-    Attributes:
-        workers: The policy's ranks.
+    """The policy workers and the rollout worker of a run.
 
     Args:
-        worker_class: Of the ranks.
-        rollout_class: Of the actor that writes rollouts.
-        config: How many ranks, and on what.
+        worker_class: Class of the policy workers.
+        rollout_class: Class of the rollout worker.
+        config: Number of ranks and their device.
+
+    Attributes:
+        workers: The policy workers.
 
     Raises:
-        ConfigError: Ray has not the CPUs or GPUs that so many ranks take.
+        ConfigError: Ray has too few CPUs or GPUs.
         WorkerLost: An actor did not start.
     """
 
@@ -68,37 +77,40 @@ class RunActors:
         rollout_class: type[RolloutWorker],
         config: ClusterConfig,
     ) -> None:
-        if short := shortage(config, ray.cluster_resources()):  # type: ignore[no-untyped-call]
-            raise ConfigError(short)
+        if missing := missing_resources(config, ray.cluster_resources()):  # type: ignore[no-untyped-call]
+            raise ConfigError(missing)
         self._timeout_s = config.timeout_s
         self.workers = WorkerGroup(worker_class, config)
         on_gpu = config.device == "cuda"
         actor: Any = ray.remote(rollout_class).options(
             num_cpus=1, num_gpus=_GPU_SHARE if on_gpu else 0
         )
-        self._rollouts = actor.remote(config.device)
+        self._rollout_worker = actor.remote(config.device)
 
     def build(self, config: MasterConfig) -> None:
-        """Make the run's policy on every rank, and its engine; both from the same weights."""
-        self.workers.all("build", config)
-        self.rollouts("build", config)
+        """Create the run's policy on every rank and its generation engine, with equal weights."""
+        self.workers.all(PolicyWorker.build, config)
+        self.call_rollout_worker(RolloutWorker.build, config)
 
-    def rollouts(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the rollout actor.
+    def call_rollout_worker(
+        self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call a method of the rollout worker's class on it and return the result.
 
         Raises:
-            WorkerLost: It died, or the timeout passed.
-            Exception: What it raised.
+            WorkerLost: The actor died, or the timeout passed.
+            Exception: The exception that the method raised.
         """
-        call = getattr(self._rollouts, method).remote(*arguments)
-        return fetch(call, self._timeout_s, f"the rollout actor's {method}")
+        call = getattr(self._rollout_worker, method.__name__).remote(*args, **kwargs)
+        result: R = fetch(call, self._timeout_s, f"the rollout worker's {method.__name__}")
+        return result
 
     def refit(self, version: int) -> None:
-        """Bring the policy's weights to the engine, from rank 0 and not through the driver."""
-        weights, *_ = self.workers.start("weights")
-        self.rollouts("refit", weights, version)
+        """Copy the policy's weights from rank 0 to the engine, without passing the driver."""
+        weights, *_ = self.workers.start(PolicyWorker.weights)
+        self.call_rollout_worker(RolloutWorker.refit, weights, version)
 
     def shutdown(self) -> None:
         """End the actors. Idempotent."""
         self.workers.shutdown()
-        ray.kill(self._rollouts)
+        ray.kill(self._rollout_worker)

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: whole or not there, the newest to go on from, old ones dropped.
+"""Checkpoint folders of a run: they are written atomically, found again, and old ones are deleted.
 
-    checkpoint_dir/step_000010/   a trainer's state, see ``Trainer.save``
-    checkpoint_dir/.step_000020   one that is being written, or was when the run died
+    checkpoint_dir/step_000010/   a complete checkpoint, see ``Trainer.save``
+    checkpoint_dir/.step_000020   a checkpoint that is being written, or was when the run died
 
-The folder must be one that all nodes of the run see.
+All nodes of the run must see the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"step_(\d{6,})")
 
 
 class Checkpoints:
-    """The folders of a run's checkpoints.
+    """The checkpoint folders of a run.
 
     Example:
         checkpoints = Checkpoints(config.checkpointing)
@@ -29,7 +29,7 @@ class Checkpoints:
         checkpoints.write(trainer.steps_done, trainer.save)
 
     Args:
-        config: Where they are, how often one is due, how many are kept.
+        config: Their folder, how often one is written, how many are kept.
     """
 
     def __init__(self, config: CheckpointingConfig) -> None:
@@ -37,20 +37,20 @@ class Checkpoints:
         self._folder = Path(config.checkpoint_dir)
 
     def newest(self) -> Path | None:
-        """The newest checkpoint; None where there is none, or none are written at all."""
-        every = self._every() if self._config.enabled else []
-        return every[-1] if every else None
+        """Return the newest checkpoint, or None if there is none or checkpoints are disabled."""
+        complete = self._complete() if self._config.enabled else []
+        return complete[-1] if complete else None
 
     def is_due(self, step: int, last_step: int) -> bool:
-        """Whether one is to be written after ``step``: every so often, and after the last."""
+        """Whether to write one after ``step``: every ``save_period`` steps and after the last."""
         due = step % self._config.save_period == 0 or step == last_step
         return self._config.enabled and due
 
     def write(self, step: int, save: Callable[[Path], None]) -> Path:
-        """Have ``save`` write to a folder, which counts as a checkpoint once it has; its path.
+        """Write a checkpoint with ``save(folder)`` and return its path.
 
-        A folder takes its name only when it is complete, so that a run that dies while it writes
-        leaves no half a checkpoint to resume from.
+        ``save`` writes to a hidden folder that is renamed when it is complete, so a run that dies
+        while writing leaves no half-written checkpoint to resume from.
         """
         final = self._folder / f"step_{step:06d}"
         unfinished = self._folder / f".{final.name}"
@@ -64,11 +64,11 @@ class Checkpoints:
 
     def _drop_old(self) -> None:
         keep = self._config.keep_last
-        for folder in self._every()[:-keep] if keep else []:
+        for folder in self._complete()[:-keep] if keep else []:
             shutil.rmtree(folder)
 
-    def _every(self) -> list[Path]:
-        """Whole checkpoints, the oldest first."""
+    def _complete(self) -> list[Path]:
+        """Complete checkpoints, the oldest first."""
         if not self._folder.is_dir():
             return []
         named = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]

@@ -1,9 +1,9 @@
-"""What a run came to, and where two runs part: bit for bit, nothing rounded.
+"""Bit-exact comparison of two training runs, with nothing rounded.
 
-    left, right = record(LegacyTrainer(...)), record(PlaneTrainer(...))
+    left, right = run_to_end(LegacyTrainer(...)), run_to_end(PlaneTrainer(...))
     differences(left, right)   # [] or ["step 3: train/loss is 0.25 and 0.2500001", ...]
 
-A metric that was NaN in both runs is one that both runs agree on, and is no difference.
+A metric that is NaN in both runs counts as equal.
 """
 
 from __future__ import annotations
@@ -16,42 +16,43 @@ from torch import Tensor
 
 from rlconform.grpo.run import StepReport, fit, resume
 from rlconform.grpo.trainers.base import Trainer
+from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.wire import same_rows
 
-#: Metrics that two runs of one algorithm share; seconds and the plane's bytes are their own.
+#: Prefixes of the compared metrics; times and the plane's traffic differ between any two runs.
 _COMPARED = ("train/", "val/")
 
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """A run's steps and its last weights.
+    """The reports and the final weights of a run.
 
     Attributes:
-        reports: One for each step taken, in order.
-        weights: The policy's, by name.
+        reports: The reports in the order of their steps.
+        weights: The policy's final weights by name.
     """
 
     reports: list[StepReport]
     weights: Mapping[str, Tensor]
 
     def series(self, name: str) -> list[float]:
-        """A metric's values, step by step. ``KeyError`` where a step has none."""
+        """Return a metric's values in the order of steps; ``KeyError`` if a step lacks it."""
         return [report.metrics[name] for report in self.reports]
 
 
 def run_to_end(trainer: Trainer) -> TrainingRecord:
-    """Run on from the newest checkpoint, if there is one, to the end; keep what came of it."""
+    """Run from the newest checkpoint, or from the start, to the end and record the run."""
     resume(trainer)
     reports = list(fit(trainer))
-    weights, *_ = trainer.crew.workers.all("weights")
+    weights, *_ = trainer.actors.workers.all(PolicyWorker.weights)
     return TrainingRecord(reports, weights)
 
 
 def differences(left: TrainingRecord, right: TrainingRecord) -> list[str]:
-    """Where two runs differ in a bit, in one line each; steps by number, whoever took fewer.
+    """List every difference between two runs, one line each; equal runs give an empty list.
 
-    Compared are the metrics ``train/...`` and ``val/...``, the rows of each step in their order,
-    their advantages, and the last weights.
+    It compares, bit by bit, the metrics ``train/...`` and ``val/...``, the order of rows and the
+    advantages of each step that both runs have, and the final weights.
     """
     rights = {report.step: report for report in right.reports}
     found = [
@@ -74,7 +75,7 @@ def _step_differences(left: StepReport, right: StepReport) -> Iterator[str]:
     if left.result is None or right.result is None:
         return
     if list(left.result.sample_ids) != list(right.result.sample_ids):
-        yield "other rows, or in another order"
+        yield "rows or their order differ"
     if not same_rows(left.result.advantages, right.result.advantages):
         yield "advantages differ"
 

@@ -1,4 +1,4 @@
-"""What a run's processes move through the plane, counted in each of them, step by step."""
+"""Traffic through the data plane: calls, bytes and seconds, counted in each process of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rlconform.contract import DataPlaneClient
 from rlconform.plane import MetricEvent
 
-#: Opens an attached client, in whichever process it is called.
+#: Opens an attached client in the process that calls it.
 Attach = Callable[[], DataPlaneClient]
 
 _WRITES = {"put_samples"}
@@ -18,13 +18,13 @@ _READS = {"get_samples", "get_data"}
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one client, or of several together.
+    """The traffic of one client or of several.
 
     Attributes:
-        calls: Of the plane's methods.
-        bytes_written: In tensors put; object columns count as 0.
-        bytes_read: In tensors read.
-        seconds: Spent in the calls; of several clients that wait for each other, the longest.
+        calls: Number of calls of client methods.
+        bytes_written: Bytes of tensors that were put; object columns count as 0.
+        bytes_read: Bytes of tensors that were read.
+        seconds: Time spent in the calls.
     """
 
     calls: int = 0
@@ -34,7 +34,7 @@ class Traffic:
 
     @classmethod
     def of_ranks(cls, ranks: list[Traffic]) -> Traffic:
-        """Of ranks that work at the same time: counts add up, the slowest one's seconds count."""
+        """Combine ranks that ran at the same time: add the counts, take the longest time."""
         return cls(
             sum(each.calls for each in ranks),
             sum(each.bytes_written for each in ranks),
@@ -44,14 +44,14 @@ class Traffic:
 
 
 class TrafficMeter:
-    """Adds up the operations of a ``MetricsClient``; ``hear`` is its callback."""
+    """Adds up the operations of a ``MetricsClient``; ``on_operation`` is the callback."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sum = Traffic()
 
-    def hear(self, operation: MetricEvent) -> None:
-        """Take one operation into the sum."""
+    def on_operation(self, operation: MetricEvent) -> None:
+        """Add one operation."""
         with self._lock:
             self._sum = Traffic(
                 self._sum.calls + 1,
@@ -61,7 +61,7 @@ class TrafficMeter:
             )
 
     def take(self) -> Traffic:
-        """The sum since the last call."""
+        """Return the sum since the last call."""
         with self._lock:
             taken, self._sum = self._sum, Traffic()
         return taken

@@ -1,9 +1,9 @@
-"""A whole run: its Ray, its crew, its trainer, and the loop over the steps.
+"""A whole training run: it starts Ray, actors and plane, builds the trainer, and loops over steps.
 
-    train(config) ── Ray ── crew ── plane ── trainer, resumed ── fit ──▶ a report after each step
-                                                                          └─▶ the metrics file
+    train(config) ── Ray ── actors ── plane client ── trainer, resumed ── fit ──▶ report per step
+                                                                           └─▶ metrics file
 
-What is started is ended in the opposite order, however the run ends.
+Whatever was started is ended in reverse order, also when the run fails.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step came to.
+    """The metrics and the result of a step.
 
     Attributes:
-        step: From 1; 0 for a validation before the first one.
-        metrics: Numbers by name, the validation's among them.
-        result: The step's; None at step 0.
+        step: Counted from 1; 0 for a validation before the first step.
+        metrics: Metrics by name, including those of a validation after the step.
+        result: The result of the step; None at step 0.
     """
 
     step: int
@@ -49,15 +49,16 @@ class StepReport:
 
 
 def train(config: MasterConfig) -> Generator[StepReport, None, None]:
-    """Train from the start, or from the newest checkpoint, to ``grpo.max_num_steps``.
+    """Train from the newest checkpoint, or from the start, to ``grpo.max_num_steps``.
 
-    Runs on this process's Ray if it has one, else on a local Ray that ends with the run. Metrics
-    are in their file before a report is given; a caller who closes the generator ends the run.
+    The run uses this process's Ray if it is connected to one, else it starts a local Ray and ends
+    it afterwards. Metrics are written to their file before the report is yielded. Closing the
+    generator ends the run.
 
     Raises:
         ConfigError: The model, the data or the engine can't be used.
         PlaneUnavailable: The plane did not start, or was lost.
-        WorkerLost: An actor died.
+        WorkerLost: An actor died or did not answer in time.
     """
     _check(config)
     with ExitStack() as stack:
@@ -75,35 +76,35 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
         for report in fit(trainer):
             writer.write(report.step, report.metrics)
             yield report
-        trainer.shutdown()  # not where the run failed: actors that hang or died can't be asked
+        trainer.shutdown()  # not after a failure: actors that hang or died can't answer
 
 
 def _check(config: MasterConfig) -> None:
-    """Raise here, and not a minute later in an actor, what is wrong with the model or the data."""
+    """Raise errors in the model or the data here, not a minute later in an actor."""
     load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
     build_task(config.data, config.grpo.seed, "train")
 
 
 def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
-    """The trainer that the run's ``data_plane`` block asks for; ``stack`` ends what it needs."""
+    """Build the trainer for the ``data_plane`` block; ``stack`` ends what was started for it."""
     if not config.data_plane.enabled:
-        with _own_sigterm():
+        with _keep_sigterm_handler():
             stack.enter_context(ensure_ray())
-        crew = RunActors(PolicyWorker, RolloutWorker, config.cluster)
-        stack.callback(crew.shutdown)
-        return LegacyTrainer(config, crew)
-    with _own_sigterm():
-        client = build_data_plane_client(config.data_plane)  # starts Ray, of the size it needs
+        actors = RunActors(PolicyWorker, RolloutWorker, config.cluster)
+        stack.callback(actors.shutdown)
+        return LegacyTrainer(config, actors)
+    with _keep_sigterm_handler():
+        client = build_data_plane_client(config.data_plane)  # starts a Ray of the size it needs
     stack.callback(client.close)
-    crew = RunActors(PlanePolicyWorker, PlaneRolloutWorker, config.cluster)
-    stack.callback(crew.shutdown)
+    actors = RunActors(PlanePolicyWorker, PlaneRolloutWorker, config.cluster)
+    stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)
-    return PlaneTrainer(config, crew, client, attach)
+    return PlaneTrainer(config, actors, client, attach)
 
 
 @contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep this process's way of ending: Ray's takes SIGTERM over, and aborts without an end."""
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restore this process's SIGTERM handler, which Ray replaces by one that aborts at once."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     yield
@@ -112,13 +113,13 @@ def _own_sigterm() -> Iterator[None]:
 
 
 def resume(trainer: Trainer) -> None:
-    """Go on from the newest checkpoint, if the run has one."""
+    """Load the newest checkpoint, if the run has one."""
     if newest := Checkpoints(trainer.config.checkpointing).newest():
         trainer.load(newest)
 
 
 def fit(trainer: Trainer) -> Iterator[StepReport]:
-    """Step to the run's last step, validating and saving on the way."""
+    """Run the remaining steps, with validations and checkpoints where they are due."""
     config = trainer.config
     checkpoints = Checkpoints(config.checkpointing)
     if config.grpo.val_at_start and trainer.steps_done == 0:

@@ -1,4 +1,4 @@
-"""Seconds of each stage of a step."""
+"""``StageTimer``: the seconds of each stage of a step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class StageTimer:
     """Adds up the seconds spent in named stages.
 
     Example:
-        with stopwatch.stage("generation"):
+        with timer.stage("generation"):
             ...
-        metrics |= stopwatch.take("step")   # {"time/generation": 0.25, "time/step": 0.25}
+        metrics |= timer.take("step")   # {"time/generation": 0.25, "time/step": 0.25}
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class StageTimer:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time what runs inside."""
+        """Add the time of the ``with`` block to the stage."""
         started = time.perf_counter()
         try:
             yield
@@ -30,7 +30,7 @@ class StageTimer:
             self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
 
     def take(self, total: str = "") -> dict[str, float]:
-        """``time/<stage>`` in seconds since the last call; their sum too, where it has a name."""
+        """Return ``time/<stage>`` in seconds since the last call; ``total`` names their sum."""
         taken, self._seconds = self._seconds, {}
         if total:
             taken[total] = sum(taken.values())

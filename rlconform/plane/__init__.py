@@ -1,9 +1,10 @@
-"""What sits on any client of a plane.
+"""Helpers of an RL framework that work with any client of a plane.
 
-columns    kv_first_write, read_columns, write_columns: a step's batch in, out, and back in
-sharding   shard_meta_for_dp: which rank gets which rows, and its micro-batches
-worker     DataPlaneWorkerMixin: a policy worker's shard in, one result column out
-metrics    MetricsClient: a client that measures another
+columns          kv_first_write, read_columns, write_columns: write and read a step's columns
+sharding         shard_meta_for_dp: the rows and micro-batches of every DP rank
+worker_mixin     DataPlaneWorkerMixin: a policy worker fetches its shard and writes a column back
+group_broadcast  ReplicaGroup: one rank of a replica reads for all of its ranks
+metrics          MetricsClient: a client that measures another
 """
 
 from rlconform.plane.columns import kv_first_write, mint_sample_ids, read_columns, write_columns

@@ -1,11 +1,11 @@
-"""Columns through a client: a step's padded tensors on this side, jagged rows on the plane's.
+"""Writes and reads a step's columns: padded tensors in the process, jagged rows in the plane.
 
-    driver    kv_first_write(batch, ids) ──put──▶ plane     mints the meta of the step
+    driver    kv_first_write(batch, ids) ──put──▶ plane     returns the meta of the step
     worker    read_columns(meta)         ◀──get── plane     padded to one width for all ranks
     worker    write_columns(meta, {...}) ──put──▶ plane     further columns of the same rows
 
-Lengths travel twice: as the column ``input_lengths``, and as a tag of the same name, so that a
-claim's meta knows them and a consumer can plan its batches before it fetches anything.
+Lengths are stored twice: as the column ``input_lengths``, and as a tag of the same name, so that a
+claim's meta has them and a consumer can plan its batches before it fetches anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Columns = Mapping[str, Any] | TensorDictBase
 
 
 def mint_sample_ids(uids: Iterable[str], group_size: int) -> list[str]:
-    """Ids ``<uid>_g0`` to ``<uid>_g<group_size - 1>`` of each prompt's generations, in order.
+    """Make ids ``<uid>_g0`` to ``<uid>_g<group_size - 1>`` of each prompt's generations, in order.
 
     Raises:
         ValueError: ``group_size`` is below 1, or two prompts have the same uid.
@@ -55,15 +55,15 @@ def read_columns(
     pad_to_seqlen: int | None = None,
     token_fields: Collection[str] | None = None,
 ) -> TensorDict:
-    """The meta's rows, N of them, in one layout and in memory of their own.
+    """Read the meta's N rows, in one layout and in memory of their own.
 
     Args:
         client: Any client of the plane.
-        meta: Names the rows and their partition.
+        meta: The rows and their partition.
         select_fields: Columns to read; nothing else is fetched.
         layout: ``padded`` for per-token fields (N, S, ...), ``jagged`` for (N, j, ...).
-        pad_value_dict: Pad value by field, 0 where it names none.
-        pad_to_seqlen: S in tokens, the same on every rank; without it the longest row read here.
+        pad_value_dict: Pad value by field; 0 for other fields.
+        pad_to_seqlen: S in tokens, the same on every rank; by default the longest row read here.
         token_fields: Names of the per-token fields, see ``wire.materialize``.
 
     Raises:
@@ -90,16 +90,16 @@ def write_columns(
 
     Args:
         client: Any client of the plane.
-        meta: Names the rows and their partition.
+        meta: The rows and their partition.
         columns: Any mapping of names to tensors (N, ...) or object columns of N values. A per-token
             one (N, S, ...) may be wider than the longest row; each row is cut to its own length.
         lengths: (N,) valid tokens of each row; the meta's ``sequence_lengths`` by default.
         token_fields: Names of the per-token fields, among them those that have a second dimension.
 
     Raises:
-        TypeError: A column that is neither a tensor nor an object column; nothing is left out.
-        ValueError: A column of another number of rows, a per-token column that doesn't fit the
-            lengths or that comes without any.
+        TypeError: A column that is neither a tensor nor an object column; none is skipped.
+        ValueError: A column of another number of rows, or a per-token column that doesn't fit the
+            lengths or has none.
     """
     batch = _batch(columns, len(meta.sample_ids))
     per_token = _per_token(batch, token_fields)
@@ -128,7 +128,7 @@ def kv_first_write(
     tags: Sequence[Tags] | None = None,
     extra_info: Mapping[str, Any] | None = None,
 ) -> KVBatchMeta:
-    """Write a rollout's N new rows in one put, and mint their meta.
+    """Write a rollout's N new rows in one put, and make their meta.
 
     Args:
         client: Any client of the plane.
@@ -137,16 +137,16 @@ def kv_first_write(
         partition_id: The rows' partition.
         lengths_field: Column (N,) of integers, the valid tokens of each row.
         token_fields: Names of the per-token fields, among them those that have a second dimension.
-        tags: N dicts of primitives; each row gets ``input_lengths`` beside them.
-        extra_info: Batch-level values for the meta; they don't travel through the plane.
+        tags: N dicts of primitives; ``input_lengths`` is added to each row's.
+        extra_info: Batch-level values for the meta; the plane doesn't store them.
 
     Returns:
         The rows' meta: all columns as ``fields``, lengths and tags, and no task.
 
     Raises:
-        TypeError: A column that is neither a tensor nor an object column; nothing is left out.
+        TypeError: A column that is neither a tensor nor an object column; none is skipped.
         ValueError: No lengths column, columns or tags that aren't N, a tag ``input_lengths`` that
-            says otherwise than the column.
+            differs from the column.
     """
     rows = _batch(batch, len(sample_ids))
     counted = rows.get(lengths_field, None)
@@ -170,10 +170,10 @@ def kv_first_write(
 
 
 def _batch(columns: Columns, n_rows: int) -> TensorDict:
-    """The columns as a TensorDict of N rows, object columns as the contract names them.
+    """Make a TensorDict of N rows, with object columns in the contract's form.
 
-    A TensorDict would take leaves of other kinds too, and an array of objects as one value for all
-    rows: hence the check of each leaf.
+    TensorDict accepts leaves of other kinds too, and takes an array of objects as one value for
+    all rows, so each leaf is checked.
     """
     leaves: dict[str, Any] = {}
     for name in _names(columns):
@@ -192,7 +192,7 @@ def _names(columns: Columns) -> list[str]:
 
 
 def _per_token(batch: TensorDict, token_fields: Collection[str]) -> set[str]:
-    """Those of ``token_fields`` that the batch holds and that have a token dimension."""
+    """The fields of the batch among ``token_fields`` that have a token dimension."""
     return {
         name
         for name in _names(batch)
@@ -203,7 +203,7 @@ def _per_token(batch: TensorDict, token_fields: Collection[str]) -> set[str]:
 
 
 def _stamp(tags: Sequence[Tags] | None, lengths: Sequence[int]) -> list[Tags]:
-    """The tags with each row's length beside them."""
+    """Add each row's length to its tags."""
     rows = [{} for _ in lengths] if tags is None else tags
     if len(rows) != len(lengths):
         raise ValueError(f"{len(rows)} tags for {len(lengths)} rows")

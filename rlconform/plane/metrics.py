@@ -1,7 +1,7 @@
-"""``MetricsClient``: a client that tells a callback what each operation moved and how long it took.
+"""``MetricsClient``: wraps a client and reports the size and duration of every operation.
 
     client = MetricsClient(client, log.append)
-    client.put_samples(...)  # the same call, and one Operation in the log
+    client.put_samples(...)  # the same call, and one MetricEvent in the log
     client.totals()["train"].outstanding_bytes
 
 Bytes are counted from shapes (elements times element size); object columns count as zero, since
@@ -32,9 +32,9 @@ class MetricEvent:
 
     Attributes:
         op: The client's method.
-        partition: The partition it spoke of; ``None`` for ``close``.
-        n_keys: Rows that it wrote, read, claimed or cleared, or would have where it raised.
-        n_bytes: Bytes that it wrote, read, or gave back by a clear.
+        partition: Its partition; ``None`` for ``close``.
+        n_keys: Rows that it wrote, read, claimed or cleared, or would have if it raised.
+        n_bytes: Bytes that it wrote, read, or freed by a clear.
         wall_ms: Milliseconds until the client returned or raised.
         status: ``timeout`` for a ``TimeoutError``, ``error`` for any other exception.
     """
@@ -49,12 +49,12 @@ class MetricEvent:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTotals:
-    """What one client has in a partition.
+    """One client's data in a partition.
 
     Attributes:
         rows: Rows that it put and didn't clear.
         outstanding_bytes: Bytes of their newest values.
-        peak_bytes: The most that ``outstanding_bytes`` ever was.
+        peak_bytes: Maximum of ``outstanding_bytes`` so far.
     """
 
     rows: int
@@ -63,29 +63,28 @@ class PartitionTotals:
 
 
 class MetricsClient:
-    """A client around another; every result and every exception is the other's own.
+    """A client that wraps another and passes on all results and exceptions.
 
-    Totals are those of this client: rows that others put or clear are not in them, and
-    ``clear_samples(None)`` takes all of this client's rows out.
+    Totals count this client's operations only: rows that others put or clear are not counted, and
+    ``clear_samples(None)`` removes all of this client's rows.
 
     Args:
         client: Any client; it is closed with this one.
-        callback: Takes each ``MetricEvent`` in the thread of the call, after the operation.
-            It may be
-            called from several threads at once. What it raises reaches the caller, after the
-            operation took its effect: a run whose metrics are broken should stop and say so.
+        callback: Called with each ``MetricEvent`` after the operation, in the thread of the call,
+            possibly by several threads at once. Its exceptions reach the caller, although the
+            operation took effect: a run whose metrics are broken should stop.
     """
 
     def __init__(self, client: DataPlaneClient, callback: Callable[[MetricEvent], object]) -> None:
         self._client = client
         self._callback = callback
         self._lock = threading.Lock()
-        self._books: dict[str, _Book] = {}
+        self._partitions: dict[str, _PartitionSizes] = {}
 
     def totals(self) -> dict[str, PartitionTotals]:
         """Totals by partition, as of now."""
         with self._lock:
-            return {name: book.totals() for name, book in self._books.items()}
+            return {name: sizes.totals() for name, sizes in self._partitions.items()}
 
     def register_partition(
         self,
@@ -122,7 +121,7 @@ class MetricsClient:
                 sample_ids=sample_ids, partition_id=partition_id, fields=fields, tags=tags
             )
             with self._lock:
-                self._books.setdefault(partition_id, _Book()).put(sample_ids, sizes)
+                self._partitions.setdefault(partition_id, _PartitionSizes()).put(sample_ids, sizes)
         return receipt
 
     def get_samples(
@@ -182,10 +181,10 @@ class MetricsClient:
         with self._measured("clear_samples", partition_id, sample_ids) as moved:
             self._client.clear_samples(sample_ids=sample_ids, partition_id=partition_id)
             with self._lock:
-                book = self._books.get(partition_id, _Book())
-                cleared = list(book.rows) if sample_ids is None else sample_ids
+                sizes = self._partitions.get(partition_id, _PartitionSizes())
+                cleared = list(sizes.rows) if sample_ids is None else sample_ids
                 moved.n_keys = len(cleared)
-                moved.n_bytes = book.clear(cleared)
+                moved.n_bytes = sizes.clear(cleared)
 
     def close(self) -> None:
         """Close the client inside."""
@@ -196,7 +195,7 @@ class MetricsClient:
     def _measured(
         self, op: str, partition: str | None, sample_ids: object = None
     ) -> Iterator[_Moved]:
-        """Report the call made inside, whichever way it ends."""
+        """Report the call made inside, whether it returns or raises."""
         moved = _Moved(n_keys=len(sample_ids) if isinstance(sample_ids, Sized) else 0)
         status: Status = "error"
         started = time.perf_counter()
@@ -213,13 +212,13 @@ class MetricsClient:
 
 @dataclass(slots=True)
 class _Moved:
-    """What an operation moved, filled in as it becomes known."""
+    """An operation's size, set as soon as it is known."""
 
     n_keys: int = 0
     n_bytes: int = 0
 
 
-class _Book:
+class _PartitionSizes:
     """Bytes of each row's fields in one partition."""
 
     def __init__(self) -> None:
@@ -240,14 +239,14 @@ class _Book:
         self._peak = max(self._peak, self._outstanding)
 
     def clear(self, sample_ids: Sequence[str]) -> int:
-        """Forget rows, where they are known; returns their bytes."""
+        """Remove rows, ignoring unknown ones; returns their bytes."""
         freed = sum(sum(self.rows.pop(sample_id, {}).values()) for sample_id in sample_ids)
         self._outstanding -= freed
         return freed
 
 
 def _sizes_by_field(fields: object) -> dict[str, list[int]]:
-    """Bytes of each row, by field. What isn't a batch is for the client to refuse."""
+    """Bytes of each row, by field; empty for what isn't a batch, which the client refuses."""
     if not isinstance(fields, TensorDictBase) or len(fields.batch_size) != 1:
         return {}
     n_rows = fields.batch_size[0]

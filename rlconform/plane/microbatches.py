@@ -1,12 +1,12 @@
-"""The micro-batches of one global batch, for every data-parallel (DP) rank. Pure, numbers only.
+"""Plans the micro-batches of one global batch for every data-parallel (DP) rank, from lengths only.
 
-    split_evenly     each rank its rows in a row, and no micro-batches
-    pack             bins of rows, laid end to end: a micro-batch costs the sum of its rows
-    batch_by_length  rows of like lengths, padded to the longest: rows x width
+    split_evenly     consecutive rows for each rank, without micro-batches
+    pack             sequence packing: rows end to end; a micro-batch costs the sum of its rows
+    batch_by_length  dynamic batching: rows of similar lengths, padded; it costs rows x width
 
-Each micro-batch is a round of collectives, so that all ranks must run as many; under dynamic
-batching each round has the same number of rows and the same width on every rank. Hence one plan for
-all, made where all lengths are known.
+Each micro-batch is a round of collectives, so all ranks must run the same number of them; under
+dynamic batching each round also has the same number of rows and the same width on every rank. One
+plan is therefore made for all ranks, where all lengths are known.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ MicrobatchOrder = Literal["packer", "largest_first"]
 
 @dataclass(frozen=True)
 class SequencePacking:
-    """Rows of a micro-batch lie end to end in one sequence.
+    """Configuration of sequence packing: a micro-batch's rows lie end to end in one sequence.
 
     Attributes:
-        max_tokens_per_microbatch: Most tokens of a micro-batch, each row rounded up.
+        max_tokens_per_microbatch: Maximum tokens of a micro-batch, with each row rounded up.
         algorithm: Which rows share a micro-batch, see ``plane.packing``.
-        sequence_length_pad_multiple: Each row takes the next multiple of this many tokens, as
+        sequence_length_pad_multiple: Each row's length is rounded up to a multiple of this, as
             context and sequence parallelism need it.
-        microbatch_order: Within a global batch a rank runs its micro-batches as the packer opened
-            them (``packer``), or the one of most tokens first (``largest_first``), so that the
-            allocator meets its peak at once.
-        seed: Draws the order of ``modified_first_fit_shuffle``; at least 0.
+        microbatch_order: Within a global batch a rank runs its micro-batches in the packer's order
+            (``packer``), or the largest first (``largest_first``), so that the allocator reaches
+            its peak at once.
+        seed: Seeds the order of ``modified_first_fit_shuffle``; at least 0.
 
     Raises:
         ValueError: A value out of range.
@@ -55,11 +55,11 @@ class SequencePacking:
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Rows of a micro-batch lie one below the other, padded to the longest.
+    """Configuration of dynamic batching: a micro-batch's rows are padded to the longest.
 
     Attributes:
-        max_tokens_per_microbatch: Most tokens of a micro-batch, padding included.
-        sequence_length_round: A micro-batch is as wide as the next multiple of this many tokens.
+        max_tokens_per_microbatch: Maximum tokens of a micro-batch, padding included.
+        sequence_length_round: The width of a micro-batch is rounded up to a multiple of this.
 
     Raises:
         ValueError: A value out of range.
@@ -74,15 +74,15 @@ class DynamicBatching:
 
 
 class MicroBatch(NamedTuple):
-    """Rows that go through the model together, by their numbers in the global batch."""
+    """Rows of one forward pass, by their numbers in the global batch."""
 
     rows: list[int]
-    #: Tokens of all rows, rounded up, where they lie end to end; of one row where they are padded.
+    #: Tokens of all rows, rounded up, under sequence packing; of one padded row otherwise.
     length: int
 
 
 def split_evenly(lengths: Sequence[int], dp_world: int) -> list[list[MicroBatch]]:
-    """Without packing: to each rank, in turn, the next ``N / dp_world`` rows as one piece."""
+    """Without packing: each rank gets the next ``N / dp_world`` rows as one micro-batch."""
     share = len(lengths) // dp_world
     starts = range(0, len(lengths), share)
     return [
@@ -92,7 +92,7 @@ def split_evenly(lengths: Sequence[int], dp_world: int) -> list[list[MicroBatch]
 
 
 def pack(lengths: Sequence[int], dp_world: int, packing: SequencePacking) -> list[list[MicroBatch]]:
-    """Each rank's micro-batches under sequence packing: bins, dealt to the ranks in turn.
+    """Each rank's micro-batches under sequence packing: bins, distributed round-robin.
 
     Args:
         lengths: (N,) tokens of each row, N a multiple of ``dp_world``.
@@ -119,11 +119,11 @@ def pack(lengths: Sequence[int], dp_world: int, packing: SequencePacking) -> lis
 def batch_by_length(
     lengths: Sequence[int], dp_world: int, batching: DynamicBatching
 ) -> list[list[MicroBatch]]:
-    """Each rank's micro-batches under dynamic batching: as many, of one shape, on every rank.
+    """Each rank's micro-batches under dynamic batching, with the same shapes on every rank.
 
-    Rows, the shortest first, are dealt to the ranks in turn, so that the n-th rows of all ranks
-    are of like lengths. A micro-batch takes further n-th rows while it stays within its limit at
-    the width of the longest of them on any rank.
+    Rows are distributed round-robin, the shortest first, so that the n-th rows of all ranks have
+    similar lengths. A micro-batch takes further n-th rows while it stays within its limit at the
+    width of the longest of them on any rank.
 
     Args:
         lengths: (N,) tokens of each row, N a multiple of ``dp_world``.

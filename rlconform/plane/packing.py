@@ -1,14 +1,14 @@
-"""Rows into bins: which rows share a micro-batch under sequence packing. Pure, numbers only.
+"""Packs rows into bins, the micro-batches of sequence packing, from their lengths only.
 
     lengths [600, 200, 250, 200, 200, 550], capacity 1000
-        concatenative                  [[0, 1], [2, 3, 4], [5]]    in the order given
-        first_fit_decreasing           [[0, 2], [5, 1, 3], [4]]    longest first, each where it fits
-        modified_first_fit_decreasing  [[0, 3, 1], [5, 4, 2]]      short rows in pairs beside long
-        modified_first_fit_shuffle     [[5, 3, 2], [0, 4, 1]]      long rows first, else by chance
+        concatenative                  [[0, 1], [2, 3, 4], [5]]    in the given order
+        first_fit_decreasing           [[0, 2], [5, 1, 3], [4]]    longest first, first that fits
+        modified_first_fit_decreasing  [[0, 3, 1], [5, 4, 2]]      pairs of short rows beside long
+        modified_first_fit_shuffle     [[5, 3, 2], [0, 4, 1]]      long rows first, else random
 
-The fewest bins possible are at least ``ceil(sum(lengths) / capacity)``. First fit looks for the
-first open bin that has room. Asking one bin after the other is quadratic: a minute for 100,000
-rows. A tree over the bins that knows the most room under each node finds it in log(bins) steps.
+At least ``ceil(sum(lengths) / capacity)`` bins are needed. First fit puts a row into the first open
+bin with enough room. Trying one bin after the other is quadratic: a minute for 100,000 rows. A tree
+over the bins with the most room below each node finds the bin in log(bins) steps.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ def pack_sequences(
     bin_multiple: int = 1,
     seed: int = 0,
 ) -> list[list[int]]:
-    """Row numbers per bin; every row is in one bin, and no bin is empty.
+    """Pack the rows; returns row numbers per bin. Every row is in one bin, and no bin is empty.
 
     Args:
         lengths: (N,) tokens of each row, at least 0.
-        capacity: Most tokens of a bin.
-        algorithm: One of ``PACKING_ALGORITHMS``. Rows of equal length go by their numbers.
-        bin_multiple: The number of bins is a multiple of this. Where the algorithm opens fewer, the
-            fullest bins are cut in two until it is: that never asks for more room.
-        seed: Draws the order of ``modified_first_fit_shuffle``; the others don't look at it.
+        capacity: Maximum tokens of a bin.
+        algorithm: One of ``PACKING_ALGORITHMS``. Rows of equal length are ordered by number.
+        bin_multiple: The number of bins is a multiple of this. If the algorithm opens fewer, the
+            fullest bins are split in two until it is.
+        seed: Seeds the order of ``modified_first_fit_shuffle``; the others ignore it.
 
     Returns:
         Bins in the order in which they were opened; none for no rows.
@@ -78,19 +78,17 @@ def pack_sequences(
 
 
 def row_lengths(lengths: Lengths) -> list[int]:
-    """The lengths as a list of ints, checked.
+    """Check the lengths and convert them to a list of ints.
 
     Raises:
-        ValueError: One that isn't a whole number of tokens, at least 0. A length that isn't known
-            must not be guessed: a plan made with it cuts tokens off.
+        ValueError: A length that isn't an integer of at least 0. An unknown length must not be
+            guessed: a plan made with it would cut tokens off.
     """
     given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
     for row, length in enumerate(given):
         whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
         if not whole or length < 0:
-            raise ValueError(
-                f"row {row} has the length {length!r}; give each row's number of tokens"
-            )
+            raise ValueError(f"row {row} has the length {length!r}; expected its number of tokens")
     return list(map(int, given))
 
 
@@ -106,7 +104,7 @@ def _check_capacity(lengths: Sequence[int], capacity: int) -> None:
 
 
 def _concatenative(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Rows in the order given; one that doesn't fit the current bin opens the next."""
+    """Pack rows in the given order; a row that doesn't fit the current bin opens the next."""
     bins: list[list[int]] = []
     room = -1
     for row, length in enumerate(lengths):
@@ -123,11 +121,11 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
 
 
 def _shuffled(lengths: Sequence[int], capacity: int, seed: int) -> list[int]:
-    """Rows over half the capacity, then the others, each in an order drawn from the seed.
+    """Shuffle rows over half the capacity, then the others.
 
-    No two of the first can share a bin: they open theirs before short rows use up the room, which
-    is what the modified algorithms have over the plain ones. The keys come from ``random()``, the
-    one method whose numbers Python promises to keep.
+    No two of the first can share a bin. They open their bins before short rows use up the room,
+    which is the advantage of the modified algorithms. The keys are from ``random()``, the only
+    method whose sequence Python keeps stable.
     """
     draw = Random(seed).random
     keys = [(2 * length <= capacity, draw()) for length in lengths]
@@ -135,9 +133,10 @@ def _shuffled(lengths: Sequence[int], capacity: int, seed: int) -> list[int]:
 
 
 def _first_fit(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Each row, in turn, into the first bin that has room for it.
+    """Put each row into the first bin with enough room.
 
-    A bin that isn't open yet has all its room, so that the search opens it where no other fits.
+    Bins that aren't open yet are in the tree with all their room, so the search opens one if no
+    other bin fits.
     """
     # Two bins that first fit opens have more than one capacity between them.
     most_bins = min(len(rows), 2 * _total(rows, lengths) // capacity + 1)
@@ -167,15 +166,15 @@ def _first_fit(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> li
 
 
 class _Shelf:
-    """Rows on numbered places, longest first, then by number; taken one by one.
+    """Rows at numbered places, longest first, then by number; taken one by one.
 
         shelf = _Shelf([3, 9, 5])        # rows 1, 2, 0
         shelf.find(room=6)               # 1: row 2 is the longest of at most 6 tokens
         shelf.take(1)                    # 2, the row
         shelf.find(room=6)               # 2: row 0
 
-    An empty place points to the next one, and the way along them is shortened as it is gone, so
-    that finding costs little more than its bisection.
+    An empty place points to the next one, and finding shortens these paths (as in union-find), so
+    that it costs little more than its bisection.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -184,11 +183,11 @@ class _Shelf:
         self._next = list(range(len(lengths) + 1))
 
     def place_of(self, room: int) -> int:
-        """First place whose row has, or had, at most ``room`` tokens."""
+        """First place whose row has or had at most ``room`` tokens."""
         return bisect_left(self._shortness, -room)
 
     def find(self, room: int, start: int = 0) -> int:
-        """First place from ``start`` on that holds a row of at most ``room``, or one past all."""
+        """First place from ``start`` on with a row of at most ``room``, or one past all."""
         following = self._next
         place = max(start, self.place_of(room))
         while following[place] != place:
@@ -201,7 +200,7 @@ class _Shelf:
         return self._next[place] == place
 
     def take(self, place: int) -> int:
-        """Empty the place; its row."""
+        """Take the place's row."""
         self._next[place] = place + 1
         return self.rows[place]
 
@@ -254,9 +253,9 @@ def _modified_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> lis
 
 
 def _even_out(bins: list[list[int]], lengths: Sequence[int], bin_multiple: int) -> list[list[int]]:
-    """As many bins as the next multiple: the fullest bin of several rows is cut in two, and again.
+    """Split the fullest bin of several rows in two until the number of bins is a multiple.
 
-    Both parts take the place of the bin that they come from, so that rows keep their order.
+    Both parts take the place of their bin, so that rows keep their order.
     """
     if bin_multiple < 1:
         raise ValueError(f"bin_multiple must be at least 1, got {bin_multiple}")
@@ -270,7 +269,7 @@ def _even_out(bins: list[list[int]], lengths: Sequence[int], bin_multiple: int) 
             f"{bin_multiple}; give a number of rows that is a multiple of it"
         )
     # A heap of (minus tokens, bin, place in that bin, rows): the least is the fullest, then the
-    # first. No more than the `missing` fullest bins can have their turn.
+    # first. At most the `missing` fullest bins can be split.
     pieces = [(number, 0, rows) for number, rows in enumerate(bins)]
     fullest = heapq.nsmallest(
         missing, ((-_total(rows, lengths), *piece) for piece in pieces if len(rows := piece[2]) > 1)
@@ -294,7 +293,7 @@ def _total(rows: Iterable[int], lengths: Sequence[int]) -> int:
 
 
 def _middle(lengths: Sequence[int]) -> int:
-    """Where to cut two or more rows so that the greater half has the fewest tokens, then rows."""
+    """Where to split rows so that the larger half has the fewest tokens, then the fewest rows."""
     loads = list(accumulate(lengths))
     return min(
         range(1, len(lengths)),

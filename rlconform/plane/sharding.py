@@ -1,14 +1,14 @@
-"""A step's rows to the data-parallel (DP) ranks: which rank gets which rows, in which order.
+"""Shards a step's rows to the data-parallel (DP) ranks, from their lengths.
 
     driver   shards, inverse = shard_meta_for_dp(meta, dp_world, batch_size, sequence_packing=...)
              shards[rank] ──▶ rank          fetches its rows, runs the micro-batches of the plan
              outputs      ◀── every rank    concatenated in rank order, then
-             outputs[inverse]               stand in the order of ``meta``
+             outputs[inverse]               are in the order of ``meta``
 
-Only names and lengths are needed: nothing is fetched. The plan that the ranks run by stands in each
-shard's ``extra_info``; all lists have one entry per global batch:
+Nothing is fetched. Each shard's ``extra_info`` has the plan of its micro-batches; all lists have
+one entry per global batch:
 
-    micro_batch_indices  [start, stop) per micro-batch, counted within the rank's rows of the batch
+    micro_batch_indices  [start, stop) per micro-batch, within the rank's rows of the batch
     micro_batch_lengths  tokens per micro-batch: under sequence packing of all its rows, each
                          rounded up; under dynamic batching the width that each row is padded to
     elem_counts_per_gb   number of the rank's rows
@@ -50,7 +50,7 @@ Splitter = Callable[[Sequence[int]], list[list[MicroBatch]]]
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One rank's share.
+    """One rank's rows and micro-batches.
 
     Attributes:
         rows: Row numbers in the order in which the rank runs them.
@@ -69,7 +69,7 @@ def shard_meta_for_dp(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> tuple[list[KVBatchMeta], list[int]]:
-    """One meta per rank, and the way back.
+    """Split a meta into one per rank; returns them with the order that undoes the split.
 
     Args:
         meta: N rows with their lengths, as a claim or ``kv_first_write`` returns them.
@@ -79,9 +79,9 @@ def shard_meta_for_dp(
         dynamic_batching: Plan micro-batches of rows padded to a common width.
 
     Returns:
-        ``(shards, inverse)``. A shard has its rows' lengths and tags, and all else of ``meta``; a
-        packing plan that ``meta`` brought along spoke of other rows and is left out. With the
-        ranks' outputs concatenated, ``outputs[inverse[i]]`` belongs to row i of ``meta``.
+        ``(shards, inverse)``. A shard has its rows' lengths and tags, and everything else of
+        ``meta`` except a packing plan, which was made for other rows. With the ranks' outputs
+        concatenated, ``outputs[inverse[i]]`` belongs to row i of ``meta``.
 
     Raises:
         ValueError: ``meta`` is empty or has no lengths, and as ``plan_shards`` says.
@@ -116,10 +116,10 @@ def plan_shards(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> list[ShardPlan]:
-    """Each rank's rows and micro-batches.
+    """Plan each rank's rows and micro-batches.
 
-    The rows are cut into global batches of ``batch_size`` first, and each of these is split among
-    the ranks by itself: what becomes of it depends on its own lengths alone.
+    The rows are cut into global batches of ``batch_size``, and each of these is split among the
+    ranks independently of the others.
 
     Args:
         lengths: (N,) tokens of each row.
@@ -129,8 +129,8 @@ def plan_shards(
         dynamic_batching: Plan micro-batches of rows padded to a common width.
 
     Raises:
-        ValueError: No rows, a length that isn't known, a batch that doesn't divide, a row that is
-            over a micro-batch's limit by itself, both ways of packing at once.
+        ValueError: No rows, an unknown length, a batch that can't be split evenly, a row over a
+            micro-batch's limit, or both kinds of packing.
     """
     tokens = row_lengths(lengths)
     size = _global_batch_size(len(tokens), dp_world, batch_size)
@@ -168,7 +168,7 @@ def _splitter(
     sequence_packing: SequencePacking | None,
     dynamic_batching: DynamicBatching | None,
 ) -> Splitter:
-    """What splits one global batch's lengths among the ranks."""
+    """The function that splits one global batch's lengths among the ranks."""
     if sequence_packing is not None and dynamic_batching is not None:
         raise ValueError("give sequence_packing or dynamic_batching, not both")
     if sequence_packing is not None:
@@ -223,7 +223,7 @@ def _assemble(
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
-    """Where each number stands in ``order``, a permutation."""
+    """The inverse of the permutation ``order``."""
     positions = [0] * len(order)
     for position, number in enumerate(order):
         positions[number] = position

@@ -1,9 +1,9 @@
-"""A whole batch: packed for the wire by its writer, materialized by its reader.
+"""Whole batches: a writer packs them into jagged columns, a reader materializes them.
 
     rollout (padded) ── pack_jagged_fields ──▶ put ... get ── materialize ──▶ step (padded | jagged)
 
-Which columns run over tokens is told by name, never guessed from a shape: features of 1,024 columns
-beside rows of 900 tokens would be cut, and a plane is free to return equal rows dense.
+Per-token columns are identified by name, never by shape: features of 1,024 columns beside rows of
+900 tokens would be cut, and a plane may return equally long rows dense.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Layout = Literal["padded", "jagged"]
 def pack_jagged_fields(
     batch: TensorDict, lengths: Lengths, token_fields: Collection[str] | None = None
 ) -> TensorDict:
-    """The batch with its per-token fields jagged, row i of ``lengths[i]`` tokens.
+    """Convert the per-token fields to jagged ones, row i with ``lengths[i]`` tokens.
 
-    Every other leaf stays as it is and shares its memory: (N,) columns, image features, object
+    Other leaves stay as they are and share their memory: (N,) columns, image features, object
     columns, ragged patches. The packed fields are copies and share their offsets.
 
     Args:
         batch: N rows; per-token fields are (N, S, ...), S at least the longest row.
         lengths: (N,) valid tokens of each row.
         token_fields: Names of the per-token fields, whatever their trailing dimensions (router
-            replay is (N, S, L, K)); names that the batch lacks are passed over. Default:
-            ``PER_TOKEN_FIELDS``, as far as they have a second dimension.
+            replay is (N, S, L, K)); names that the batch lacks are ignored. Default: the
+            ``PER_TOKEN_FIELDS`` that have a second dimension.
 
     Raises:
         ValueError: ``lengths`` is not N non-negative integers, or a per-token field does not fit
-            them; it is never left rectangular instead.
+            them.
         TypeError: A leaf that is neither a tensor nor an object column.
     """
     rows_on = cache(lambda device: RaggedRows(lengths, device))
@@ -69,22 +69,21 @@ def materialize(
     pad_to_seqlen: int | None = None,
     token_fields: Collection[str] | None = None,
 ) -> TensorDict:
-    """The batch in one layout, whichever its columns came in, in memory of its own.
+    """Copy the batch into one layout, whichever layouts the plane returned.
 
-    Per-token fields share one width: ``pad_to_seqlen``, minted once per step so that all readers
-    agree, else their longest row. A ragged field that does not run over tokens is padded to its own
-    longest row; other dense fields keep their shape. An object column comes as one value per row,
-    by reference.
+    Per-token fields get one width: ``pad_to_seqlen``, which the driver sets once per step so that
+    all readers agree, else their longest row. Another ragged field is padded to its own longest
+    row; other dense fields keep their shape. An object column gets one value per row, by reference.
 
     Args:
         batch: N rows of dense and nested tensors and object columns, as a plane returned them.
         layout: ``padded`` for dense (N, S, ...) per-token fields, ``jagged`` for (N, j, ...).
-        pad_value_dict: Pad value by field, 0 where it names none; names that the batch lacks are
-            passed over.
+        pad_value_dict: Pad value by field, 0 for other fields; names that the batch lacks are
+            ignored.
         pad_to_seqlen: Width of the per-token fields; ``padded`` layout only.
-        token_fields: Names of the per-token fields; no other is one, so that the outcome does not
-            depend on the layout in which the plane returned a column. Default: every jagged field,
-            and the dense ones among ``PER_TOKEN_FIELDS``.
+        token_fields: Names of the per-token fields, so that the result does not depend on the
+            layout in which the plane returned a column. Default: every jagged field, and the dense
+            ones among ``PER_TOKEN_FIELDS``.
 
     Raises:
         ValueError: A row is longer than ``pad_to_seqlen``, a pad value does not fit its dtype, a
@@ -127,7 +126,7 @@ def _row_count(batch: TensorDict) -> int:
 def _leaves(
     batch: TensorDict, taken: Callable[[object], object] = lambda leaf: leaf
 ) -> dict[str, Any]:
-    """The batch's leaves by name, in its order, each of a kind that can travel once ``taken``."""
+    """The batch's leaves by name, converted by ``taken`` and checked by ``classify_leaf``."""
     leaves = {}
     for name, leaf in batch.items():
         with _naming(str(name)):
@@ -137,7 +136,7 @@ def _leaves(
 
 
 def _default_token_fields(leaves: Mapping[str, Any]) -> set[str]:
-    """The contract's per-token columns among ``leaves``; per-sample (N,) ones are none."""
+    """The contract's per-token columns among ``leaves`` that have a token dimension."""
     return {
         name
         for name in leaves.keys() & PER_TOKEN_FIELDS
@@ -152,7 +151,7 @@ def _tensor(leaf: object) -> Tensor:
 
 
 def _runs(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
-    """The tokens of a dense or jagged leaf, end to end, and where its rows lie."""
+    """The tokens of a dense or jagged leaf, end to end, and its rows."""
     if is_jagged(leaf):
         return jagged_parts(leaf)
     if leaf.dim() < 2:
@@ -175,7 +174,7 @@ def _token_width(rows: Mapping[str, RaggedRows], pad_to_seqlen: int | None) -> i
 
 
 def _whole(leaf: Any, n: int) -> Any:
-    """A column that isn't ragged, in memory of its own."""
+    """Copy a column that isn't ragged."""
     return owned(leaf) if isinstance(leaf, Tensor) else object_column(object_rows(leaf, n))
 
 

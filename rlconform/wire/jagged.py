@@ -1,4 +1,4 @@
-"""One field: from padded or per-row tensors to the jagged layout, and response slices of it."""
+"""Conversions of one field: padded or per-row tensors to the jagged layout, response slices."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ def to_nested_by_length(padded: Tensor, lengths: Lengths) -> Tensor:
 
 
 def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tensor:
-    """Jagged (N, j, ...) copy of a field known to be per token, row i of ``lengths[i]`` tokens.
+    """Jagged (N, j, ...) copy of a per-token field, row i with ``lengths[i]`` tokens.
 
     A dense field may be wider than the longest row, as sequence parallelism leaves it: each row is
-    cut to its own length. A jagged field must have these very row lengths.
+    cut to its own length. A jagged field must have exactly these row lengths.
 
     Raises:
         ValueError: Fewer columns than the longest row, another number of rows, other row lengths.
-            A field that does not fit is never passed on as it is.
     """
     rows = lengths if isinstance(lengths, RaggedRows) else RaggedRows(lengths, values.device)
     if not is_jagged(values):
@@ -44,37 +43,36 @@ def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tenso
 
 
 def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
-    """One tensor of N per-row tensors: dense (N, ...) where all shapes agree, else jagged.
+    """Combine N per-row tensors: dense (N, ...) if all shapes are equal, else jagged.
 
-    Scalars give (N,); rows of length zero throughout agree in shape and give (N, 0, ...).
+    Scalars give (N,); rows that all have length zero give (N, 0, ...).
 
     Raises:
-        ValueError: No rows, unlike dtypes (nothing is promoted), or rows that are unlike in more
+        ValueError: No rows, different dtypes (there is no promotion), or rows that differ in more
             than their first dimension.
     """
     if not rows:
         raise ValueError("no rows: neither dtype nor row shape is known")
     if len({row.dtype for row in rows}) > 1:
-        raise ValueError(f"rows of unlike dtypes: {sorted({str(row.dtype) for row in rows})}")
+        raise ValueError(f"rows differ in dtype: {sorted({str(row.dtype) for row in rows})}")
     shapes = {row.shape for row in rows}
     if len(shapes) == 1:
         return torch.stack([row.detach() for row in rows])
     if torch.Size() in shapes or len({shape[1:] for shape in shapes}) > 1:
         raise ValueError(
-            f"rows are unlike in more than their first dimension: {sorted(map(tuple, shapes))}"
+            f"rows differ in more than their first dimension: {sorted(map(tuple, shapes))}"
         )
     lengths = [row.shape[0] for row in rows]
     return RaggedRows(lengths, rows[0].device).nest(torch.cat([row.detach() for row in rows]))
 
 
 def as_read(leaf: object) -> object:
-    """A leaf that a plane returned, in a layout that ``classify_leaf`` knows, where there is one.
+    """Convert nested tensors of torch's older, strided layout, which a plane may return.
 
-    A plane may return ragged rows nested in torch's older, strided layout: as jagged ones they are
-    the same rows, dense where all agree in shape. Every other leaf is passed on as it is.
+    They become jagged, or dense if all rows have one shape. Every other leaf is returned as it is.
 
     Raises:
-        ValueError: Its rows are unlike in more than their first dimension.
+        ValueError: The rows differ in more than their first dimension.
     """
     if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
         return stack_or_nest(rows_of(leaf))
@@ -82,10 +80,10 @@ def as_read(leaf: object) -> object:
 
 
 def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
-    """The model's outputs for the response tokens of jagged (N, prompt + response, ...) outputs.
+    """Select the model's outputs for the response tokens of jagged (N, prompt + response, ...).
 
-    A model's output at token i speaks of token i + 1, so the outputs for the last R of a row's L
-    tokens are those at L - R - 1 up to, not including, L - 1: the response, shifted left by one.
+    A model's output at token i predicts token i + 1, so the outputs for the last R of a row's L
+    tokens are those in [L - R - 1, L - 1): the response, shifted left by one.
 
     Args:
         nested: Jagged outputs, row i of L tokens: prompt and response.
@@ -109,6 +107,6 @@ def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
         row = int(too_long.nonzero()[0])
         raise ValueError(
             f"row {row}: {int(response.lengths[row])} response tokens in a row of "
-            f"{int(whole.lengths[row])}; a token must stand before the first of them"
+            f"{int(whole.lengths[row])}; expected a token before the first of them"
         )
     return response.nest(response.take(values, whole.offsets[1:] - response.lengths - 1))

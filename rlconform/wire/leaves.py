@@ -1,4 +1,4 @@
-"""What a batch's leaf is, and its rows, whatever its layout."""
+"""Leaves of a batch: their kind, and their rows in any layout."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LeafKind = Literal["dense", "jagged", "object"]
 
 
 def classify_leaf(leaf: object) -> LeafKind:
-    """How a leaf travels: ``dense`` (N, ...), ``jagged`` (N, j, ...) or ``object``.
+    """The kind of a leaf: ``dense`` (N, ...), ``jagged`` (N, j, ...) or ``object``.
 
     Raises:
-        TypeError: Anything else, so that nobody drops it: a nested TensorDict, a sparse or
-            quantized tensor, a nested tensor of the strided layout or ragged in a later dimension.
+        TypeError: Anything else, instead of dropping it: a nested TensorDict, a sparse or quantized
+            tensor, a nested tensor of the strided layout or ragged in a later dimension.
     """
     if is_object_column(leaf):
         return "object"
@@ -27,7 +27,7 @@ def classify_leaf(leaf: object) -> LeafKind:
             return "jagged"
         if leaf.layout is torch.strided and not leaf.is_nested and not leaf.is_quantized:
             return "dense"
-        nested = "nested " if leaf.is_nested else ""  # one of layout strided has no shape to show
+        nested = "nested " if leaf.is_nested else ""  # a nested strided tensor has no shape to show
         raise TypeError(
             f"a leaf must be dense, or torch.jagged with its second dimension ragged, got a "
             f"{nested}{leaf.dtype} tensor of {leaf.dim()} dimensions and layout {leaf.layout}"
@@ -41,9 +41,9 @@ def is_jagged(leaf: Tensor) -> bool:
 
 
 def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
-    """The tokens of a jagged leaf's rows, end to end, and where they lie.
+    """The tokens of a jagged leaf's rows, end to end, and the rows.
 
-    The tokens share memory with the leaf where its rows leave no gaps, and are a copy elsewhere.
+    The tokens share memory with the leaf if there are no gaps between its rows, else are a copy.
     """
     jagged: Any = leaf.detach()  # torch's stubs do not know the methods of a jagged tensor
     values, offsets, lengths = jagged.values(), jagged.offsets(), jagged.lengths()
@@ -54,9 +54,9 @@ def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
 
 
 def rows_of(leaf: Tensor) -> list[Tensor]:
-    """The N rows of a dense or nested leaf, for comparisons that are blind to layout.
+    """The N rows of a dense or nested leaf, for comparisons independent of the layout.
 
-    Rows are views of the leaf, save those of a jagged leaf with gaps between its rows.
+    Rows are views of the leaf, except for a jagged leaf with gaps between its rows.
 
     Raises:
         TypeError: Not a tensor, a sparse one, or one without rows.
@@ -72,7 +72,7 @@ def rows_of(leaf: Tensor) -> list[Tensor]:
 
 
 def same_rows(left: Tensor, right: Tensor) -> bool:
-    """Whether two leaves hold the same rows: dtype, row shapes and bytes, whatever their layout."""
+    """Whether two leaves have the same rows: dtype, row shapes and bytes, in any layout."""
     left_rows, right_rows = rows_of(left), rows_of(right)
     return len(left_rows) == len(right_rows) and all(map(_same_bits, left_rows, right_rows))
 

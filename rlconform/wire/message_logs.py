@@ -1,7 +1,7 @@
-"""Message logs beside a batch: their token ids travel once, in ``input_ids``.
+"""Message logs of a batch: their token ids are sent only once, in ``input_ids``.
 
-A row's log is a list of messages, each a dict with its ``token_ids``; its input ids are those of
-its messages, end to end. On the wire a message holds only where its tokens lie:
+A row's log is a list of messages, each a dict with its ``token_ids``; the row's input ids are those
+of its messages, end to end. A stripped message has only the span of its tokens:
 
     {"role": "user", "content": "Hi", "token_ids": tensor([7, 9])}      as the rollout makes it
     {"role": "user", "content": "Hi", "token_span": (3, 2)}             stripped: start, length
@@ -25,10 +25,10 @@ MessageLog = list[dict[str, Any]]
 
 
 def strip_message_logs(logs: Iterable[Iterable[Mapping[str, Any]]]) -> NonTensorStack:
-    """An object column of the N logs with a (start, length) span in place of each ``token_ids``.
+    """Make an object column of the N logs with a (start, length) span instead of ``token_ids``.
 
-    The logs given stay as they are; their other values are shared. Messages without token ids are
-    carried too.
+    The given logs are not changed; their other values are shared. Messages without token ids are
+    kept.
 
     Raises:
         ValueError: Token ids that are not one-dimensional.
@@ -37,10 +37,10 @@ def strip_message_logs(logs: Iterable[Iterable[Mapping[str, Any]]]) -> NonTensor
 
 
 def rebuild_message_logs(stripped: object, input_ids: Tensor) -> list[MessageLog]:
-    """The N logs whose ``token_ids`` are views of the batch's own ``input_ids``.
+    """Rebuild the N logs, with ``token_ids`` that are views of the batch's ``input_ids``.
 
     Args:
-        stripped: Object column from ``strip_message_logs``, in whichever form a plane returns it.
+        stripped: Object column from ``strip_message_logs``, in any form that a plane returns.
         input_ids: Dense (N, S) or jagged (N, j) token ids of the same rows, from column 0.
 
     Raises:

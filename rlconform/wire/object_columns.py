@@ -1,8 +1,8 @@
 """Object columns: one Python value per row, of any kind, None included.
 
-tensordict and the planes carry such a column in several forms. ``object_rows`` reads them all;
-``object_column`` writes the one form that slices, indexes and concatenates with its batch,
-``object_array`` the one that the contract of ``put_samples`` names.
+tensordict and the planes use several forms of such a column. ``object_rows`` reads all of them;
+``object_column`` makes the form that slices, indexes and concatenates with its batch, and
+``object_array`` the form that the contract of ``put_samples`` names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def object_column(values: Iterable[Any]) -> NonTensorStack:
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """A 1-D numpy object array of ``values``, which numpy would rather unpack."""
+    """A 1-D numpy object array of ``values``; ``np.array`` would unpack nested lists."""
     array = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):
         array[index] = value
@@ -31,9 +31,9 @@ def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 def object_rows(leaf: object, n: int) -> list[Any]:
-    """The ``n`` values of an object column, in whichever form it comes.
+    """The ``n`` values of an object column in any form.
 
-    A ``NonTensorData`` holds an array of values, one per row, or one value that all rows share.
+    A ``NonTensorData`` has an array of values, one per row, or one value that all rows share.
 
     Raises:
         ValueError: The column does not have ``n`` values. An array inside a ``NonTensorData`` is
@@ -66,5 +66,5 @@ def _is_object_array(value: object) -> bool:
 
 
 def _array_rows(array: Any) -> list[Any]:
-    # As objects, numpy's own string scalars turn into the plain str or bytes that were put in.
+    # ``astype(object)`` converts numpy's string scalars to plain str or bytes.
     return list(array.astype(object, copy=False))

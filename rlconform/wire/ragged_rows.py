@@ -1,9 +1,9 @@
-"""``RaggedRows``: where the tokens of N ragged rows lie, and the two kernels that move them.
+"""``RaggedRows``: the lengths and offsets of N ragged rows, and the two kernels that copy them.
 
     padded (N, S, ...)  ── take ──▶  values (T, ...)  ── pad ──▶  padded (N, W, ...)
 
-``values`` holds the rows end to end, T tokens in all. Both kernels copy a token as whole integer
-words, so that every dtype travels bit for bit (NaN payloads and -0.0 included) through the same two
+``values`` has the rows end to end, T tokens in all. Both kernels copy a token as whole integer
+words, so that every dtype is copied bit for bit (NaN payloads and -0.0 included) by the same two
 torch calls, and a token with trailing dimensions costs one copy per eight bytes, not per element.
 """
 
@@ -21,24 +21,24 @@ Lengths = Tensor | Sequence[int]
 #: Integer dtype of a word, by its size in bytes.
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-#: Up to here an index fits int32, which costs half the memory traffic of int64.
+#: Largest index that fits int32, which needs half the memory traffic of int64.
 _INT32_LIMIT = 2**31 - 1
 
 
 class RaggedRows:
-    """The lengths of N rows, checked, with the indices derived from them made once.
+    """The checked lengths of N rows; indices derived from them are computed once.
 
-        rows = Rows([2, 0, 3])
+        rows = RaggedRows([2, 0, 3])
         values = rows.take_padded(padded)  # (3, S, ...) -> (5, ...)
         nested = rows.nest(values)  # jagged (3, j, ...)
         padded = rows.pad(values, 4, 0)  # (3, 4, ...)
 
-    Fields packed by one ``RaggedRows`` share their offsets, so torch knows them to be equally
-    ragged and lets arithmetic combine them.
+    Fields packed by one ``RaggedRows`` share their offsets, so torch treats them as equally ragged
+    and allows arithmetic between them.
 
     Args:
         lengths: (N,) integers, tokens in each row.
-        device: Device of the tokens; the lengths' own where not given.
+        device: Device of the tokens; by default that of the lengths.
 
     Raises:
         ValueError: Not one dimension of non-negative integers.
@@ -70,14 +70,14 @@ class RaggedRows:
         return offsets
 
     def take(self, tokens: Tensor, starts: Tensor) -> Tensor:
-        """Copy of ``tokens[starts[i] : starts[i] + lengths[i]]`` for every row, end to end.
+        """Copy ``tokens[starts[i] : starts[i] + lengths[i]]`` of every row, end to end.
 
         ``tokens`` is (M, ...), ``starts`` (N,) int64; the spans must lie inside. Returns (T, ...).
         """
         return _select(tokens, self._positions(starts, tokens.shape[0]))
 
     def take_padded(self, padded: Tensor) -> Tensor:
-        """Copy of ``padded[i, :lengths[i]]`` for every row, end to end: (N, S, ...) -> (T, ...).
+        """Copy ``padded[i, :lengths[i]]`` of every row, end to end: (N, S, ...) -> (T, ...).
 
         Raises:
             ValueError: Another number of rows, no token dimension, or S below the longest row.
@@ -94,9 +94,9 @@ class RaggedRows:
         return _select(padded.flatten(0, 1), self._padded_positions[width])
 
     def pad(self, values: Tensor, width: int | None, pad_value: complex) -> Tensor:
-        """Rows of ``values`` (T, ...) in a fresh (N, width, ...) tensor, ``pad_value`` elsewhere.
+        """Copy rows of ``values`` (T, ...) into a (N, width, ...) tensor padded with ``pad_value``.
 
-        The width is the longest row's where none is given.
+        The default width is that of the longest row.
 
         Raises:
             ValueError: ``width`` is below the longest row, or the dtype can't hold ``pad_value``.
@@ -123,17 +123,17 @@ class RaggedRows:
     def _positions(self, starts: Tensor, size: int) -> Tensor:
         """(T,) index into ``size`` tokens of every row's tokens, row after row.
 
-        Built as steps from one token to the next, summed in place: a step is 1 within a row, and
-        where rows meet it also leads from the end of one to the start of the next. Rows that meet
-        at one place, being empty, add their leads up. Summing takes one buffer and few parallel
-        regions, each of which costs milliseconds where cores are shared.
+        The index is the in-place cumulative sum of the steps from one token to the next: 1 within
+        a row, and at the start of a row also the distance from the end of the previous one. The
+        distances of empty rows add up. This needs one buffer and few parallel regions, each of
+        which costs milliseconds on shared cores.
         """
         ends = starts + self.lengths
-        leads = starts - torch.cat([ends.new_zeros(1), ends])[:-1]
+        gaps = starts - torch.cat([ends.new_zeros(1), ends])[:-1]
         dtype = torch.int32 if size <= _INT32_LIMIT else torch.int64
         steps = torch.ones(self.total + 1, dtype=dtype, device=starts.device)
         steps[0] = 0
-        steps.index_add_(0, self.offsets[:-1], leads.to(dtype))
+        steps.index_add_(0, self.offsets[:-1], gaps.to(dtype))
         return steps.cumsum_(0)[:-1]
 
 
@@ -141,7 +141,7 @@ def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
     """A fresh tensor of ``value`` with the dtype and device of ``like``.
 
     Raises:
-        ValueError: The dtype can't hold ``value``: torch would wrap or truncate it unseen.
+        ValueError: The dtype can't hold ``value``, which torch would wrap or truncate silently.
     """
     dtype = like.dtype
     try:
@@ -155,12 +155,12 @@ def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
 
 
 def owned(tensor: Tensor) -> Tensor:
-    """A contiguous copy that needs no grad; cloning carries out a lazy conjugation or negation."""
+    """A contiguous copy without grad; cloning resolves a lazy conjugation or negation."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _plain(tokens: Tensor) -> Tensor:
-    """``tokens`` as bytes in order: contiguous, no grad, nothing lazy; a copy only where needed."""
+    """``tokens`` contiguous, without grad and lazy operations; copied only if needed."""
     return tokens.detach().resolve_conj().resolve_neg().contiguous()
 
 
@@ -168,13 +168,13 @@ def _select(tokens: Tensor, index: Tensor) -> Tensor:
     """``tokens[index]``, copied bit for bit."""
     source = _plain(tokens)
     words = _as_words(source, _word_size(source))
-    # Single words go as a vector, for which the kernel is twice as fast as for (M, 1).
+    # For single words the kernel is twice as fast on a vector as on (M, 1).
     picked = words.squeeze(1).index_select(0, index)
     return picked.view(-1).view(tokens.dtype).view(index.numel(), *tokens.shape[1:])
 
 
 def _word_size(tokens: Tensor) -> int:
-    """Bytes of the widest word that divides a token of (M, ...) and the place where it starts."""
+    """Bytes of the widest word that divides a token of (M, ...) and its storage offset."""
     token_bytes = math.prod(tokens.shape[1:]) * tokens.itemsize
     return math.gcd(8, token_bytes, tokens.storage_offset() * tokens.itemsize)
 

@@ -1,4 +1,4 @@
-"""Whole GRPO runs in one private Ray: crews and planes are started once and serve many runs."""
+"""Whole GRPO runs in one private Ray; actors and planes are started once and serve many runs."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ PLANES = ("ray_store", "transfer_queue/simple", "transfer_queue/mooncake_cpu")
 
 @dataclass
 class Runs:
-    """Runs trainers on crews that stand ready."""
+    """Runs trainers on actors that are already started."""
 
-    legacy_crew: RunActors
-    plane_crew: RunActors
+    legacy_actors: RunActors
+    plane_actors: RunActors
     _legacy: dict[str, TrainingRecord] = field(default_factory=dict)
 
     def open_plane(self, name: str) -> DataPlaneClient:
-        """A plane of that name in the crews' Ray; the owner's client."""
+        """Start a plane in the actors' Ray; return the owner's client."""
         return open_target(name)
 
     def legacy(self, config: MasterConfig) -> TrainingRecord:
-        """A run in memory; the same configuration is run once."""
+        """Run in memory, once per configuration."""
         key = config.model_dump_json()
         if key not in self._legacy:
-            self._legacy[key] = run_to_end(LegacyTrainer(config, self.legacy_crew))
+            self._legacy[key] = run_to_end(LegacyTrainer(config, self.legacy_actors))
         return self._legacy[key]
 
     def plane(
         self, config: MasterConfig, client: DataPlaneClient, attach: Attach
     ) -> TrainingRecord:
-        """A run through the plane that ``client`` owns, and to which ``attach`` attaches actors."""
-        trainer = PlaneTrainer(config, self.plane_crew, client, attach)
+        """Run through the plane of ``client``; actors attach to it with ``attach``."""
+        trainer = PlaneTrainer(config, self.plane_actors, client, attach)
         try:
             return run_to_end(trainer)
         finally:
@@ -59,7 +59,7 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def runs() -> Iterator[Runs]:
-    """Both kinds of crew, of ``RANKS`` ranks each."""
+    """Actors of the legacy and of the plane trainer, with ``RANKS`` ranks each."""
     cluster = ClusterConfig(dp_size=RANKS)
     with ensure_ray(object_store_bytes=2**28):
         legacy = RunActors(PolicyWorker, RolloutWorker, cluster)
@@ -78,7 +78,7 @@ def plane_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def owner(plane_name: str, runs: Runs) -> Iterator[DataPlaneClient]:
-    """The client that owns a plane of that name; open for all tests of a module."""
+    """The client that owns the plane, open for all tests of a module."""
     client = runs.open_plane(plane_name)
     yield client
     client.close()
@@ -86,11 +86,11 @@ def owner(plane_name: str, runs: Runs) -> Iterator[DataPlaneClient]:
 
 @pytest.fixture
 def attach(plane_name: str) -> Attach:
-    """Attaches an actor to the plane of that name."""
+    """Opens a client of the plane in an actor."""
     return partial(open_target, plane_name, bootstrap=False)
 
 
 @pytest.fixture
 def small() -> Callable[..., MasterConfig]:
-    """``small(name, *overrides)``: a reference configuration, made small."""
+    """``small(name, *overrides)``: a reference configuration with smaller sizes."""
     return lambda name, *overrides: load_config(name, [*SMALL, *overrides])

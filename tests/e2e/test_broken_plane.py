@@ -1,4 +1,4 @@
-"""A plane that hands out rows in another order trains, and is found out by the bits."""
+"""A plane that returns rows in another order still trains, but the bits differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlconform.grpo.config import MasterConfig
 
 
 class Reversing:
-    """A client that reads rows in the opposite order of the one asked for."""
+    """A client that returns rows in reverse order."""
 
     def __init__(self, client: DataPlaneClient) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""A tiny policy learns, its batches through a plane: the numbers of a real run, for three seeds."""
+"""A tiny policy learns through a plane, with three seeds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rlconform.contract import DataPlaneClient
 from rlconform.grpo.config import load_config
 from rlconform.grpo.plane_traffic import Attach
 
-#: Mean reward over the last steps that a run must reach; an untrained policy is near 0.1.
+#: Minimum mean reward over the last steps; an untrained policy is near 0.1.
 BAR = 0.9
 LAST = 10
 
 
 @pytest.fixture(scope="module")
 def plane_name() -> str:
-    """One plane: ``test_parity`` shows that they train alike."""
+    """One plane is enough: ``test_parity`` shows that all train alike."""
     return "ray_store"
 
 

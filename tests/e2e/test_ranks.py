@@ -1,4 +1,4 @@
-"""One batch on 1, 2 and 4 ranks: what an update comes to does not depend on how many share it."""
+"""An update does not depend on the number of ranks: 1, 2 and 4 ranks train on one batch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ N, WIDTH = 16, 12
 
 @pytest.fixture(scope="module")
 def groups(runs: Any) -> Iterator[dict[int, WorkerGroup]]:
-    """Ranks of each number; two of them are those of the other tests."""
+    """A worker group per number of ranks; that of two ranks is shared with other tests."""
     one, four = (WorkerGroup(PolicyWorker, ClusterConfig(dp_size=world)) for world in (1, 4))
-    yield {1: one, 2: runs.legacy_crew.workers, 4: four}
+    yield {1: one, 2: runs.legacy_actors.workers, 4: four}
     one.shutdown()
     four.shutdown()
 
@@ -60,11 +60,11 @@ def test_updates_and_logprobs_agree(
         "tiny_moe_copy",
         f"policy.parallelism={parallelism}",
         f"policy.packing.mode={packing}",
-        "policy.optimizer.eps=1.0e-3",  # else gradients of nothing but rounding move weights
+        "policy.optimizer.eps=1.0e-3",  # else mere rounding errors change weights
     )
     losses, norms, logprobs = [], [], []
     for group in groups.values():
-        group.all("build", config)
+        group.all(PolicyWorker.build, config)
         policy = LegacyPolicy(group, config)
         logprobs.append(policy.get_logprobs(batch()))
         updates = policy.train(batch())
@@ -80,21 +80,21 @@ def test_updates_and_logprobs_agree(
 def test_a_rank_that_dies_fails_the_call_and_not_the_machine(
     runs: Any, small: Callable[..., MasterConfig]
 ) -> None:
-    assert runs.legacy_crew is not None  # for its Ray
+    assert runs.legacy_actors is not None  # for its Ray
     group = WorkerGroup(MortalWorker, ClusterConfig(dp_size=2, timeout_s=60))
     try:
-        group.all("build", small("tiny_llama_copy"))
+        group.all(PolicyWorker.build, small("tiny_llama_copy"))
         with pytest.raises(WorkerLost, match="die"):
-            group.each("die_as", [(1,), (1,)])
+            group.each(MortalWorker.die_as, [(1,), (1,)])
     finally:
         group.shutdown()
 
 
 class MortalWorker(PolicyWorker):
-    """A rank that can be ended in the middle of a step."""
+    """A rank that can exit in the middle of a step."""
 
     def die_as(self, rank: int) -> None:
-        """The rank of that number is gone; the others wait for it in a collective."""
+        """Exit on this rank; the others wait for it in a collective."""
         import os
 
         if self.rank == rank:

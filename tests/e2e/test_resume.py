@@ -1,4 +1,4 @@
-"""A run that is stopped and resumed is the run that was not, in every bit."""
+"""A resumed run equals an uninterrupted one bit for bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def plane_name() -> str:
-    """One plane: ``test_parity`` shows that they train alike."""
+    """One plane is enough: ``test_parity`` shows that all train alike."""
     return "ray_store"
 
 

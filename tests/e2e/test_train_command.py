@@ -1,4 +1,4 @@
-"""``rlconform train`` as a user runs it: in a process of its own, from a folder of theirs."""
+"""``rlconform train`` as a user runs it: in its own process and folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = ("grpo.num_prompts_per_step=2", "grpo.num_generations_per_prompt=2")
 
 
 def train(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """The command's end, and the names of processes that it left running."""
+    """Run the command; return its result and the names of processes that it left running."""
     mark = uuid.uuid4().hex
     process = started(folder, mark, *arguments)
     out, err = process.communicate(timeout=150)
@@ -94,7 +94,7 @@ def test_a_run_that_is_cancelled_ends_what_it_started(tmp_path: Path) -> None:
     arguments = ("grpo.max_num_steps=100000", "logger.log_dir=out", *TINY)
     process = started(tmp_path, mark, "tiny_llama_copy", *arguments)
     assert process.stdout is not None
-    next(line for line in process.stdout if "grad norm" in line)  # it trains
+    next(line for line in process.stdout if "grad norm" in line)  # the run is training
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

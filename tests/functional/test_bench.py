@@ -75,7 +75,7 @@ def measured(document: BenchDocument, target: str) -> bool:
     return len(found) == expected and not any(isinstance(what, str) for what in found)
 
 
-def test_planes_that_break_take_nobody_along(
+def test_broken_planes_do_not_affect_the_others(
     measure: Callable[..., BenchDocument], tmp_path: Path
 ) -> None:
     (tmp_path / "strange.py").write_text(
@@ -177,7 +177,7 @@ def test_the_command_writes_what_it_measured(tmp_path: Path) -> None:
         (["nobody/knows", "--quick"], "unknown target 'nobody/knows'"),
     ],
 )
-def test_what_cannot_be_measured_is_reported(
+def test_bad_arguments_are_reported_in_one_line(
     arguments: list[str], message: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -195,7 +195,7 @@ def test_what_cannot_be_measured_is_reported(
 
 @pytest.mark.usefixtures("heeding_interrupts")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_writes_what_it_has(
+def test_an_interrupted_run_writes_its_figures(
     sent: signal.Signals, tmp_path: Path, running_with: RunningWith
 ) -> None:
     mark = uuid.uuid4().hex

@@ -53,7 +53,7 @@ def gather(
     columns = [piece.columns[name] for piece in pieces]
     first = columns[0]
     if any(column.dtype != first.dtype for column in columns):
-        raise ValueError(f"rows of unlike dtypes: {sorted({c.dtype for c in columns})}")
+        raise ValueError(f"rows differ in dtype: {sorted({c.dtype for c in columns})}")
     if all(column.layout == "dense" and column.shape == first.shape for column in columns):
         spans = shared.spans(pieces, [1] * len(pieces), n_rows)
         values = _copy([c.values for c in columns], spans, first.item_bytes, shared)
@@ -68,7 +68,7 @@ def _gather_ragged(
     tails = {c.shape[1:] if c.layout == "dense" else c.shape for c in columns}
     if len(tails) > 1 or any(c.layout == "dense" and not c.shape for c in columns):
         shapes = sorted({c.shape for c in columns})
-        raise ValueError(f"rows are unlike in more than their first dimension: {shapes}")
+        raise ValueError(f"rows differ in more than their first dimension: {shapes}")
     (tail,) = tails
     first = columns[0]
     before = [c.shape[0] if c.offsets is None else c.offsets for c in columns]

@@ -1,6 +1,6 @@
 """TransferQueue, with its own storage (``SIMPLE``) and with Mooncake over TCP (``MOONCAKE_CPU``).
 
-Nothing here imports Ray or TransferQueue before a plane is opened.
+Ray and TransferQueue are imported only when a plane is opened.
 """
 
 from __future__ import annotations

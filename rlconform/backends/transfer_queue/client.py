@@ -1,10 +1,9 @@
 """``TransferQueueClient``: the contract over TransferQueue, with either of its storage engines.
 
     TransferQueueClient ──▶ TransferQueueEngine ──▶ Store ──bytes──▶ TransferQueue's storage
-                                                      └──what must be atomic──▶ Ledger, in its
-                                                                                controller
+                                      └──atomic operations──▶ RowTable, in the controller
 
-Start at ``store.py`` for how a put, a read and a clear go.
+``store.py`` describes the steps of a put, a get and a clear.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ class TransferQueueClient(BaseClient):
     >>> worker.close()  # ends this client only
     >>> owner.close()   # ends the plane
 
-    An object column holds plain data only. A read raises ``ForeignRow`` where the store has lost a
-    row's bytes to another writer. A blocking claim asks the controller again every
-    ``claim_meta_poll_interval_s``, and each time for all or nothing.
+    An object column holds plain data only. A read raises ``ForeignRow`` if another writer has
+    overwritten a row's bytes in the store. A blocking claim polls the controller every
+    ``claim_meta_poll_interval_s``, each time for all rows or none.
 
     Args:
         cfg: A ``data_plane`` block of ``impl: transfer_queue``.
-        bootstrap: Start a plane, or attach to the one that runs in this process's Ray cluster.
+        bootstrap: True starts a plane; False attaches to the one in this process's Ray cluster.
 
     Raises:
-        ConfigError: The block can't be used, or a package or library is not installed.
+        ConfigError: The block is invalid, or a package or library is not installed.
         PlaneUnavailable: The plane did not start, or there is none to attach to.
     """
 
@@ -60,15 +59,15 @@ class TransferQueueClient(BaseClient):
         )
 
     def control(self) -> PlaneControl:
-        """Power over the processes of the plane. ``ValueError`` unless this client owns it."""
+        """Kills processes of the plane. ``ValueError`` unless this client is the owner."""
         if not self._owner:
-            raise ValueError("an attached client has no power over the plane's processes")
+            raise ValueError("only the owner's client can kill the plane's processes")
         control: PlaneControl = self._connection
         return control
 
 
 def _load(module: str) -> Any:
-    """A module of the adapter that imports Ray and TransferQueue.
+    """Import a module that needs Ray and TransferQueue.
 
     Raises:
         ConfigError: One of them is not installed.

@@ -1,10 +1,11 @@
-"""``TransferQueueConnection``: a client of a running TransferQueue; every call has a deadline.
+"""``TransferQueueConnection``: a connection to a running TransferQueue with a deadline per call.
 
-    run(call) ──▶ the client's loop ──▶ result
-        └── once a second: do the plane's processes live? is the session open? is there time left?
+    caller's thread: run(call) ──▶ event loop of TransferQueue's client ──▶ result
+        └── waits; once a second checks the plane's processes, the connection and the deadline
 
-It repairs of TransferQueue 0.1.11: calls have no deadline, so that a dead controller hangs them and
-a dead storage unit holds them for ten minutes; a clear in a dead storage unit reports success.
+It works around problems of TransferQueue 0.1.11: calls have no deadline, so a dead controller hangs
+them and a dead storage unit delays them for ten minutes; a clear in a dead storage unit reports
+success.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rlconform.contract import ClientClosed, PlaneUnavailable
 Result = TypeVar("Result")
 
 _PING_S = 5.0
-#: How often a waiting call looks whether the plane still lives.
+#: Seconds between two checks of the plane's processes.
 _LOOK_S = 1.0
 
 
@@ -34,11 +35,11 @@ class TransferQueueConnection:
     """A client and the processes that it depends on.
 
     Args:
-        client: TransferQueue's own.
+        client: TransferQueue's client.
         actors: Its controller and storage units.
-        master_address: Of Mooncake's master; empty for the other engine.
-        stop: Ends the client, and with the owner's the plane.
-        master: That master's process, where this session owns it.
+        master_address: Address of Mooncake's master; empty for the other engine.
+        stop: Closes the client, and the plane if this process owns it.
+        master: The master's process, if this process owns it.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class TransferQueueConnection:
         self._looked = time.monotonic()
 
     def run(self, call: Coroutine[Any, Any, Result], deadline_s: float) -> Result:
-        """The call's result.
+        """Run the call and return its result.
 
         Raises:
             PlaneUnavailable: A process of the plane died, or the deadline passed.
-            ClientClosed: The session was closed, before the call or during it.
+            ClientClosed: The connection was closed, before the call or during it.
         """
         try:
             self.check_open()
@@ -71,7 +72,7 @@ class TransferQueueConnection:
         except BaseException:
             call.close()
             raise
-        # The client's own synchronous methods wait without limit, hence its private loop here.
+        # The client's synchronous methods have no timeout, so this uses its private loop.
         future = asyncio.run_coroutine_threadsafe(call, self.client._loop)
         end = time.monotonic() + deadline_s
         try:
@@ -96,7 +97,7 @@ class TransferQueueConnection:
             raise ClientClosed("this client was closed")
 
     def check_alive(self) -> None:
-        """``PlaneUnavailable`` if a process of the plane is dead; one that is slow is not."""
+        """``PlaneUnavailable`` if a process of the plane is dead; a slow one counts as alive."""
         if not ray.is_initialized():
             raise PlaneUnavailable("the plane's Ray was shut down")
         try:
@@ -113,21 +114,21 @@ class TransferQueueConnection:
         self._looked = time.monotonic()
 
     def close(self) -> None:
-        """Close the client, and with the owner's the plane. Idempotent."""
+        """Close the client, and the plane if this process owns it. Idempotent."""
         if not self._closed.is_set():
             self._closed.set()
-            # The package must not be closed under its own calls: it frees what they work on.
+            # Closing the package during its own calls would free memory that they use.
             ended = asyncio.run_coroutine_threadsafe(_cancel_calls(), self.client._loop)
             with suppress(TimeoutError):
                 ended.result(_LOOK_S)
             self._stop()
 
     def kill_controller(self) -> None:
-        """End the controller as a crash would."""
+        """Kill the controller."""
         ray.kill(self._actors[0])
 
     def kill_storage(self) -> None:
-        """End a storage unit as a crash would; Mooncake's master, without which no row is found."""
+        """Kill a storage unit, or Mooncake's master, without which no row is found."""
         if self._master is None:
             ray.kill(self._actors[1])
         elif (process := self._master.process) is not None:
@@ -135,7 +136,7 @@ class TransferQueueConnection:
 
 
 async def _cancel_calls() -> None:
-    """Cancel all calls on this loop and wait until they have let go."""
+    """Cancel all calls on this loop and wait until they have ended."""
     calls = asyncio.all_tasks() - {asyncio.current_task()}
     for call in calls:
         call.cancel()

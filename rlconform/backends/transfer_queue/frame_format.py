@@ -1,17 +1,17 @@
-"""Frames: each value of a column as one self-describing run of bytes.
+"""Frames: the encoding of each value of a column as self-describing bytes.
 
     leaf (N, ...) ── split_column, encode_column ──▶ N frames in one uint8 buffer ──▶ store
-    leaf (N, ...) ◀────────── decode_column ──────── N frames in the order asked  ◀── store
+    leaf (N, ...) ◀────────── decode_column ──────── N frames, in the order requested ◀── store
 
 A frame is a header, padded so that the payload starts on a 16-byte boundary, and the payload:
 
     magic, version, layout, sizes, put token, first dimension, payload bytes
     | partition, field, kind, other dimensions | sample id | padding | payload
 
-It repairs what the store does to values by itself: TransferQueue 0.1.11 returns uniform rows as
-nested tensors and 1-D fields as (N, 1) on key-value engines, and there loses zero-length rows,
-changes of dtype and conjugate views. And a frame says whose it is: the store names rows by an
-index that it reuses, so a reader may be handed another row's bytes, and only the header shows it.
+Frames keep the store from changing values: TransferQueue 0.1.11 returns uniform rows as nested
+tensors and 1-D fields as (N, 1) on key-value engines, and loses zero-length rows, changes of dtype
+and conjugate views there. A frame also names its row: the store reuses the indexes of rows, so a
+reader may get another row's bytes, which only the header shows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PREFIX = Struct("<4sBBHIIQQQ")
 _ALIGNMENT = 16
 _LARGE = 32 * 2**10
 
-#: The kind of rows that are objects; tensor rows have their dtype's name for a kind.
+#: The kind of object rows; the kind of tensor rows is the name of their dtype.
 OBJECT = "object"
 
 
@@ -85,10 +85,10 @@ class FrameColumn:
     buffer: torch.Tensor
 
     def batched(self) -> torch.Tensor:
-        """The frames as a tensor ``(N, size)`` or jagged ``(N, j)``, uint8, on the same memory.
+        """The frames as a tensor ``(N, size)`` or jagged ``(N, j)``, uint8, sharing their memory.
 
-        Large frames go jagged whatever their sizes: the store then keeps, and frees, each by
-        itself. Small ones of one size go as one block, which spares it a message part for each.
+        Large frames are always jagged: the store then keeps, and frees, each one separately. Small
+        frames of one size form one dense tensor, which needs fewer message parts.
         """
         if len(set(self.sizes)) == 1 and self.sizes[0] <= _LARGE:
             return self.buffer.view(len(self.sizes), -1)
@@ -96,7 +96,7 @@ class FrameColumn:
 
 
 def split_column(name: str, leaf: Any, n_rows: int) -> FrameRows:
-    """A column's rows; shares the leaf's memory where that is contiguous and on the CPU.
+    """Split a column into rows; shares the leaf's memory if it is contiguous and on the CPU.
 
     Raises:
         TypeError: The leaf is neither a dense tensor, nor a jagged one, nor an object column of
@@ -126,7 +126,7 @@ def split_column(name: str, leaf: Any, n_rows: int) -> FrameRows:
 def encode_column(
     partition_id: str, field: str, token: int, sample_ids: Sequence[str], rows: FrameRows
 ) -> FrameColumn:
-    """The rows as frames; ``token`` names the put that writes them, and a reader asks for it."""
+    """Encode the rows as frames; ``token`` identifies the put, and a reader checks it."""
     tail = None if rows.tail is None else list(rows.tail)
     names = codec.pack([partition_id, field, rows.kind, tail])
     ids = [sample_id.encode() for sample_id in sample_ids]
@@ -172,10 +172,10 @@ def decode_column(
     sample_ids: Sequence[str],
     frames: Sequence[np.ndarray],
 ) -> torch.Tensor | NonTensorStack:
-    """The frames of N rows as one leaf in fresh memory.
+    """Decode the frames of N rows into one leaf in fresh memory.
 
     Raises:
-        ForeignRow: A frame is not the one that the put of that token wrote for that row.
+        ForeignRow: A frame was not written for its row by the put of its token.
         ValueError: The rows don't fit in one column: they differ in kind, or in more than their
             first dimension.
     """
@@ -200,18 +200,18 @@ def _open(
     sample_id: str,
     frame: np.ndarray,
 ) -> _Frame:
-    """A frame's header, checked against the row that was asked for.
+    """Read a frame's header and check it against the requested row.
 
-    ``names`` remembers the part of the header that the rows of a column have in common.
+    ``names`` caches the part of the header that the rows of a column have in common.
     """
     expected = f"{field!r} of sample {sample_id!r} in partition {partition_id!r}"
     if len(frame) < _PREFIX.size:
-        raise ForeignRow(f"the store returned {len(frame)} bytes for {expected}: no frame")
+        raise ForeignRow(f"the store returned {len(frame)} bytes for {expected}: not a frame")
     magic, version, layout, id_size, header, names_size, put, first, size = _PREFIX.unpack_from(
         frame.data
     )
     if (magic, version) != (_MAGIC, _VERSION) or len(frame) != header + size:
-        raise ForeignRow(f"the store returned {len(frame)} bytes for {expected}: no frame of ours")
+        raise ForeignRow(f"the store returned {len(frame)} bytes for {expected}: not a frame")
     common = frame[_PREFIX.size : _PREFIX.size + names_size].tobytes()
     if common not in names:
         names[common] = _open_names(common, partition_id, field, expected)
@@ -236,7 +236,7 @@ def _open_names(
 
 
 def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
-    """Dense where the rows have one shape, whichever way they were put; else jagged."""
+    """Dense if the rows have one shape, however they were put; else jagged."""
     tails = {row.tail for row in rows}
     if len(tails) > 1:
         raise ValueError(
@@ -248,12 +248,12 @@ def _join_tensors(field: str, dtype: torch.dtype, rows: Sequence[_Frame]) -> tor
     firsts = [row.first for row in rows]
     if equally_long(firsts):
         return _filled((len(rows), firsts[0], *tail), dtype, rows)
-    # Built by `nest`, which tells torch the longest row: without it torch pads to all tokens.
+    # ``nest`` sets the length of the longest row: without it torch pads to all tokens.
     return JaggedRows(firsts).nest(_filled((sum(firsts), *tail), dtype, rows))
 
 
 def _filled(shape: tuple[int, ...], dtype: torch.dtype, rows: Sequence[_Frame]) -> torch.Tensor:
-    """A tensor of the rows' payloads, one after the other."""
+    """Concatenate the rows' payloads into a tensor."""
     size = sum(len(row.payload) for row in rows)
     if not size:
         return torch.empty(shape, dtype=dtype)
@@ -263,7 +263,7 @@ def _filled(shape: tuple[int, ...], dtype: torch.dtype, rows: Sequence[_Frame]) 
 
 
 def _join_objects(payloads: Sequence[np.ndarray]) -> NonTensorStack:
-    """An object column that slices with its batch, which one array for all rows would not."""
+    """An object column that slices with its batch, unlike a single array."""
     return object_column(codec.unpack(payload.data) for payload in payloads)
 
 
@@ -286,10 +286,10 @@ def _split_objects(name: str, values: Sequence[Any]) -> FrameRows:
 
 
 def _memory(size: int) -> np.ndarray:
-    """Fresh bytes; many of them go back to the system as soon as nobody holds them.
+    """Allocate bytes; a large buffer returns to the system as soon as it is freed.
 
-    In the heap, large buffers that the store's threads let go of leave holes behind: a process that
-    puts 16 MiB at a time grew by 300.
+    On the heap, large buffers that the store's threads free cause fragmentation: a process that
+    puts 16 MiB at a time grew by 300 MiB.
     """
     if size < _LARGE:
         return np.empty(size, dtype=np.uint8)
@@ -297,7 +297,7 @@ def _memory(size: int) -> np.ndarray:
 
 
 def _table(data: np.ndarray, n_rows: int) -> np.ndarray:
-    """``(N * bytes,)`` as ``(N, bytes)``, without rows or without bytes too."""
+    """Reshape ``(N * bytes,)`` to ``(N, bytes)``, also for no rows or no bytes."""
     return data.reshape(n_rows, len(data) // n_rows if n_rows else 0)
 
 

@@ -1,10 +1,10 @@
-"""Mooncake's master for one plane, and what a process needs before it joins that plane.
+"""Starts Mooncake's master for one plane, and prepares a process to use that plane.
 
-    owner ── start_master ──▶ sh (holds a pipe to the owner) ──▶ mooncake_master on ports of its own
-    every process ── join ──▶ its own address, and the environment that Mooncake's client reads
+    owner ── start_master ──▶ sh (waits on a pipe from the owner) ──▶ mooncake_master on free ports
+    every process ── join ──▶ its address, and environment variables of Mooncake's client
 
-TransferQueue 0.1.11 could start a master itself; it ends every other master on the machine first,
-uses fixed ports, waits three seconds whether it came up or not, and leaves it running.
+TransferQueue 0.1.11 can start a master too, but it kills every other master on the machine first,
+uses fixed ports, waits three seconds whether or not the master answers, and leaves it running.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import psutil
 
 from rlconform.contract import ConfigError, PlaneUnavailable
 
-#: Debian's package for each system library that the wheel links to and does not bring along.
+#: Debian's package for each system library that the wheel links to but does not contain.
 _PACKAGES = {
     "libibverbs": "libibverbs1",
     "librdmacm": "librdmacm1",
@@ -42,7 +42,7 @@ _LIBRARY = re.compile(r"(lib[\w.+-]+?\.so(?:\.\d+)*)")
 _START_S = 15.0
 _TRIES = 3
 
-#: Ends the master when the owner closes the pipe, which its death does too.
+#: Kills the master when the owner closes the pipe or dies.
 _GUARD = 'exec 3<&0; "$@" </dev/null & master=$!; read -r _ <&3; kill -9 $master; wait $master'
 
 
@@ -51,8 +51,8 @@ class MooncakeMaster:
     """A running master.
 
     Attributes:
-        address: ``host:port`` where Mooncake's clients find it.
-        guard: The shell that ends it with its owner.
+        address: ``host:port`` for Mooncake's clients.
+        guard: The shell that kills the master when its owner ends.
     """
 
     address: str
@@ -60,7 +60,7 @@ class MooncakeMaster:
 
     @property
     def process(self) -> psutil.Process | None:
-        """The master itself; ``None`` once it is gone."""
+        """The master's own process; ``None`` once it has ended."""
         try:
             for child in psutil.Process(self.guard.pid).children():
                 if child.status() != psutil.STATUS_ZOMBIE:
@@ -70,7 +70,7 @@ class MooncakeMaster:
         return None
 
     def stop(self) -> None:
-        """End it and wait until it is gone. Idempotent."""
+        """Kill the master and wait until it has ended. Idempotent."""
         if self.guard.stdin is not None and not self.guard.stdin.closed:
             self.guard.stdin.close()
         self.guard.wait()
@@ -80,7 +80,7 @@ def start_master() -> MooncakeMaster:
     """Start a master and wait until it answers.
 
     Raises:
-        PlaneUnavailable: It did not come up; the message holds the end of its log.
+        PlaneUnavailable: It did not start; the message has the end of its log.
     """
     program = _program()
     for attempt in range(_TRIES):
@@ -95,21 +95,21 @@ def start_master() -> MooncakeMaster:
             master.stop()
             log.seek(0)
             lines = log.read().decode(errors="replace").strip().splitlines()
-        # Somebody may have taken a port since it was found free: try others.
+        # Another process may have taken a port since it was found free: try others.
         if attempt == _TRIES - 1:
             raise PlaneUnavailable(f"Mooncake's master did not start: {' | '.join(lines[-3:])}")
     raise AssertionError("unreachable")
 
 
 def join() -> str:
-    """Ready this process for Mooncake's client; returns the address it is to be known by.
+    """Prepare this process for Mooncake's client; returns this process's address.
 
     Raises:
-        ConfigError: Mooncake or a system library of its is not installed; says what to install.
+        ConfigError: Mooncake or a system library is not installed; says what to install.
     """
     _import_store()
     address = own_address()
-    # Assigned, not defaulted: a Ray actor inherits its driver's environment, address included.
+    # Overwritten: a Ray actor inherits its driver's environment, with the driver's address.
     os.environ["MC_TCP_BIND_ADDRESS"] = address
     os.environ["MC_STORE_MEMCPY"] = "0"
     return address
@@ -126,7 +126,7 @@ def is_up(address: str, timeout_s: float = 1.0) -> bool:
 
 
 def own_address() -> str:
-    """This host's routable address. Mooncake can't use one that is loopback or link-local."""
+    """This host's routable address. Mooncake can't use a loopback or link-local one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing: it only picks the interface
@@ -146,7 +146,7 @@ def missing_libraries(linked: str) -> list[str]:
 
 
 def missing_library_sentence(libraries: list[str]) -> str:
-    """What is missing and the Debian packages that bring it, in one sentence."""
+    """A sentence with the missing libraries and the Debian packages to install."""
     packages = [
         package
         for library in libraries
@@ -180,7 +180,7 @@ def _folder() -> Path:
 
 
 def _linked_libraries() -> str:
-    """What ``ldd`` says of the wheel's programs; nothing where there is no ``ldd``."""
+    """Output of ``ldd`` for the wheel's programs; empty without ``ldd``."""
     programs = [_folder() / name for name in ("store.so", "engine.so", "mooncake_master")]
     try:
         return subprocess.run(
@@ -193,7 +193,7 @@ def _linked_libraries() -> str:
 def _program() -> Path:
     _import_store()
     program = _folder() / "mooncake_master"
-    if not os.access(program, os.X_OK):  # some installers drop the bit
+    if not os.access(program, os.X_OK):  # some installers drop the executable bit
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return program
 
@@ -201,11 +201,11 @@ def _program() -> Path:
 def _spawn(
     program: Path, host: str, rpc_port: int, metrics_port: int, log: int
 ) -> subprocess.Popen[bytes]:
-    long = 999_999  # milliseconds; no more is allowed for the second one
+    long = 999_999  # milliseconds; the maximum for default_kv_soft_pin_ttl
     command = [
         *(str(program), f"--rpc_address={host}", f"--rpc_port={rpc_port}"),
         *(f"--metrics_host={host}", f"--metrics_port={metrics_port}"),
-        # Rows live until they are cleared: nothing expires, nothing is evicted.
+        # Rows stay until they are cleared: nothing expires or is evicted.
         *("--client_ttl=30", f"--default_kv_lease_ttl={long}"),
         *(f"--default_kv_soft_pin_ttl={long}", "--allow_evict_soft_pinned_objects=false"),
         *("--eviction_high_watermark_ratio=1.0", "--eviction_ratio=0.0"),
@@ -233,12 +233,12 @@ def _answers(master: MooncakeMaster) -> bool:
 
 
 def _free_ports(host: str, count: int) -> list[int]:
-    """Ports that nothing listens on, outside the range from which the system lends its own."""
-    lent_from = 32768
+    """Free ports outside the range of the system's ephemeral ports."""
+    ephemeral_from = 32768
     limits = Path("/proc/sys/net/ipv4/ip_local_port_range")
     if limits.exists():
-        lent_from = int(limits.read_text().split()[0])
-    candidates = range(10000, lent_from) if lent_from > 11000 else range(61000, 65536)
+        ephemeral_from = int(limits.read_text().split()[0])
+    candidates = range(10000, ephemeral_from) if ephemeral_from > 11000 else range(61000, 65536)
     ports: list[int] = []
     for port in random.sample(candidates, k=min(len(candidates), 500)):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

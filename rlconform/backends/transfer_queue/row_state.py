@@ -1,4 +1,4 @@
-"""Rows as a table holds them, and why a call on them is refused."""
+"""The records of a ``RowTable``, and its errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlconform.contract import Tags
 
 @dataclass(frozen=True, slots=True)
 class FieldState:
-    """One produced value: the token of the put that wrote it, its frame's bytes, its kind."""
+    """One produced value: the token of its put, the size of its frame in bytes, its kind."""
 
     token: int
     size: int
@@ -18,7 +18,7 @@ class FieldState:
 
 @dataclass(slots=True)
 class RowState:
-    """One sample. ``index`` is TransferQueue's, -1 for a row that carries tags only."""
+    """One sample. ``index`` is TransferQueue's, -1 for a row with tags only."""
 
     sample_id: str
     index: int
@@ -30,8 +30,8 @@ class RowState:
 
 
 class Conflict(Exception):
-    """A put that would leave a field with rows of two kinds."""
+    """A put would give a field rows of two kinds."""
 
 
 class Unready(Exception):
-    """A call that can't be served: what it is about, and a detail."""
+    """A call can't be served. The arguments are its subject and a detail."""

@@ -1,16 +1,16 @@
-"""``RowTable``: what a partition's controller must know beyond what TransferQueue keeps.
+"""``RowTable``: the state of a partition that TransferQueue's controller doesn't keep.
 
-It lives in the controller, on the one thread that serves all requests, so each method is atomic for
-every process of the plane. TransferQueue keeps the keys, the ready bits and the cursors; a table
-keeps which puts are whole, their tags and order, and which rows a writer is still busy with:
+It is used by the controller's only request thread, so each method is atomic for every process of
+the plane. TransferQueue keeps the keys, the ready bits and the cursors; the table keeps which puts
+are complete, their tags and order, and which rows are being written:
 
-    put     pin ──▶ (bytes go to the store) ──▶ commit: fields and tags appear together
-                                            └─▶ abort:  nothing ever appeared
-    get     locate ──▶ (bytes come from the store, and must carry the tokens that were located)
-    clear   drop: rows vanish at once ──▶ (bytes go) ──▶ TransferQueue may use their indexes again
+    put     reserve ──▶ (bytes go to the store) ──▶ commit: fields and tags appear together
+                                                └─▶ abort:  nothing has appeared
+    get     locate ──▶ (frames are read, and must have the located tokens)
+    clear   drop: rows vanish ──▶ (their bytes are cleared) ──▶ TransferQueue may reuse the indexes
 
-A row's index is never given back while a put is writing to it: without that rule a put that races
-a clear of its own row writes over the row that took its index.
+An index is never released while a put is writing to it: otherwise a put that races a clear of its
+row would overwrite the next row with that index.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from rlconform.backends.transfer_queue.row_state import Conflict, FieldState, Ro
 from rlconform.backends.transfer_queue.write_leases import WriteLeases
 from rlconform.contract import Tags
 
-#: ``[index, [field, ...]]``: an index that TransferQueue may have back, and what is stored there.
+#: ``[index, [field, ...]]``: an index that TransferQueue may reuse, and the fields stored there.
 Freed = list[Any]
 
-#: Before the uid in a group's name, which for rows without one is empty.
+#: Prefix of the uid in a group's name; the name is empty for rows without a uid.
 _UID = "uid:"
 _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>[0-9]+)", re.DOTALL)
 
 
 class RowTable:
-    """One partition's table. ``clock`` gives monotonic seconds."""
+    """One partition's table. ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._leases = WriteLeases(clock)
-        self._orphans: dict[int, set[str]] = {}  # index of a row that is gone -> its fields
+        self._orphans: dict[int, set[str]] = {}  # index of a deleted row -> its fields
         self._tasks: set[str] = set()
         self._group_size = 1
         self._forget()
 
     def _forget(self) -> None:
-        """Be as new: no rows, nothing ever produced."""
+        """Reset to the state of a new partition."""
         self._rows: dict[str, RowState] = {}
         self._by_index: dict[int, RowState] = {}
         self._kinds: dict[str, Counter[str]] = {}
@@ -53,11 +53,11 @@ class RowTable:
 
     @property
     def occupied(self) -> int:
-        """Rows that hold a field, or that a put is about to give one."""
+        """Number of rows that have a field, or that a put is giving one."""
         return len(self._by_index) + self._leases.count_outside(self._by_index)
 
     def register(self, tasks: Iterable[str], group_size: int) -> None:
-        """Declare consumer tasks. An empty partition starts anew, one with rows is extended.
+        """Declare consumer tasks. Resets an empty partition, adds tasks to one with rows.
 
         Raises:
             Unready: ``group size``: the partition's rows are grouped by another one.
@@ -78,10 +78,10 @@ class RowTable:
         kinds: dict[str, str],
         lease_s: float,
     ) -> bool:
-        """Reserve the rows' fields for one put; False while another put holds one of them.
+        """Reserve the rows' fields for one put; False while another put has one of them.
 
         Raises:
-            Conflict: Other rows hold a field in another kind.
+            Conflict: Other rows have a field of another kind.
         """
         self._check_kinds(sample_ids, kinds)
         if self._leases.writes(indexes, kinds):
@@ -90,11 +90,11 @@ class RowTable:
         return True
 
     def reserved_indexes(self, token: int) -> list[int]:
-        """Indexes that a put holds. ``Revoked`` if it was given up for dead."""
+        """Indexes that a put has reserved. ``LeaseExpired`` if its lease has run out."""
         return self._leases.get(token).indexes
 
     def count_new(self, indexes: Iterable[int]) -> int:
-        """How many of the indexes hold no row yet, nor does a put write one there."""
+        """Number of indexes without a row, and without a put that writes one."""
         return sum(
             index not in self._by_index and not self._leases.holds(index) for index in indexes
         )
@@ -102,14 +102,14 @@ class RowTable:
     def commit(
         self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str
     ) -> list[Freed]:
-        """Publish a put as a whole. Rows that were dropped meanwhile stay dropped.
+        """Publish a put as a whole. Rows that were dropped meanwhile stay deleted.
 
         Returns:
             Indexes that may be reused now.
 
         Raises:
-            Conflict: As ``pin``; a put that ran at the same time was first.
-            Revoked: The put outlived its lease.
+            Conflict: As ``reserve``: a concurrent put was committed first.
+            LeaseExpired: The put took longer than its lease.
         """
         lease = self._leases.get(token)
         self._check_kinds(lease.sample_ids, lease.kinds)
@@ -130,10 +130,10 @@ class RowTable:
     def abort(
         self, token: int, sample_ids: Sequence[str], indexes: Sequence[int], names: Sequence[str]
     ) -> tuple[list[Freed], list[str]]:
-        """Take back a put, pinned or not.
+        """Undo a put, reserved or not.
 
         Returns:
-            Indexes that may be reused now, and the ids that have no row: their keys must go.
+            Indexes that may be reused now, and the ids without a row, whose keys must be removed.
         """
         self._leases.remove(token)
         vacant = []
@@ -145,19 +145,19 @@ class RowTable:
         return self._freed(), vacant
 
     def stamp(self, sample_ids: Sequence[str], tags: Sequence[Tags], owner: str) -> None:
-        """Merge tags key by key into rows, which are made where they don't exist."""
+        """Merge tags key by key into rows, which are created if they don't exist."""
         for sample_id, values in zip(sample_ids, tags, strict=True):
             self._row(sample_id, owner).tags.update(values)
 
     def locate(self, sample_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
-        """Where the rows are, and which frames are theirs.
+        """Locate the rows and their frames.
 
         Returns:
             The rows' indexes; for each field, the rows' tokens and frame sizes; and whether a put
             is writing to one of the fields.
 
         Raises:
-            Unready: A ``sample`` or a ``field`` that isn't there.
+            Unready: An unknown ``sample``, or a ``field`` that it doesn't have.
         """
         rows = []
         for sample_id in sample_ids:
@@ -176,9 +176,9 @@ class RowTable:
     def select(
         self, task: str, ready: Iterable[int], names: Sequence[str], batch_size: int, exact: bool
     ) -> list[RowState]:
-        """The oldest of the ready rows, at most ``batch_size``; none if ``exact`` and fewer are.
+        """Select the oldest ready rows, at most ``batch_size``; none if ``exact`` and fewer exist.
 
-        Rows of a partition with groups come in whole groups.
+        In a partition with groups it selects whole groups.
 
         Raises:
             Unready: A ``task`` that isn't registered; a ``batch size`` that is exact and no
@@ -197,7 +197,7 @@ class RowTable:
         return [] if exact and len(chosen) < batch_size else chosen
 
     def produced(self, task: str) -> list[int]:
-        """Indexes of the rows that hold a field. ``Unready`` if the task isn't registered."""
+        """Indexes of the rows that have a field. ``Unready`` if the task isn't registered."""
         self._check_task(task)
         return list(self._by_index)
 
@@ -208,7 +208,7 @@ class RowTable:
 
     @property
     def sample_ids(self) -> list[str]:
-        """The ids of the rows, the oldest first."""
+        """The ids of the rows, oldest first."""
         return list(self._rows)
 
     @property
@@ -217,13 +217,13 @@ class RowTable:
         return sorted(self._tasks)
 
     def indexes_of(self, sample_ids: Iterable[str]) -> list[int]:
-        """TransferQueue's indexes of rows that hold a field."""
+        """TransferQueue's indexes of rows that have a field."""
         return [self._rows[sample_id].index for sample_id in sample_ids]
 
     def snapshot(self, claimed: Callable[[str, int], bool]) -> dict[str, Any] | None:
-        """A ``SavedPartition`` as plain data; None if it holds nothing at all.
+        """A ``SavedPartition`` as plain data; None if the partition has no state.
 
-        ``claimed`` tells whether a task claimed the row of an index.
+        ``claimed(task, index)`` returns whether the task claimed that row.
         """
         if not (self._rows or self._tasks or self._ever_produced):
             return None
@@ -251,7 +251,7 @@ class RowTable:
         next_ungrouped: int,
         groups: dict[str, tuple[str | None, int] | None],
     ) -> None:
-        """Give rows that were put again their groups."""
+        """Restore the groups of rows that were put again."""
         for sample_id, group in groups.items():
             if group is not None:
                 uid, number = group
@@ -259,10 +259,10 @@ class RowTable:
         self._ever_produced, self._next_ungrouped = ever_produced, next_ungrouped
 
     def drop(self, sample_ids: Sequence[str] | None, owner: str) -> tuple[list[Freed], list[str]]:
-        """Make rows vanish; ``None`` for all that ``owner`` made, unknown ids are passed over.
+        """Delete rows; ``None`` deletes all of ``owner``, unknown ids are ignored.
 
         Returns:
-            Indexes that may be reused now, and the ids whose keys must go.
+            Indexes that may be reused now, and the ids whose keys must be removed.
         """
         if sample_ids is None:
             sample_ids = [row.sample_id for row in self._rows.values() if row.owner == owner]
@@ -279,7 +279,7 @@ class RowTable:
         return self._freed(), gone
 
     def _freed(self) -> list[Freed]:
-        """The orphaned indexes that no put writes to any more; each is given out once."""
+        """Remove and return the orphaned indexes that no put is writing to."""
         idle = [index for index in self._orphans if not self._leases.holds(index)]
         return [[index, sorted(self._orphans.pop(index))] for index in idle]
 
@@ -292,7 +292,7 @@ class RowTable:
         return row
 
     def _group_of(self, sample_id: str) -> tuple[str, int]:
-        """G consecutive generations of one ``<uid>_g<i>``; G new rows where ids don't say."""
+        """The group of G generations ``<uid>_g<i>``, or of G new rows without uids."""
         match = _GENERATION.fullmatch(sample_id) if self._group_size > 1 else None
         if match is not None:
             return _UID + match["uid"], int(match["index"]) // self._group_size

@@ -1,11 +1,12 @@
-"""Starting a TransferQueue, attaching to one, and stopping what was started.
+"""Starts a TransferQueue, attaches to one, and stops it.
 
-    start(cfg) ──▶ Ray (unless there) ──▶ Mooncake's master ──▶ controller, storage ──▶ Session
-    attach()   ──▶ the running controller's configuration   ──▶ a client of its own ──▶ Session
+    start(cfg) ──▶ Ray (unless it runs) ──▶ Mooncake's master ──▶ controller, storage ──▶ connection
+    attach()   ──▶ the running controller's configuration     ──▶ another client      ──▶ connection
 
-It repairs of TransferQueue 0.1.11: ``close`` in an attached process kills the controller of all, so
-an attached session has a client of its own and never calls it; a start that failed leaves a
-controller on which the next one waits for ever; Mooncake's client stays open after a close.
+It works around problems of TransferQueue 0.1.11: ``close`` in an attached process kills everybody's
+controller, so an attached process creates its own client and never calls ``close``; a failed start
+leaves a controller on which the next start waits for ever; Mooncake's client stays open after a
+close.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
 
-# Read when the packages are imported; they log what this adapter turns into exceptions.
+# Read when the packages are imported; they log errors that this adapter raises as exceptions.
 os.environ.setdefault("TQ_LOGGING_LEVEL", "CRITICAL")
 os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
 
@@ -34,7 +35,7 @@ from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.sampler import RowTableSampler
 from rlconform.contract import PlaneUnavailable
 
-#: Names that TransferQueue gives its actors, and its names for the engines.
+#: TransferQueue's names of its actors and of its storage engines.
 _CONTROLLER, _NAMESPACE = "TransferQueueController", "transfer_queue"
 _UNIT = "TransferQueueStorageUnit#{}"
 _ENGINES = {"simple": "SimpleStorage", "mooncake_cpu": "MooncakeStore"}
@@ -46,20 +47,20 @@ _LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its
 
 @dataclass
 class OwnedPlane:
-    """What an owner started: Ray unless it was there, Mooncake's master, and TransferQueue."""
+    """What an owner started: Ray unless it was running, Mooncake's master, and TransferQueue."""
 
     ray_runtime: RayRuntime
     master: mooncake_master.MooncakeMaster | None = None
 
     def stop(self) -> None:
-        """End all of it and wait until the next plane can start."""
+        """Stop everything and wait until the next plane can start."""
         client = interface._TQ_CLIENT
         try:
             if ray.is_initialized():
                 tq.close()
                 _await_gone()
             elif client is not None:
-                # Ray went first, and the actors with it; this process's client is left.
+                # Ray was shut down before, with its actors; only this process's client is left.
                 client.close()
                 interface._TQ_CLIENT = interface._TQ_STORAGE = interface._TQ_CONTROLLER = None
             if client is not None:
@@ -109,7 +110,7 @@ def _initialize(configuration: DictConfig) -> None:
 
 
 def attach() -> TransferQueueConnection:
-    """Attach to the plane of this process's Ray with a client of its own.
+    """Attach to the plane of this process's Ray with a new client.
 
     Raises:
         PlaneUnavailable: No plane runs there.
@@ -122,7 +123,7 @@ def attach() -> TransferQueueConnection:
     address = configuration.rlconform.master_address
     if address:
         settings.local_hostname = mooncake_master.join()
-        # Rows live in the memory of the process that lends it, and die with it: the owner lends.
+        # Rows are stored in the owner's memory only: they would be lost with another process.
         settings.global_segment_size = 0
     actors = _actors(configuration)
     try:
@@ -141,10 +142,10 @@ def _detach(client: Any) -> None:
 
 
 def _close_store(client: Any) -> None:
-    """Close Mooncake's client, which TransferQueue leaves open, pinging a master that is gone.
+    """Close Mooncake's client, which TransferQueue leaves open and pinging the stopped master.
 
-    Not under a call that still runs, as one does for a while after the master died: the library
-    would crash the process.
+    It stays open while a call is running, as after the master's death: closing it then would crash
+    the process.
     """
     store = getattr(getattr(client, "storage_manager", None), "storage_client", None)
     if store is not None and not client._thread.is_alive():
@@ -155,7 +156,7 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
     settings: dict[str, Any]
     if cfg.backend == "simple":
         settings = {
-            "total_storage_size": None,  # the tables count
+            "total_storage_size": None,  # the row tables count
             "num_data_storage_units": cfg.num_storage_units,
         }
     else:
@@ -171,8 +172,8 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
     engine = _ENGINES[cfg.backend]
     return OmegaConf.create(
         {
-            # Without polling, one claim for more rows than are ready stops the controller's only
-            # thread, and everybody with it.
+            # Without polling mode, one claim for more rows than are ready blocks the controller's
+            # only thread.
             "controller": {
                 "sampler": RowTableSampler(cfg.storage_capacity),
                 "polling_mode": True,
@@ -189,7 +190,7 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
 
 
 def _controller() -> Any:
-    """The controller's handle; ``None`` where no plane runs."""
+    """The controller's handle; ``None`` if no plane is running."""
     try:
         return ray.get_actor(_CONTROLLER, namespace=_NAMESPACE)
     except ValueError:
@@ -197,7 +198,7 @@ def _controller() -> Any:
 
 
 def _stored() -> DictConfig:
-    """The running plane's configuration, which its owner stores once all is started."""
+    """The running plane's configuration, which its owner stores at the end of its start."""
     end = time.monotonic() + _ATTACH_S
     while True:
         controller = _controller()
@@ -227,7 +228,7 @@ def _actors(configuration: DictConfig) -> list[Any]:
 
 
 def _await_gone() -> None:
-    """Ray forgets a killed actor's name a little later; the next plane needs it."""
+    """Wait until Ray has freed the killed controller's name, which the next plane needs."""
     end = time.monotonic() + _STOP_S
     while _controller() is not None and time.monotonic() < end:
         time.sleep(0.01)

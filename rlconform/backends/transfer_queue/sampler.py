@@ -1,17 +1,17 @@
-"""``RowTableSampler``: the table's seat in the controller.
+"""``RowTableSampler``: runs the row tables inside TransferQueue's controller.
 
-TransferQueue hands a sampler of the user's own to its controller and passes it each "fetch" request
-with a ``sampling_config`` that is the user's to fill. That is the one place where code of an
-adapter runs on the controller's request thread, so every call of the adapter that must be atomic
-goes this way:
+TransferQueue's controller takes a user's sampler and passes it each "fetch" request with a
+``sampling_config`` of the user. This is the only way to run an adapter's code on the controller's
+request thread, so every atomic call of the adapter uses it:
 
-    client ── fetch, sampling_config={"call": bytes} ──▶ controller ──▶ LedgerSampler.sample
+    client ── fetch, sampling_config={"call": bytes} ──▶ controller ──▶ RowTableSampler.sample
     client ◀── batch meta of one row, -1, whose custom meta is the reply ──────────┘
 
-Claims use the ready rows and the cursors of the controller. It repairs what its own samplers do:
-nothing below a full batch, so that a tail starves; order by an index that is reused; ids in a
-second request, where a clear in between leaves ``None``; tags in a second request, where claims see
-rows without them; cursors for any task name; reads that silently drop unknown ids.
+Claims use the controller's ready rows and cursors. TransferQueue's own samplers have problems:
+they return nothing below a full batch, so the last rows are never returned; they order by an index
+that is reused; ids need a second request, and are ``None`` after a clear in between; tags need a
+second request, so claims see rows without them; any task name has a cursor; unknown ids are dropped
+silently.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from rlconform.backends.transfer_queue.row_table import RowTable
 from rlconform.backends.transfer_queue.storage_batches import stored_name
 from rlconform.backends.transfer_queue.write_leases import LeaseExpired
 
-#: Row of the reply; TransferQueue's own indexes start at 0.
+#: Index of the row with the reply; TransferQueue's own indexes start at 0.
 MAILBOX = -1
 REPLY = "reply"
 
 
 class RowTableSampler(BaseSampler):  # type: ignore[misc]
-    """Ledgers by partition, and the calls that clients may make on them.
+    """The row tables by partition, and the calls that clients make on them.
 
     Args:
-        capacity: Rows that the plane holds at most. The store's own limit is not used: it counts
-            for each storage unit, to which a reused index leads, so that a plane refuses rows long
-            before it is full, and does so after other units stored theirs.
+        capacity: Maximum number of rows of the plane. The store's own limit is not used: it counts
+            per storage unit, and reused indexes fill the units unevenly, so it refuses rows long
+            before the plane is full, after other units have stored theirs.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -50,8 +50,8 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
     def sample(
         self, ready_indexes: list[int], batch_size: int, *_: Any, **kwargs: Any
     ) -> tuple[list[int], list[int]]:
-        """Serve one call; no row at all for a partition that doesn't exist."""
-        del batch_size  # a claim's own is in its call
+        """Serve one call; returns no row for an unknown partition."""
+        del batch_size  # a claim's batch size is in its call
         partition = kwargs["partition"]
         if partition is None:
             return [], []
@@ -78,10 +78,10 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
     def _check_room(self, new_rows: int) -> None:
         held = sum(table.occupied for table in self._tables.values())
         if held + new_rows > self._capacity:
-            raise Unready("room", f"{new_rows} new rows beside {held}, of {self._capacity}")
+            raise Unready("capacity", f"{new_rows} new rows beside {held}, of {self._capacity}")
 
     def clear_cache(self, partition_id: str) -> None:
-        """Called by the controller when a whole partition goes."""
+        """Called by the controller when a whole partition is deleted."""
         super().clear_cache(partition_id)
         self._tables.pop(partition_id, None)
 
@@ -89,13 +89,13 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
 def _reserve(table: RowTable, partition: Any, **arguments: Any) -> bool:
     keys = partition.revert_keys_mapping
     named = zip(arguments["indexes"], arguments["sample_ids"], strict=True)
-    # A clear between the look-up of the indexes and this call takes one of them away.
+    # A clear since the indexes were retrieved may have removed one of them.
     return all(keys.get(index) == name for index, name in named) and table.reserve(**arguments)
 
 
 def _commit(table: RowTable, partition: Any, *, token: int, **arguments: Any) -> Any:
     fields = [stored_name(name) for name in arguments["sizes"]]
-    # The store's notice to the controller may fail, and its put returns all the same.
+    # The store's put succeeds even if notifying the controller failed.
     if not _all_ready(partition, table.reserved_indexes(token), fields):
         raise Unready("notice", "")
     return table.commit(token, **arguments)
@@ -129,7 +129,7 @@ def _drop(table: RowTable, partition: Any, **arguments: Any) -> Any:
 
 
 def _forget_keys(partition: Any, sample_ids: list[str]) -> None:
-    """From here on the ids get new indexes; the old ones wait until their bytes are gone."""
+    """Make the ids get new indexes; the old ones are released once their bytes are cleared."""
     for sample_id in sample_ids:
         index = partition.keys_mapping.pop(sample_id, None)
         partition.revert_keys_mapping.pop(index, None)
@@ -148,7 +148,7 @@ def _status(table: RowTable, partition: Any, *, tasks: list[str]) -> bool:
 
 
 def _snapshot(table: RowTable, partition: Any) -> dict[str, Any] | None:
-    """What a checkpoint must hold of the partition; None if it is as if it were not there."""
+    """The partition's state for a checkpoint; None if it has none."""
     cursors = {task: partition.get_consumption_status(task, mask=False)[1] for task in table.tasks}
     return table.snapshot(
         lambda task, index: 0 <= index < len(cursors[task]) and int(cursors[task][index]) == 1

@@ -1,4 +1,4 @@
-"""Frames as TransferQueue's storage managers take and return them."""
+"""Conversion of frames to and from the batches of TransferQueue's storage managers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from transfer_queue import BatchMeta
 
 from rlconform.backends.transfer_queue.frame_format import FrameColumn
 
-#: A field that no partition has.
+#: A field name that no partition has.
 NO_FIELD = "~"
 
 
 def stored_name(field: str) -> str:
-    """A field's name in the store: the package stumbles over names that start like its own."""
+    """A field's name in the store: names with the package's own prefix would break it."""
     return f"~{field}" if field.startswith(("__tq_", "~")) else field
 
 
 def batch_of(columns: Mapping[str, FrameColumn], n_rows: int) -> TensorDict:
-    """Columns of frames under their names in the store."""
+    """Make a batch of frames, with the fields' names in the store."""
     return TensorDict(
         {stored_name(name): column.batched() for name, column in columns.items()}, [n_rows]
     )
 
 
 def frames_of(batch: TensorDict, field: str) -> list[np.ndarray]:
-    """The frames of a field, one per row; none where the store returned no such column."""
+    """The frames of a field, one per row; none if the store returned no such column."""
     column: Any = batch.get(stored_name(field), None)
     if column is None:
         return []
@@ -43,10 +43,10 @@ def frames_of(batch: TensorDict, field: str) -> list[np.ndarray]:
 def batch_meta(
     partition_id: str, indexes: Sequence[int], sizes: Mapping[str, Sequence[int]]
 ) -> BatchMeta:
-    """What the storage managers need to find frames: indexes, fields and lengths.
+    """The indexes, fields and sizes with which the storage managers find frames.
 
-    Made here, not asked for: the controller's own keeps one shape for all puts of a field, and gets
-    it wrong when they differ.
+    The controller's own meta is not used: it has one shape for all puts of a field, which is wrong
+    if they differ.
 
     Args:
         partition_id: The rows' partition.

@@ -1,11 +1,11 @@
-"""``Store``: frames in and out of a running TransferQueue, under the table's rules.
+"""``Store``: writes, reads and clears frames in a running TransferQueue, guarded by the row table.
 
-    write   look up the keys, pin ──▶ put the frames ──▶ commit          (else abort)
-    read    locate ──▶ get the frames ──▶ each must be the one located   (else locate again)
-    clear   drop ──▶ clear the frames, give the indexes back
+    write   get the indexes, reserve them ──▶ put the frames ──▶ commit          (else abort)
+    read    locate ──▶ get the frames ──▶ compare with the located ones          (else locate again)
+    clear   drop ──▶ clear the frames and release the indexes
 
-The package's own put is not used: it makes rows claimable first and sends their tags after, and it
-reports success though the controller never heard of the data.
+The package's own put is not used: it makes rows claimable before it sends their tags, and it
+reports success even if the controller was never notified of the data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from transfer_queue import BatchMeta
 
-from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.process_id import process_id
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.controller_calls import PACKAGE_ERRORS, ControllerCalls
@@ -37,30 +36,25 @@ from rlconform.contract import (
     UnknownPartition,
 )
 
-#: The package's words for a store that is full: SimpleStorage's, and Mooncake's code.
+#: Error texts of a full store: SimpleStorage's, and Mooncake's code.
 _FULL = ("capacity exceeded", "error codes [-200")
 
-#: Bytes of rows travel within the first, and within the time that they take at the slowest speed.
+#: A transfer may take the first, plus the time for its bytes at the slowest speed.
 _DATA_S = 60.0
 _SLOWEST_BYTES_PER_S = 16 * 2**20
-#: After this, and the time for its bytes, a put may be pushed aside by another one to its rows.
+#: A put's lease, plus the time for its bytes; after that another put may write to its rows.
 _LEASE_S = 10.0
-#: Fresh looks that a read takes at rows which nobody is writing to.
-_LOOKS = 5
+#: Number of times that a read locates rows again to which no put is writing.
+_MAX_RETRIES = 5
 _LONGEST_PAUSE_S = 0.02
 
 
 class Store:
-    """The plane's operations on one session; arguments were checked before."""
+    """Puts, reads and clears over one connection; the arguments are valid."""
 
-    def __init__(self, connection: TransferQueueConnection, answer_s: float | None = None) -> None:
+    def __init__(self, connection: TransferQueueConnection, calls: ControllerCalls) -> None:
         self._connection = connection
-        self._calls = ControllerCalls(connection, answer_s)
-
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Declare a partition's consumer tasks and the size of its groups."""
-        self._calls.create_partition(partition_id)
-        self._calls.call(partition_id, "register", tasks=tasks, group_size=group_size)
+        self._calls = calls
 
     def write(
         self,
@@ -69,7 +63,7 @@ class Store:
         columns: Mapping[str, FrameRows],
         tags: list[Tags] | None,
     ) -> None:
-        """Write columns and tags as a whole; nothing remains of a write that fails.
+        """Write columns and tags as a whole; a failed write leaves nothing behind.
 
         Raises:
             ValueError: Other rows hold a field in another dtype.
@@ -99,11 +93,11 @@ class Store:
             written = True
         finally:
             if not written:
-                self._give_up(partition_id, sample_ids, meta.global_indexes, token, list(kinds))
+                self._abort(partition_id, sample_ids, meta.global_indexes, token, list(kinds))
         self._release(partition_id, freed)
 
     def stamp(self, partition_id: str, sample_ids: list[str], tags: list[Tags]) -> None:
-        """Merge tags into rows; a row that has nothing else is known to the table alone."""
+        """Merge tags into rows; a row without fields exists in the row table only."""
         arguments: dict[str, Any] = {"sample_ids": sample_ids, "tags": tags}
         try:
             self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
@@ -112,16 +106,16 @@ class Store:
             self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
 
     def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> dict[str, Any]:
-        """Columns of the rows, a repeated id repeatedly.
+        """Read columns of the rows; an id may repeat.
 
         Raises:
-            LookupError: A partition, row or field that isn't there.
-            ForeignRow: The store has lost a row's bytes to another writer.
-            ValueError: Rows that no one column can hold.
+            LookupError: An unknown partition, row or field.
+            ForeignRow: Another writer has overwritten a row's bytes.
+            ValueError: No one column can hold the rows.
         """
-        # For a repeated index the key-value engine returns other rows' bytes: ask once for each.
+        # For a repeated index the key-value engine returns other rows' bytes: get each once.
         unique = list(dict.fromkeys(sample_ids))
-        looks = 0
+        retries = 0
         while True:
             located = self._calls.call(partition_id, "locate", sample_ids=unique, names=names)
             indexes, cells, busy = located
@@ -130,37 +124,14 @@ class Store:
             except (PlaneUnavailable, UnknownPartition):
                 raise
             except DataPlaneError:
-                # The rows were cleared, or are being overwritten, since they were located.
-                looks = 0 if busy else looks + 1
-                if looks >= _LOOKS:
+                # The rows were cleared or overwritten since they were located.
+                retries = 0 if busy else retries + 1
+                if retries >= _MAX_RETRIES:
                     raise
-                time.sleep(min(0.001 * 2**looks, _LONGEST_PAUSE_S))
-
-    def claim(
-        self, partition_id: str, task: str, names: list[str], batch_size: int, *, exact: bool
-    ) -> tuple[list[str], list[Tags]]:
-        """Hand rows to the task, up to ``batch_size``, or all or none if ``exact``."""
-        sample_ids, tags = self._calls.call(
-            partition_id,
-            "claim",
-            cursor=task,
-            ready=names,
-            task=task,
-            names=names,
-            batch_size=batch_size,
-            exact=exact,
-        )
-        return sample_ids, tags
-
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether rows were produced and each of them was claimed by every task."""
-        try:
-            return bool(self._calls.call(partition_id, "status", tasks=tasks))
-        except UnknownPartition:
-            return False
+                time.sleep(min(0.001 * 2**retries, _LONGEST_PAUSE_S))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows; ``None`` for all that this process made. No error for what isn't there."""
+        """Delete rows; ``None`` deletes all of this process. Unknown ones are ignored."""
         try:
             freed = self._calls.call(
                 partition_id, "drop", sample_ids=sample_ids, owner=process_id()
@@ -168,40 +139,6 @@ class Store:
         except UnknownPartition:
             return
         self._release(partition_id, freed)
-
-    def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows; none where there is no partition."""
-        try:
-            return list(self._calls.call(partition_id, "sample_ids"))
-        except UnknownPartition:
-            return []
-
-    def snapshot(self) -> list[SavedPartition]:
-        """What a checkpoint must hold beside the values."""
-        partitions = self._calls.run(self._connection.client.async_get_partition_list())
-        saved = []
-        for partition_id in partitions:
-            state = self._calls.call(partition_id, "snapshot")
-            if state is not None:
-                rows = [SavedRow(*row) for row in state.pop("rows")]
-                saved.append(SavedPartition(partition_id=partition_id, rows=rows, **state))
-        return saved
-
-    def restore(self, partition: SavedPartition) -> None:
-        """Give a partition, whose rows were put again, its groups and cursors."""
-        claims: dict[str, list[str]] = {}
-        for row in partition.rows:
-            for task in row.claimed_by:
-                claims.setdefault(task, []).append(row.sample_id)
-        for task, sample_ids in claims.items():
-            self._calls.call(partition.partition_id, "mark", cursor=task, sample_ids=sample_ids)
-        self._calls.call(
-            partition.partition_id,
-            "restore",
-            ever_produced=partition.ever_produced,
-            next_ungrouped=partition.next_ungrouped,
-            groups={row.sample_id: row.group for row in partition.rows},
-        )
 
     def _reserve(
         self,
@@ -211,7 +148,7 @@ class Store:
         kinds: dict[str, str],
         lease_s: float,
     ) -> BatchMeta:
-        """The rows' indexes, pinned for this put; waits for a put that holds one of them."""
+        """Reserve the rows for this put; waits for another put that has one of them."""
         client = self._connection.client
         end = time.monotonic() + _DATA_S
         pause = 0.001
@@ -232,11 +169,11 @@ class Store:
                 )
             finally:
                 if not reserved:
-                    self._give_up(partition_id, sample_ids, meta.global_indexes, token, [])
+                    self._abort(partition_id, sample_ids, meta.global_indexes, token, [])
             if reserved:
                 return meta
             if time.monotonic() > end:
-                raise PlaneUnavailable(f"other puts held these rows for {_DATA_S:g} s")
+                raise PlaneUnavailable(f"other puts were writing these rows for {_DATA_S:g} s")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -278,7 +215,7 @@ class Store:
             )
         return columns
 
-    def _give_up(
+    def _abort(
         self,
         partition_id: str,
         sample_ids: list[str],
@@ -286,7 +223,7 @@ class Store:
         token: int,
         names: list[str],
     ) -> None:
-        """Take back a put that failed. What failed it may fail this too; it is being raised."""
+        """Undo a failed put; ignores errors, because the put's own error is being raised."""
         try:
             freed = self._calls.call(
                 partition_id,
@@ -301,11 +238,11 @@ class Store:
             return
 
     def _release(self, partition_id: str, freed: list[list[Any]]) -> None:
-        """Clear what is stored at these indexes, then give them back."""
+        """Clear the frames at these indexes, then release the indexes."""
         if not freed:
             return
         indexes = [index for index, _ in freed]
-        # All names for all rows: the key-value engine clears the fields that it is told, no others.
+        # All names for all rows: the key-value engine clears only the fields that are named.
         names = sorted({name for _, fields in freed for name in fields}) or [NO_FIELD]
         meta = batch_meta(partition_id, indexes, {name: [0] * len(indexes) for name in names})
         self._calls.run(self._connection.client.async_clear_samples(meta), _DATA_S)
@@ -313,5 +250,5 @@ class Store:
 
 
 def _transfer_s(sizes: Iterable[Sequence[int]]) -> float:
-    """Seconds that frames of these sizes take at the slowest speed."""
+    """Seconds to transfer frames of these sizes at the slowest speed."""
     return sum(map(sum, sizes)) / _SLOWEST_BYTES_PER_S

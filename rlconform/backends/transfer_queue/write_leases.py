@@ -1,10 +1,10 @@
-"""``WriteLeases``: which puts write which rows now, so that two writers of a row never mix.
+"""``WriteLeases``: the puts that are writing, so that two puts never write one row at once.
 
-    add(token, ...) ──▶ live, until its lease runs out ──▶ given up
-          └── remove(token): written, or taken back
+    add(token, ...) ──▶ active ──▶ remove(token): committed or undone
+                          └──▶ expired
 
-A put holds a lease, as its process may die in the middle. A lease that ran out protects nothing,
-and a put that wakes after it is told so: its token is not here any more.
+A put has a lease because its process may die. An expired lease protects nothing; a put that goes on
+after that gets ``LeaseExpired``, because its token is unknown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 
 class LeaseExpired(Exception):
-    """A put that outlived its lease, or was never pinned."""
+    """The put took longer than its lease, or never had one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteLease:
-    """A put that is writing: its rows, its fields with their kinds, and the end of its lease."""
+    """One put's lease: its rows, its fields with their kinds, and the time when it expires."""
 
     sample_ids: list[str]
     indexes: list[int]
@@ -28,7 +28,7 @@ class WriteLease:
 
 
 class WriteLeases:
-    """The puts that are writing. ``clock`` gives monotonic seconds."""
+    """The active leases. ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class WriteLeases:
         kinds: dict[str, str],
         lease_s: float,
     ) -> None:
-        """Pin the rows for a put that is trusted for ``lease_s`` seconds."""
+        """Lease the rows to a put for ``lease_s`` seconds."""
         self._leases[token] = WriteLease(sample_ids, indexes, kinds, self._clock() + lease_s)
         for index in indexes:
             self._writers.setdefault(index, set()).add(token)
@@ -55,7 +55,7 @@ class WriteLeases:
         return self._leases[token]
 
     def remove(self, token: int) -> None:
-        """Let go of a put's rows; no error if it holds none."""
+        """Release a put's rows; no error if it has none."""
         lease = self._leases.pop(token, None)
         for index in lease.indexes if lease else ():
             writers = self._writers[index]
@@ -64,7 +64,7 @@ class WriteLeases:
                 del self._writers[index]
 
     def holds(self, index: int) -> bool:
-        """Whether a put is writing at the index."""
+        """Whether a put is writing to the index."""
         now = self._clock()
         for token in list(self._writers.get(index, ())):
             if self._leases[token].expires <= now:
@@ -72,7 +72,7 @@ class WriteLeases:
         return index in self._writers
 
     def count_outside(self, indexes: Container[int]) -> int:
-        """How many indexes puts are writing at that are none of these."""
+        """Number of indexes, other than these, that puts are writing to."""
         return sum(index not in indexes and self.holds(index) for index in list(self._writers))
 
     def writes(self, indexes: Iterable[int], names: Iterable[str]) -> bool:

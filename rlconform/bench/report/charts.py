@@ -81,7 +81,7 @@ def dot_plot(
 ) -> str:
     """SVG of panels side by side with a band for each row and a dot in it for each target.
 
-    A target without a figure in a row is named there. Empty if there are no points.
+    "no figure" marks a target that has none in a row. Empty if there are no points.
     """
 
     def draw(axes: Axes, series: Mapping[str, Mapping[Any, Point]]) -> None:
@@ -89,12 +89,12 @@ def dot_plot(
         _bands(axes, rows)
         for place, (target, style) in enumerate(shown.items(), 1):
             offset = place / (len(shown) + 1) - 0.5
-            dots = series.get(target, {})
-            heights = {row: index + offset for index, row in enumerate(rows)}
-            _errorbars(axes, style, {heights[row]: dot for row, dot in dots.items()}, dots=True)
-            for row in heights.keys() - dots.keys():
+            by_row = series.get(target, {})
+            dots = {y + offset: by_row[row] for y, row in enumerate(rows) if row in by_row}
+            _errorbars(axes, style, dots, dots=True)
+            for y in (y + offset for y, row in enumerate(rows) if row not in by_row):
                 axes.text(
-                    0.98, heights[row], "no figure", transform=axes.get_yaxis_transform(),
+                    0.98, y, "no figure", transform=axes.get_yaxis_transform(),
                     color=style.colour, fontsize=7.5, ha="right", va="center_baseline",
                 )  # fmt: skip
         if line_at is not None:
@@ -150,7 +150,7 @@ def _svg(
     if not shown:
         return ""
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # The browser draws the text: letters that matplotlib's font lacks are no loss.
+        # The browser draws the text, so it doesn't matter which glyphs matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         figure = Figure(size, layout="constrained")
         grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]

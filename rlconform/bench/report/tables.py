@@ -1,10 +1,14 @@
-"""The tables of a bench document, as text; the terminal and the page show the same ones."""
+"""The tables of a bench document, as text; the terminal and the page show the same ones.
+
+Entries name targets by spec; ``_table`` replaces specs by the targets' names and sorts the rows by
+shape and target.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from rlconform.bench.document import BenchDocument, TargetResult
+from rlconform.bench.document import BenchDocument, Summary, TargetResult
 from rlconform.bench.report import ratios
 from rlconform.bench.report.pivot import (
     Entry,
@@ -29,45 +33,30 @@ HEADLINES = ("put", "get")
 #: Follows the name of a target that was measured within one process.
 MARK = "\N{DAGGER}"
 
+_SHAPE_AND_TARGET = ("Shape", "Target")
+
 
 def ratio_tables(document: BenchDocument) -> list[PivotTable]:
     """Cost in copies of memory, comparison of targets, growth, scaling; without empty ones."""
     operations = dict.fromkeys(row.operation for row in document.operations)
-    found = [
-        _costs(document),
-        *(_comparison(document, operation) for operation in operations),
-        _growth_ratios(document),
-        _scaling(document),
-    ]
+    compared = [_comparison(document, operation) for operation in operations]
+    found = [_costs(document), *compared, _growth_ratios(document), _scaling(document)]
     return [table for table in found if table.rows]
 
 
 def absolute_tables(document: BenchDocument) -> list[PivotTable]:
     """Wake, throughput, latency, claim rate, growth in their own units; without empty ones."""
-    make = (_wake, _throughput, _latency, _claim_rate, _growth)
-    return [table for table in (make_one(document) for make_one in make) if table.rows]
+    makers = (_wake, _throughput, _latency, _claim_rate, _growth)
+    return [table for table in (make(document) for make in makers) if table.rows]
 
 
 def gaps(document: BenchDocument) -> PivotTable:
     """What has no figure, and why: failed targets first, then refusals, equal ones together."""
-    missing = [
-        *((t.spec, "", "the target", t.reason) for t in document.targets if t.status == "failed"),
-        *((r.target, f"on {r.shape}", r.operation, r.refused) for r in document.operations),
-        *(
-            (r.target, "claiming at once", _consumers(r.consumers), r.refused)
-            for r in document.claim_rate
-        ),
-        *(
-            (r.target, f"beside {_rows(r.rows_in_partition)}", r.operation, r.refused)
-            for r in document.growth
-        ),
-        *((r.target, "", "wake", r.refused) for r in document.wake),
-    ]
+    name = names(document)
     equal: dict[tuple[str, str, str], list[str]] = {}
-    for target, where, what, reason in missing:
+    for target, where, what, reason in _missing(document):
         if reason:
             equal.setdefault((target, where, reason), []).append(what)
-    name = names(document)
     entries = [
         Entry(
             (name[target], f"{', '.join(what)} {where}".strip()),
@@ -80,6 +69,20 @@ def gaps(document: BenchDocument) -> PivotTable:
     return pivot("gaps", "Not measured", caption, ("Target", "What"), entries)
 
 
+def _missing(document: BenchDocument) -> Iterator[tuple[str, str, str, str]]:
+    for lost in document.targets:
+        yield lost.spec, "", "the target", lost.reason if lost.status == "failed" else ""
+    for times in document.operations:
+        yield times.target, f"on {times.shape}", times.operation, times.refused
+    for rate in document.claim_rate:
+        yield rate.target, "claiming at once", _consumers(rate.consumers), rate.refused
+    for growth in document.growth:
+        where = f"beside {_rows(growth.rows_in_partition)}"
+        yield growth.target, where, growth.operation, growth.refused
+    for wake in document.wake:
+        yield wake.target, "", "wake", wake.refused
+
+
 def in_one_process(target: TargetResult) -> bool:
     """Whether all clients were in one process; False for a target that never opened."""
     return bool(target.name) and not target.processes
@@ -90,25 +93,46 @@ def names(document: BenchDocument) -> dict[str, str]:
     return {t.spec: f"{t.spec} {MARK}" if in_one_process(t) else t.spec for t in document.targets}
 
 
+def _table(
+    document: BenchDocument,
+    key: str,
+    title: str,
+    caption: str,
+    labels: tuple[str, ...],
+    entries: Iterable[Entry],
+    columns: Iterable[str] = (),
+    minor: bool = False,
+) -> PivotTable:
+    name = names(document)
+
+    def named(label: str) -> str:
+        return name.get(label, label)
+
+    return pivot(
+        key,
+        title,
+        caption,
+        labels,
+        [Entry(tuple(map(named, row)), named(column), cell) for row, column, cell in entries],
+        order=[*(shape.name for shape in document.shapes), *name.values()],
+        columns=map(named, columns),
+        minor=minor,
+    )
+
+
 def _costs(document: BenchDocument) -> PivotTable:
     found = ratios.against_memcpy(document)
-    name = names(document)
-    entries = [
-        Entry(
-            (row.shape, name[row.target]),
-            row.operation,
-            ratio_cell(ratio)
-            if (ratio := found.get((row.target, row.shape, row.operation)))
-            else gap_cell(row.refused),
-        )
-        for row in document.operations
-    ]
+    entries = []
+    for row in document.operations:
+        ratio = found.get((row.target, row.shape, row.operation))
+        cell = ratio_cell(ratio) if ratio else gap_cell(row.refused)
+        entries.append(Entry((row.shape, row.target), row.operation, cell))
     caption = (
         "Time of one operation on a whole batch over the time of one copy of as many bytes; lower "
         "is better. Claim and clear carry no batch: their ratio shows what they cost beside it."
     )
-    title, labels = "Cost in copies of memory", ("Shape", "Target")
-    return pivot("costs", title, caption, labels, entries, order=_order(document))
+    title = "Cost in copies of memory"
+    return _table(document, "costs", title, caption, _SHAPE_AND_TARGET, entries)
 
 
 def _comparison(document: BenchDocument, operation: str) -> PivotTable:
@@ -118,32 +142,29 @@ def _comparison(document: BenchDocument, operation: str) -> PivotTable:
         if of == operation
     }
     faster = {(target, shape) for (target, _, shape), ratio in found.items() if ratio.value >= 1}
-    name = names(document)
     entries = []
     for (target, other, shape), ratio in found.items():
         if (target, shape) in faster:
-            labels = (shape, name[target])
             cell = ratio_cell(ratio) if ratio.value >= 1 else PivotCell("")
-            entries.append(Entry(labels, name[other], cell))
-            entries.append(Entry(labels, name[target], PivotCell("")))
+            entries.append(Entry((shape, target), other, cell))
+            entries.append(Entry((shape, target), target, PivotCell("")))
     compared = {target for target, _, _ in found}
-    return pivot(
+    return _table(
+        document,
         f"{operation}_compared",
         f"{operation}: target against target",
         "How many times as fast the row's target is as the column's, where it is the faster of the "
         "two.",
-        ("Shape", "Target"),
+        _SHAPE_AND_TARGET,
         entries,
-        order=_order(document),
-        columns=[name[t.spec] for t in document.targets if t.spec in compared],
+        columns=[t.spec for t in document.targets if t.spec in compared],
         minor=operation not in HEADLINES,
     )
 
 
 def _growth_ratios(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry((name[target], f"{fewest:,} to {most:,}"), operation, ratio_cell(ratio))
+        Entry((target, f"{fewest:,} to {most:,}"), operation, ratio_cell(ratio))
         for (target, operation, fewest, most), ratio in ratios.growth_ratios(document).items()
     ]
     caption = (
@@ -151,27 +172,21 @@ def _growth_ratios(document: BenchDocument) -> PivotTable:
         "emptiest; at 1, the other rows of a partition cost nothing."
     )
     labels = ("Target", "Rows in the partition")
-    return pivot("growth_ratios", "Growth", caption, labels, entries, order=_order(document))
+    return _table(document, "growth_ratios", "Growth", caption, labels, entries)
 
 
 def _scaling(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry((name[target],), _consumers(consumers), ratio_cell(ratio))
+        Entry((target,), _consumers(consumers), ratio_cell(ratio))
         for (target, consumers), ratio in ratios.scaling_ratios(document).items()
     ]
-    caption = (
-        "Rows per second that several consumers claim, over those that one claims; higher is "
-        "better."
-    )
-    title = "Scaling of claims"
-    return pivot("scaling", title, caption, ("Target",), entries, order=_order(document))
+    caption = "Rows per second that several consumers claim, over those of one; higher is better."
+    return _table(document, "scaling", "Scaling of claims", caption, ("Target",), entries)
 
 
 def _wake(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry((name[row.target],), column, cell_or_gap(latency_cell, seconds, row.refused))
+        Entry((row.target,), column, cell_or_gap(latency_cell, seconds, row.refused))
         for row in document.wake
         for column, seconds in (
             ("from the put's start", row.from_start),
@@ -182,46 +197,35 @@ def _wake(document: BenchDocument) -> PivotTable:
         "A consumer is blocked in a claim, a producer puts the row: time until the claim returns. "
         "From the put's return it is negative where the claim returned first."
     )
-    title = "Waking a blocked claim"
-    return pivot("wake", title, caption, ("Target",), entries, order=_order(document))
+    return _table(document, "wake", "Waking a blocked claim", caption, ("Target",), entries)
 
 
 def _throughput(document: BenchDocument) -> PivotTable:
     carried = [row for row in document.operations if row.operation in CARRYING]
     sizes = {shape.name: shape.bytes for shape in document.shapes}
-    name = names(document)
-    entries = [
-        Entry(
-            (copy.shape, f"one copy into {memory} memory"),
-            operation,
-            throughput_cell(sizes[copy.shape], seconds),
-        )
+    measured: list[tuple[str, str, str, int, Summary | None, str]] = [
+        (copy.shape, f"one copy into {memory} memory", operation, sizes[copy.shape], seconds, "")
         for copy in document.memcpy
         for memory, seconds in (("touched", copy.warm), ("fresh", copy.fresh))
         for operation in dict.fromkeys(row.operation for row in carried)
     ]
-    entries += [
+    measured += [(r.shape, r.target, r.operation, r.bytes, r.seconds, r.refused) for r in carried]
+    entries = [
         Entry(
-            (row.shape, name[row.target]),
-            row.operation,
-            throughput_cell(row.bytes, row.seconds) if row.seconds else gap_cell(row.refused),
+            (shape, target),
+            operation,
+            throughput_cell(count, seconds) if seconds else gap_cell(refused),
         )
-        for row in carried
+        for shape, target, operation, count, seconds, refused in measured
     ]
     caption = "Bytes of the batch per second, median and quartiles; 1 MB is a million bytes."
-    title, labels = "Throughput", ("Shape", "Target")
-    return pivot("throughput", title, caption, labels, entries, order=_order(document))
+    return _table(document, "throughput", "Throughput", caption, _SHAPE_AND_TARGET, entries)
 
 
 def _latency(document: BenchDocument) -> PivotTable:
-    name = names(document)
     entries = [
-        Entry(
-            (row.shape, name[row.target]),
-            row.operation,
-            cell_or_gap(latency_cell, row.seconds, row.refused),
-        )
-        for row in document.operations
+        Entry((r.shape, r.target), r.operation, cell_or_gap(latency_cell, r.seconds, r.refused))
+        for r in document.operations
     ]
     counts = [row.seconds.n for row in document.operations if row.seconds]
     caption = "Time of one call on the whole batch, median and p99"
@@ -229,54 +233,40 @@ def _latency(document: BenchDocument) -> PivotTable:
         caption += f", of {min(counts)} to {max(counts)} repetitions"
     if min(counts, default=100) < 100:
         caption += "; the p99 of fewer than 100 is close to the slowest of them"
-    labels = ("Shape", "Target")
-    return pivot("latency", "Latency", f"{caption}.", labels, entries, order=_order(document))
+    return _table(document, "latency", "Latency", f"{caption}.", _SHAPE_AND_TARGET, entries)
 
 
 def _claim_rate(document: BenchDocument) -> PivotTable:
-    name = names(document)
+    found = sorted(document.claim_rate, key=lambda row: row.consumers)
     entries = [
         Entry(
-            (name[row.target],),
+            (row.target,),
             _consumers(row.consumers),
             cell_or_gap(rate_cell, row.rows_per_second, row.refused),
         )
-        for row in document.claim_rate
+        for row in found
     ]
-    ready = _either(row.rows for row in document.claim_rate)
     caption = (
-        f"Rows per second that all consumers together claim while they drain {ready} ready rows; "
-        f"each row was claimed exactly once."
+        f"Rows per second that all consumers together claim while they drain "
+        f"{_either(row.rows for row in found)} ready rows; each row was claimed exactly once."
     )
-    counts = sorted({row.consumers for row in document.claim_rate})
-    return pivot(
-        "claim_rate", "Claim rate", caption, ("Target",), entries,
-        order=_order(document), columns=map(_consumers, counts),
-    )  # fmt: skip
+    return _table(document, "claim_rate", "Claim rate", caption, ("Target",), entries)
 
 
 def _growth(document: BenchDocument) -> PivotTable:
-    name = names(document)
+    found = sorted(document.growth, key=lambda row: row.rows_in_partition)
     entries = [
         Entry(
-            (name[row.target], row.operation),
+            (row.target, row.operation),
             _rows(row.rows_in_partition),
             cell_or_gap(seconds_cell, row.seconds, row.refused),
         )
-        for row in document.growth
+        for row in found
     ]
-    batch = _either(row.batch for row in document.growth)
+    batch = _either(row.batch for row in found)
     caption = f"Time of one operation on {batch} rows while the partition holds as many as named."
-    counts = sorted({row.rows_in_partition for row in document.growth})
-    return pivot(
-        "growth", "Growth in seconds", caption, ("Target", "Operation"), entries,
-        order=_order(document), columns=map(_rows, counts),
-    )  # fmt: skip
-
-
-def _order(document: BenchDocument) -> list[str]:
-    """Labels in the order of rows: by shape, then by target."""
-    return [*(shape.name for shape in document.shapes), *names(document).values()]
+    labels = ("Target", "Operation")
+    return _table(document, "growth", "Growth in seconds", caption, labels, entries)
 
 
 def _consumers(count: int) -> str:

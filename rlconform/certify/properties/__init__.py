@@ -1,1 +1,1 @@
-"""What checks try that nobody wrote down: generated examples, and a machine beside a model."""
+"""Property-based checks: generated examples, and sequences of calls compared with a model."""

@@ -1,7 +1,7 @@
-"""Columns for Hypothesis: any bits, dtype and shape; dense, jagged, or laid out unusually.
+"""Strategies for columns of any bits, dtype and shape: dense, jagged, or with unusual strides.
 
-A value is drawn as its bits, so that every one comes up: NaNs with payloads, -0.0, subnormals. All
-bits shrink to zero, shapes to fewer and smaller dimensions, unusual inputs to fewer rows.
+Values are drawn as bits, so that every value is possible: NaNs with payloads, -0.0, subnormals.
+Bits shrink to zero, shapes to fewer and smaller dimensions, unusual columns to fewer rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from torch import Tensor
 
-#: Dtypes that every plane carries (PUT-01).
+#: Dtypes that every plane must store (PUT-01).
 DTYPES = (
     torch.float32, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float64,
 )  # fmt: skip
-#: Dtypes that a plane may declare (PUT-02) or should carry (PUT-24).
+#: Dtypes that a plane may declare (PUT-02) or should store (PUT-24).
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 COMPLEX_DTYPES = (torch.complex64,)
 WIDE_UNSIGNED_DTYPES = (torch.uint16, torch.uint32, torch.uint64)
@@ -37,23 +37,23 @@ _EXPONENTS = {
 
 @dataclass(frozen=True)
 class DrawnColumn:
-    """A column as a put gets it.
+    """A column to put.
 
     Attributes:
         value: Dense (N, ...) or jagged (N, j, ...).
-        rows: N tensors, what a read must give back.
+        rows: N tensors, which a read must return.
     """
 
     value: Tensor
     rows: list[Tensor]
 
 
-#: Makes the strategy of a column with so many rows.
+#: Makes the strategy of a column with a number of rows.
 ColumnsOf = Callable[[int], SearchStrategy[DrawnColumn]]
 
 
 def odd_bits(dtype: torch.dtype) -> list[int]:
-    """Bit patterns that get lost easily: -0.0, infinities, NaNs with payloads, subnormals, ends."""
+    """Bit patterns that get lost easily: -0.0, infinities, NaNs with payloads, extreme values."""
     width = 8 * dtype.itemsize
     sign, every = 1 << (width - 1), (1 << width) - 1
     exponent = _EXPONENTS.get(dtype, 0)
@@ -81,7 +81,7 @@ def tensors(draw: DrawFn, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
 def row_shapes(
     min_dims: int = 0, max_dims: int = 4, min_side: int = 0, max_side: int = 3
 ) -> SearchStrategy[tuple[int, ...]]:
-    """Shapes of one row, up to four dimensions of up to three."""
+    """Shapes of one row; by default up to four dimensions of size up to three."""
     sides = st.integers(min_side, max_side)
     return st.lists(sides, min_size=min_dims, max_size=max_dims).map(tuple)
 
@@ -93,7 +93,7 @@ def dense_columns(
     dtypes: Sequence[torch.dtype] = DTYPES,
     shapes: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> DrawnColumn:
-    """Dense (N, ...) columns of 1 to 5 dimensions; sizes 0 and 1 come up."""
+    """Dense (N, ...) columns of 1 to 5 dimensions, some of size 0 or 1."""
     shape = draw(row_shapes() if shapes is None else shapes)
     value = draw(tensors(draw(st.sampled_from(dtypes)), (n_rows, *shape)))
     return DrawnColumn(value, [row.clone() for row in value])
@@ -108,11 +108,11 @@ def jagged_columns(
     max_length: int = 6,
     trailing: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> DrawnColumn:
-    """Jagged (N, j, ...) columns, end to end; rows of length zero, and of one length, come up."""
+    """Jagged (N, j, ...) columns without gaps; rows may be empty or all of one length."""
     dtype = draw(st.sampled_from(dtypes))
-    beyond = draw(st.just(()) if trailing is None else trailing)
+    token_shape = draw(st.just(()) if trailing is None else trailing)
     lengths = draw(st.lists(st.integers(min_length, max_length), min_size=n_rows, max_size=n_rows))
-    tokens = draw(tensors(dtype, (sum(lengths), *beyond)))
+    tokens = draw(tensors(dtype, (sum(lengths), *token_shape)))
     rows = [row.clone() for row in torch.split(tokens, lengths)]
     return DrawnColumn(jagged(rows), rows)
 
@@ -123,7 +123,7 @@ def token_shapes() -> SearchStrategy[tuple[int, ...]]:
 
 
 def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
-    """Any column that every plane carries, jagged ones with their tokens end to end."""
+    """Any column that every plane must store; jagged ones without gaps."""
     return st.one_of(
         dense_columns(n_rows),
         jagged_columns(n_rows, trailing=token_shapes()),
@@ -132,11 +132,11 @@ def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
 
 
 def jagged(rows: Sequence[Tensor]) -> Tensor:
-    """Rows as a jagged column, also where they are of equal length."""
+    """Rows as a jagged column, even if they have equal lengths."""
     return torch.nested.nested_tensor(list(rows), layout=torch.jagged)
 
 
-# -- inputs that are laid out unusually ----------------------------------------------------------
+# -- unusual strides and gaps --------------------------------------------------------------------
 
 Shape = tuple[int, ...]
 #: Shape of a base tensor, and how to view it as (N, *row shape), or as tokens (T, *token shape).
@@ -177,7 +177,7 @@ def _transposed(n: int, shape: Shape) -> View:
 VIEWS = (
     _strided, _sliced, _expanded_rows, _expanded_tokens, _expanded_scalar, _transposed, _whole,
 )  # fmt: skip
-#: Those that tokens of any shape can have, the empty one included.
+#: Views that tokens of any shape can have, scalars included.
 TOKEN_VIEWS = (_whole, _strided, _sliced, _expanded_rows, _transposed)
 
 
@@ -185,7 +185,7 @@ TOKEN_VIEWS = (_whole, _strided, _sliced, _expanded_rows, _transposed)
 def unusual_columns(
     draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
 ) -> DrawnColumn:
-    """Strided, sliced, expanded and transposed dense columns; some of any kind require grad."""
+    """Strided, sliced, expanded and transposed dense columns; some require grad."""
     dtype = draw(st.sampled_from(dtypes))
     base_shape, view = draw(st.sampled_from(VIEWS))(n_rows, draw(row_shapes(1, 3, min_side=1)))
     base = draw(tensors(dtype, base_shape))
@@ -195,7 +195,7 @@ def unusual_columns(
     return DrawnColumn(view(base), rows)
 
 
-#: Tokens behind a row's own that belong to no row, as in a batch that was narrowed: mostly none.
+#: Tokens between two rows that belong to none, as in a narrowed batch; mostly zero.
 _UNUSED = st.just(0) | st.integers(0, 2)
 
 
@@ -203,9 +203,11 @@ _UNUSED = st.just(0) | st.integers(0, 2)
 def unusual_jagged_columns(
     draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
 ) -> DrawnColumn:
-    """Jagged columns of tokens laid out unusually, or with gaps between rows; some require grad."""
+    """Jagged columns with unusual strides or with gaps between rows; some require grad."""
     dtype = draw(st.sampled_from(dtypes))
-    spans = draw(st.lists(st.tuples(st.integers(0, 4), _UNUSED), min_size=n_rows, max_size=n_rows))
+    gaps = draw(st.booleans())
+    span = st.tuples(st.integers(0, 4), _UNUSED if gaps else st.just(0))
+    spans = draw(st.lists(span, min_size=n_rows, max_size=n_rows))
     offsets = list(accumulate((own + unused for own, unused in spans), initial=0))
     lengths = torch.tensor([own for own, _ in spans])
     base_shape, view = draw(st.sampled_from(TOKEN_VIEWS))(offsets[-1], draw(token_shapes()))
@@ -216,7 +218,6 @@ def unusual_jagged_columns(
     ]
     grad = draw(st.sampled_from(["", "leaf", "result"])) if dtype.is_floating_point else ""
     base.requires_grad_(grad == "result")
-    gaps = draw(st.booleans()) or any(unused for _, unused in spans)
     value = torch.nested.nested_tensor_from_jagged(
         view(base), torch.tensor(offsets), lengths if gaps else None
     )

@@ -1,4 +1,4 @@
-"""What Hypothesis would do to the process in which it runs, and what is done about it."""
+"""Undoes what Hypothesis does to its process: random seeds, and files in the user's folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 
 def fresh_entropy() -> None:
-    """Start the process's random generators anew, as they are in a process that just began.
+    """Seed the process's random generators from the operating system again.
 
-    Hypothesis starts them from the same number for each example, and puts them back after it; a
-    plane that names its keys by them, as it may, would give rows of two examples the same one.
+    Hypothesis gives them the same seed for each example. A plane that takes random names for its
+    keys, as it may, would then give rows of two examples the same key.
     """
     random.seed()
     np.random.seed()
 
 
 @contextmanager
-def in_fresh_process() -> Iterator[None]:
-    """Let Hypothesis keep its tables of characters and constants out of the user's folder."""
+def temporary_hypothesis_home() -> Iterator[None]:
+    """Let Hypothesis keep its tables of characters in a temporary folder, not in the user's."""
     with tempfile.TemporaryDirectory() as folder:
         set_hypothesis_home_dir(folder)
         try:

@@ -1,4 +1,4 @@
-"""Padded batches as a rollout makes them, and what a reader of the step must get back."""
+"""Strategies for padded batches like those of a rollout, with what a reader must get back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PADDED_FIELDS: tuple[str, ...] = (INPUT_LENGTHS, SAMPLE_MASK, "image_features", 
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """A padded batch.
+    """A padded batch and what a read of it must return.
 
     Attributes:
         ids: N names.
@@ -37,7 +37,7 @@ class PaddedBatch:
         token_fields: Names of the per-token columns.
         pad_values: Pad value by column.
         width: What readers pad to, in tokens; None for the longest row.
-        expected: What they get: valid tokens as they were, pad values elsewhere.
+        expected: What they must get: the valid tokens, and pad values elsewhere.
     """
 
     ids: list[str]
@@ -50,7 +50,7 @@ class PaddedBatch:
 
 @st.composite
 def padded_batches(draw: DrawFn) -> PaddedBatch:
-    """Rows of 0 to 5 tokens, padded by up to two more, with whatever bits in the padding."""
+    """Batches of rows of 0 to 5 tokens, with up to two tokens of random bits as padding."""
     lengths = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
     longest = max(lengths)
     width = draw(st.none() | st.integers(longest, longest + 3))
@@ -75,7 +75,7 @@ def padded_batches(draw: DrawFn) -> PaddedBatch:
 
 
 def _as_read(padded: Tensor, lengths: list[int], width: int, pad_value: float) -> Tensor:
-    """Row by row, so that it shares nothing with the codec."""
+    """What a reader must get, computed row by row so that it shares no code with the codec."""
     read = torch.full((len(lengths), width, *padded.shape[2:]), pad_value, dtype=padded.dtype)
     for row, length in enumerate(lengths):
         read[row, :length] = padded[row, :length]

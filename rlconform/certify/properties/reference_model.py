@@ -1,8 +1,8 @@
-"""What the contract says of one partition after any history of calls, as plain dicts.
+"""``PartitionModel``: what one partition must hold after any sequence of calls, as plain dicts.
 
-Written from the contract alone: it shares nothing with any plane. Where the contract leaves an
-answer open, so does the model: the order of claims, a status that speaks of no rows, and whether
-the tags of a second put join those of the first (TAG-03 is a SHOULD) or take their place.
+It is written from the contract alone and shares no code with any plane. Where the contract leaves
+an answer open, so does the model: the order of claims, the status of a partition without rows, and
+whether the tags of a second put join or replace those of the first (TAG-03 is a SHOULD).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from rlconform.contract import Tags
 
-#: Why a read must be refused, or "rows" where it must give them.
+#: "rows" where a read must return them, else why it must be refused.
 Readable = Literal["rows", "unknown", "cleared", "unproduced"]
 
 
@@ -23,10 +23,10 @@ class ModelRow:
     """A row between its first put and its clear.
 
     Attributes:
-        versions: Newest version of each field that was produced.
-        tags: What its newest tags say.
-        older_tags: What earlier tags said beside that; there by TAG-03, or gone.
-        claimed_by: Tasks that it was handed to.
+        versions: Newest version of each produced field.
+        tags: The tags of the newest put that had tags.
+        older_tags: Tags of earlier puts; TAG-03 says they should stay, but they may be gone.
+        claimed_by: Tasks that claimed it.
     """
 
     versions: dict[str, int] = field(default_factory=dict)
@@ -34,23 +34,23 @@ class ModelRow:
     older_tags: Tags = field(default_factory=dict)
     claimed_by: set[str] = field(default_factory=set)
 
-    def may_carry(self, came: Tags) -> bool:
-        """Whether a claim may hand the row out with these tags."""
-        newest = all(key in came and came[key] == value for key, value in self.tags.items())
-        return newest and came.items() <= (self.older_tags | self.tags).items()
+    def allows(self, tags: Tags) -> bool:
+        """Whether a claim may return the row with these tags."""
+        newest = all(key in tags and tags[key] == value for key, value in self.tags.items())
+        return newest and tags.items() <= (self.older_tags | self.tags).items()
 
 
 @dataclass
 class PartitionModel:
-    """One partition.
+    """The rows of one partition.
 
     Attributes:
         rows: The rows that were put and not cleared since.
-        lives: How often each id was cleared.
+        cleared: How often each id was cleared.
     """
 
     rows: dict[str, ModelRow] = field(default_factory=dict)
-    lives: Counter[str] = field(default_factory=Counter)
+    cleared: Counter[str] = field(default_factory=Counter)
 
     def put(
         self,
@@ -59,7 +59,7 @@ class PartitionModel:
         version: int,
         tags: Mapping[str, Tags] | None = None,
     ) -> None:
-        """Fields, tags by id, or both are written."""
+        """Write fields, tags by id, or both."""
         names = list(fields)
         for sample_id in ids:
             row = self.rows.setdefault(sample_id, ModelRow())
@@ -69,23 +69,23 @@ class PartitionModel:
                 row.tags = dict(tags[sample_id])
 
     def claim(self, task: str, ids: Iterable[str]) -> None:
-        """The task was handed these rows, rightly or not."""
+        """Note that the task claimed these rows, rightly or not."""
         for sample_id in ids:
             if sample_id in self.rows:
                 self.rows[sample_id].claimed_by.add(task)
 
     def clear(self, ids: Iterable[str] | None) -> None:
-        """Rows are dropped; with None all, as one process puts them all here."""
+        """Drop rows; None means all, as one process puts all of them here."""
         for sample_id in list(self.rows) if ids is None else ids:
             if self.rows.pop(sample_id, None) is not None:
-                self.lives[sample_id] += 1
+                self.cleared[sample_id] += 1
 
     def produced(self, sample_id: str, fields: Iterable[str]) -> bool:
         """Whether the row has all these fields."""
         return sample_id in self.rows and self.rows[sample_id].versions.keys() >= set(fields)
 
     def ready(self, task: str, fields: Collection[str]) -> list[str]:
-        """Ids that the task may be handed."""
+        """Ids that the task may claim."""
         return [
             sample_id
             for sample_id, row in self.rows.items()
@@ -93,25 +93,25 @@ class PartitionModel:
         ]
 
     def why_not_ready(self, sample_id: str, task: str, fields: Collection[str]) -> str:
-        """Why the task may not be handed the row, in words; "" where it may."""
+        """Why the task may not claim the row, in words; "" if it may."""
         if sample_id not in self.rows:
-            return "cleared" if self.lives[sample_id] else "never put"
+            return "cleared" if self.cleared[sample_id] else "never put"
         if not self.produced(sample_id, fields):
             return f"without some of {sorted(fields)}"
         return f"claimed by {task} before" if task in self.rows[sample_id].claimed_by else ""
 
     def readable(self, ids: Sequence[str], fields: Collection[str]) -> Readable:
-        """Whether a read gives the rows; if not, what each of the others is matters less."""
-        gone = [sample_id for sample_id in ids if sample_id not in self.rows]
-        if gone:
-            return "cleared" if any(self.lives[sample_id] for sample_id in gone) else "unknown"
+        """Whether a read must return the rows, else why not."""
+        missing = [sample_id for sample_id in ids if sample_id not in self.rows]
+        if missing:
+            return "cleared" if any(self.cleared[sample_id] for sample_id in missing) else "unknown"
         produced = all(self.produced(sample_id, fields) for sample_id in ids)
         return "rows" if produced else "unproduced"
 
     def consumed(self, tasks: Iterable[str]) -> bool | None:
-        """The status; None where no produced row is left, of which the contract says too little.
+        """The status; None where no produced row exists.
 
-        Where nothing was ever produced False is due, but only as a SHOULD (STAT-04).
+        The contract then asks for False only as a SHOULD, and only if none ever did (STAT-04).
         """
         produced = [row for row in self.rows.values() if row.versions]
         return all(row.claimed_by >= set(tasks) for row in produced) if produced else None

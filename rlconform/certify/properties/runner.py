@@ -1,11 +1,11 @@
-"""How a property runs as a check: examples from a seed, within the check's time.
+"""``PropertyRunner`` runs a property as a check: examples from a seed, within the check's time.
 
-    for_all ──▶ Explorer.run ──▶ Hypothesis: example, example, ... one fails, smaller ones, the end
+    for_all ──▶ PropertyRunner.run ──▶ Hypothesis: examples, until one fails; then smaller ones
                       ▲                         │ each begins with an empty recording
-                      └── the last that failed ─┘ and fresh partitions
+                      └─ last failing example ──┘ and fresh partitions
 
-What is reported is the last example that failed, which is the smallest: what was expected and what
-came, the seed, and the calls of that example alone.
+The failure that is reported is that of the last failing example, which is the smallest: expected
+and actual result, the seed, and the calls of that example alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, FewerExamples, check_id
-from rlconform.certify.properties.hypothesis_isolation import fresh_entropy, in_fresh_process
+from rlconform.certify.properties.hypothesis_isolation import (
+    fresh_entropy,
+    temporary_hypothesis_home,
+)
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
 from rlconform.certify.recording.recorder import Recording, RecordingClient
@@ -36,24 +39,24 @@ from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 
-#: What the partition of an example registers: every field that a strategy puts.
+#: Fields that the partition of an example registers: all that a strategy puts.
 REGISTERED: tuple[str, ...] = (*FIELDS, OBJECTS, *PADDED_FIELDS)
 
-#: Examples of a property. Few of them are alike, as Hypothesis leaves out what it has seen.
+#: Examples of a property.
 EXAMPLES = 25
 
-#: Seconds of the plane's own calls after which no further example begins: a slow plane gets fewer,
-#: but always enough that something could be judged.
+#: Seconds of the plane's own calls after which no further example begins. A slow plane gets fewer
+#: examples, but always enough that something is judged.
 PLANE_S = 0.8
-#: Seconds in which all examples end, and in which a failing one is made smaller, on however slow a
-#: machine. Two thirds of the check's own timeout are the most that both may take.
+#: Most seconds for all examples, and for making a failing one smaller, on however slow a machine.
+#: Each is at most a third of the check's timeout.
 SEARCH_S = 10.0
 SHRINK_S = 10.0
 
 SETTINGS = settings(
     max_examples=EXAMPLES,
     phases=(Phase.generate, Phase.shrink),
-    database=None,  # nothing is kept between runs: a verdict comes from this plane and this seed
+    database=None,  # nothing is kept between runs: the plane and the seed decide alone
     deadline=None,  # a call may take as long as the target's own timeouts allow
     derandomize=False,
     report_multiple_bugs=False,
@@ -61,8 +64,8 @@ SETTINGS = settings(
     verbosity=Verbosity.quiet,
     backend="hypothesis",
     suppress_health_check=(
-        HealthCheck.too_slow,  # it is measured on a loaded machine, or beside a slow plane
-        HealthCheck.function_scoped_fixture,  # an example gets its own partitions from us
+        HealthCheck.too_slow,  # the machine may be loaded or the plane slow
+        HealthCheck.function_scoped_fixture,  # ``begin`` gives each example its own partitions
         HealthCheck.nested_given,  # the kit's own tests run properties inside of tests
     ),
 )
@@ -70,21 +73,21 @@ SETTINGS = settings(
 Check = Callable[..., None]
 
 
-#: What the seed is worth; and where the plane answers the same calls now so, now otherwise.
+#: What the same seed repeats: the failure, or only the calls where the plane's answers vary.
 REPEATS = "which repeats it"
 NOT_ALWAYS = "which repeats the calls; the plane does not answer them the same every time"
 
 
 class FailedExample(AssertionError):
-    """An example for which the plane did not do what the contract asks."""
+    """An example for which the plane broke the contract."""
 
 
 class OutOfTime(KeyboardInterrupt):
-    """No further example may begin. Hypothesis lets only a KeyboardInterrupt pass as it is."""
+    """No further example may begin; a KeyboardInterrupt, as Hypothesis catches other errors."""
 
 
 class Excerpt(Recording):
-    """The calls of one example, which stay as they are while other examples are recorded."""
+    """A copy of the calls of one example, while other examples are recorded."""
 
     def __init__(self, recording: Recording, error: Exception) -> None:
         super().__init__()
@@ -95,21 +98,21 @@ class Excerpt(Recording):
         self._whole = recording
 
     def lines(self) -> list[str]:
-        """The calls in order with what came of each."""
+        """The calls in order, each with its result."""
         return list(self._lines)
 
-    def script_expectation(self, error: BaseException) -> ScriptExpectation | None:  # noqa: ARG002 - see below
-        """What a script is to expect of these calls; the error that is asked for wraps theirs."""
+    def script_expectation(self, error: BaseException) -> ScriptExpectation | None:  # noqa: ARG002 - of the recording
+        """The judgement of the example's own error, which ``error`` wraps."""
         return self._judged
 
     def finish(self, timeout_s: float) -> None:
-        """The check is over, and so is the recording that this is taken from."""
+        """Finish the recording that the calls were copied from."""
         self._whole.finish(timeout_s)
 
 
 @dataclass(frozen=True)
 class FailureReport:
-    """What an example that failed showed, and its calls."""
+    """The failure of an example, and its calls."""
 
     text: str
     error: Exception
@@ -117,15 +120,22 @@ class FailureReport:
 
 
 class PropertyRunner:
-    """Examples for one check, over one plane.
+    """Runs the examples of one check on one plane.
 
-    ``run`` explores; what it runs calls ``begin`` for each example, and the client ``watching``.
+    Example:
+        def example() -> None:
+            runner.begin()
+            with runner.watching():
+                part = runner.new_partition()
+                ...
+
+        runner.run(example)
 
     Args:
         client: The owner's client.
         timeouts: The target's.
-        seed: What the examples come from.
-        stream: Name of what explores, so that unlike ones don't see the same examples.
+        seed: Seeds the examples, together with ``stream``.
+        stream: Name of the check, so that checks get different examples.
         effort: Share of the usual number of examples, in (0, 1].
     """
 
@@ -139,24 +149,24 @@ class PropertyRunner:
     ) -> None:
         self.timeouts = timeouts
         self.failure: FailureReport | None = None
-        self.cut_short = False  # time was up before all examples had been seen, and none failed
+        self.cut_short = False  # time ran out before all examples, and none failed
         self._client = client
         self._seed = seed
         self._stream = stream
         self._effort = effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
-        self._search_began = math.inf  # with the first example: there is always one
+        self._search_began = math.inf  # set by the first example
         self._deadline = math.inf
-        self._made: list[PartitionUnderTest] = []
-        self._left = ""  # why rows of an example could not be cleared
+        self._partitions: list[PartitionUnderTest] = []
+        self._clear_error = ""  # why rows of an example could not be cleared
 
     def begin(self, *, enough: bool = True) -> None:
-        """Begin an example: nothing is left of the one before, neither rows nor recorded calls.
+        """Begin an example: drop the rows and recorded calls of the one before.
 
         Args:
-            enough: Whether the examples so far may do, where the plane is slow. Until they do, the
-                search may take a third of the check's own timeout.
+            enough: Whether the examples so far suffice for a slow plane. Until then the search may
+                take a third of the check's timeout.
         """
         if not self._begun:
             self._search_began = time.monotonic()
@@ -167,25 +177,25 @@ class PropertyRunner:
             if enough and spent > PLANE_S:
                 raise OutOfTime
         self.check_time()
-        self._tidy()
+        self._clear_rows()
         self._client.recording.restart()
         fresh_entropy()
         self._begun += 1
 
     def check_time(self) -> None:
-        """Raise ``OutOfTime`` when the example under way may not go on."""
+        """Raise ``OutOfTime`` if the example under way may not go on."""
         if time.monotonic() > self._deadline:
             raise OutOfTime
 
     def new_partition(self, name: str = "p") -> PartitionUnderTest:
-        """A fresh partition, not yet registered, whose rows go when the next example begins."""
+        """A fresh, unregistered partition; its rows are cleared when the next example begins."""
         part = PartitionUnderTest(self._client, f"{name}-{uuid.uuid4().hex[:8]}", self.timeouts)  # type: ignore[arg-type]
-        self._made.append(part)
+        self._partitions.append(part)
         return part
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Remember what the plane does wrong inside; an error that is not its own is ours."""
+        """Keep a failure of the plane inside the block; other errors are the kit's."""
         try:
             yield
         except Exception as error:
@@ -196,7 +206,7 @@ class PropertyRunner:
             raise
 
     def raised_by_plane(self, error: Exception) -> bool:
-        """Whether the plane raised it or it says what the plane did wrong; else it is ours."""
+        """Whether it is an error or a violation of the plane; else it is the kit's."""
         return isinstance(error, AssertionError) or self._client.recording.raised_by_plane(error)
 
     def failure_of(self, error: Exception) -> FailureReport:
@@ -207,23 +217,23 @@ class PropertyRunner:
         )
 
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function or machine, to be explored from the seed."""
+        """The function or state machine, seeded."""
         return seeded(f"{self._seed} {self._stream}")(function)
 
     def with_effort(self, usual: settings) -> settings:
-        """The settings with as many examples as the effort is worth."""
+        """The settings, with the effort's share of the examples."""
         return settings(usual, max_examples=max(1, round(usual.max_examples * self._effort)))
 
-    def run(self, explore: Callable[[], None]) -> None:
-        """Run a function under ``given``, or a machine.
+    def run(self, search: Callable[[], None]) -> None:
+        """Run a function under ``given``, or a state machine.
 
         Raises:
             FailedExample: From the plane's error or violation; ``failure`` holds its calls.
         """
         always = True
         try:
-            with in_fresh_process():
-                explore()
+            with temporary_hypothesis_home():
+                search()
         except OutOfTime:
             self.cut_short = self.failure is None
         except Flaky:
@@ -234,37 +244,39 @@ class PropertyRunner:
             if self.failure is None or error is not self.failure.error:
                 raise
         finally:
-            self._tidy()
-            self._tell()
+            self._clear_rows()
+            self._warn()
         if self.failure is not None:
             self.fail(self.failure, REPEATS if always else NOT_ALWAYS)
 
     def fail(self, failure: FailureReport, how: str = REPEATS) -> NoReturn:
-        """Let this be what the run has found; ``how`` says what the seed is worth."""
+        """Report this failure; ``how`` says what the seed repeats."""
         self.failure = failure
         raise FailedExample(
             f"{failure.text} (found with --seed {self._seed}, {how})"
         ) from failure.error
 
-    def _tidy(self) -> None:
-        """Clear what was put; a plane that can't is told of once, CLEAR-02 and 05 judge it."""
-        made, self._made = self._made, []
-        for part in made:
+    def _clear_rows(self) -> None:
+        """Clear what was put; a failing clear is reported once, CLEAR-02 and CLEAR-05 judge it."""
+        partitions, self._partitions = self._partitions, []
+        for part in partitions:
             try:
                 if part.ids:
                     part.clear(sorted(part.ids))
             except Exception as error:  # noqa: BLE001 - a plane may raise anything, see above
-                self._left = f"clear_samples raised {type(error).__name__}: {shorten(str(error))}"
+                self._clear_error = (
+                    f"clear_samples raised {type(error).__name__}: {shorten(str(error))}"
+                )
 
-    def _tell(self) -> None:
-        if self._left:
-            warnings.warn(f"rows stay behind, {self._left}", CleanUpFailed, stacklevel=3)
+    def _warn(self) -> None:
+        if self._clear_error:
+            warnings.warn(f"rows stay behind, {self._clear_error}", CleanUpFailed, stacklevel=3)
         if self.cut_short:
             warnings.warn(f"time for {self._begun} examples only", FewerExamples, stacklevel=3)
 
 
 def property_runner(request: pytest.FixtureRequest) -> PropertyRunner:
-    """The explorer of the check that asks, on the plane under test."""
+    """The runner for the requesting check, on the plane under test."""
     return PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,
@@ -275,51 +287,51 @@ def property_runner(request: pytest.FixtureRequest) -> PropertyRunner:
 
 
 @contextmanager
-def report_example(request: pytest.FixtureRequest, explorer: PropertyRunner) -> Iterator[None]:
-    """Let the calls of the example that failed be the check's evidence and reproducer."""
+def report_example(request: pytest.FixtureRequest, runner: PropertyRunner) -> Iterator[None]:
+    """Make the calls of the failing example the check's evidence and reproducer."""
     try:
         yield
     finally:
-        if explorer.failure is not None:
-            request.node.stash[RECORDING] = explorer.failure.calls
+        if runner.failure is not None:
+            request.node.stash[RECORDING] = runner.failure.calls
 
 
 def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
-    """The check holds for all values of its parameters that are named here.
+    """Mark a check that must hold for all values of the parameters named here.
 
         @requirement("PUT-04")
         @for_all(batch=batches(dense_columns))
-        def test_dense_fields_come_back(part: Partition, batch: Batch) -> None: ...
+        def test_dense_fields_come_back(part: PartitionUnderTest, batch: Batch) -> None: ...
 
-    Its parameter ``part`` is a fresh, registered partition for each example. Any other is a fixture
-    or comes from ``parametrize``.
+    Its parameter ``part`` is a fresh, registered partition for each example. Any other parameter is
+    a fixture or comes from ``parametrize``.
     """
 
     def decorate(check: Check) -> Check:
         named = list(inspect.signature(check).parameters)
-        asked = [name for name in named if name not in {"part", *strategies}]
+        fixture_names = [name for name in named if name not in {"part", *strategies}]
 
         def run(request: pytest.FixtureRequest, **fixtures: Any) -> None:
-            explorer = property_runner(request)
+            runner = property_runner(request)
 
             @given(**strategies)
-            def explore(**drawn: Any) -> None:
-                explorer.begin()
-                with explorer.watching():
+            def example(**drawn: Any) -> None:
+                runner.begin()
+                with runner.watching():
                     if "part" in named:
-                        drawn["part"] = explorer.new_partition()
+                        drawn["part"] = runner.new_partition()
                         drawn["part"].register(fields=REGISTERED)
                     check(**fixtures, **drawn)
 
-            with report_example(request, explorer):
-                explorer.run(explorer.seeded(explorer.with_effort(SETTINGS)(explore)))
+            with report_example(request, runner):
+                runner.run(runner.seeded(runner.with_effort(SETTINGS)(example)))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         run.__name__, run.__doc__, run.__module__ = check.__name__, check.__doc__, check.__module__
         run.__qualname__ = check.__qualname__
         run.__wrapped__ = check  # type: ignore[attr-defined]  # so that pytest shows the check
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(name, kind) for name in ["request", *asked]]
+            [inspect.Parameter(name, kind) for name in ["request", *fixture_names]]
         )
         return run
 

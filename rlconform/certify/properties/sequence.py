@@ -1,4 +1,4 @@
-"""One history: its partitions, their models, and each call with what is judged of its answer."""
+"""``CallSequence`` makes the calls of one sequence and compares each answer with the model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rlconform.wire import stack_or_nest
 
 IDS = ("a", "b", "c", "d")
 FIELDS = ("x", "y")
-#: Seconds that a claim waits for more rows than there are, and for rows that are there, which a
-#: slow plane may need. A history waits in vain once.
+#: Seconds that a claim waits for more rows than are ready, and for rows that are ready, which a
+#: slow plane may need. A sequence waits without result only once.
 SHORT_WAIT_S = 0.05
 LONG_WAIT_S = 0.5
 
@@ -31,7 +31,7 @@ LEANS_ON: Mapping[Kind, tuple[str, ...]] = {"tags": ("TAG-01",), "timeouts": ("C
 
 
 class Unjudged(Exception):
-    """A call went wrong in a way that another play judges: the history ends here."""
+    """A call went wrong in a way that another profile judges; the sequence ends here."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -40,11 +40,11 @@ class Unjudged(Exception):
 
 @dataclass
 class SequenceStats:
-    """What all histories of a run came to.
+    """Totals of all sequences of a run.
 
     Attributes:
-        compared: Answers that were judged.
-        unjudged: What ended a history, though the play doesn't judge it.
+        compared: Number of answers that were judged.
+        unjudged: An error that ended a sequence, though the profile doesn't judge it.
     """
 
     compared: int = 0
@@ -53,7 +53,7 @@ class SequenceStats:
 
 @dataclass
 class ModelledPartition:
-    """A partition in play: as the plane has it, and as it should be; and what was claimed of it."""
+    """A partition of the plane, its model, and the metas of its claims."""
 
     part: PartitionUnderTest
     model: PartitionModel
@@ -61,128 +61,129 @@ class ModelledPartition:
 
 
 class CallSequence:
-    """The calls of one history, each followed by the model.
+    """The calls of one sequence, each applied to the model too.
 
     Args:
-        explorer: What makes partitions and remembers failures.
-        play: What is judged.
-        tally: Shared with the run's other histories.
+        runner: Makes partitions and records failures.
+        profile: What is judged.
+        stats: Shared with the run's other sequences.
     """
 
     def __init__(
-        self, explorer: PropertyRunner, play: SequenceProfile, tally: SequenceStats
+        self, runner: PropertyRunner, profile: SequenceProfile, stats: SequenceStats
     ) -> None:
-        explorer.begin(enough=tally.compared > 0)
-        self.play = play
-        self.written = False  # since the last clear
-        self._explorer = explorer
-        self._tally = tally
-        self._over = False
-        self._sides: dict[str, ModelledPartition] = {}
-        self._widths = [0]  # of the rows, by version
+        runner.begin(enough=stats.compared > 0)
+        self.profile = profile
+        self.written = False  # whether anything was put since the last clear
+        self._runner = runner
+        self._stats = stats
+        self._ended = False
+        self._partitions: dict[str, ModelledPartition] = {}
+        self._widths = [0]  # widths of rows, by version
         self._waited = False
 
     def guarded(self, body: Callable[[], None]) -> None:
-        """Run a step: not once the history is over, nor once the time is up."""
-        if self._over:
+        """Run a step, unless the sequence has ended or the time is up."""
+        if self._ended:
             return
-        self._explorer.check_time()
-        self._over = True  # unless it comes back as it should
-        with self._explorer.watching():
+        self._runner.check_time()
+        self._ended = True  # also where the step raises
+        with self._runner.watching():
             try:
                 body()
             except Unjudged as end:
-                self._tally.unjudged = self._explorer.failure_of(end.error)
+                self._stats.unjudged = self._runner.failure_of(end.error)
             else:
-                self._over = False
+                self._ended = False
 
-    def side(self, where: str) -> ModelledPartition:
+    def partition(self, name: str) -> ModelledPartition:
         """The partition, registered when it is first used."""
-        if where not in self._sides:
-            part = self._explorer.new_partition(where)
+        if name not in self._partitions:
+            part = self._runner.new_partition(name)
             part.register(FIELDS)
-            self._sides[where] = ModelledPartition(part, PartitionModel())
-        return self._sides[where]
+            self._partitions[name] = ModelledPartition(part, PartitionModel())
+        return self._partitions[name]
 
     # -- writes ----------------------------------------------------------------------------------
 
     def write(
         self,
-        side: ModelledPartition,
+        partition: ModelledPartition,
         ids: list[str],
         fields: list[str],
         width: int,
         kind: Kind,
         key: str = "",
     ) -> None:
-        """Put self-describing rows, and a tag of that key for each; nothing without ids."""
+        """Put labelled rows, and a tag with that key for each; no call without ids."""
         if not ids:
             return
         version = len(self._widths)
         self._widths.append(width)
         tags = {i: {key: f"{i}, put {version}"} for i in ids} if key else None
         columns = {
-            name: stack_or_nest([self._row(side, i, name, version) for i in ids]) for name in fields
+            name: stack_or_nest([self._row(partition, i, name, version) for i in ids])
+            for name in fields
         }
         with self._calling(kind):
-            side.part.put(ids, None if tags is None else list(tags.values()), **columns)
-        side.model.put(ids, fields, version, tags)
+            partition.part.put(ids, None if tags is None else list(tags.values()), **columns)
+        partition.model.put(ids, fields, version, tags)
         self.written = True
-        if "status" in self.play.judged:
+        if "status" in self.profile.judged:
             for task in TASKS:
-                self.compare_status(side, [task])
+                self.compare_status(partition, [task])
 
     def write_new(
         self,
-        side: ModelledPartition,
+        partition: ModelledPartition,
         ids: list[str],
         fields: list[str],
         width: int = 0,
         key: str = "",
     ) -> None:
-        """Put those rows that have none of these fields yet."""
-        new = [i for i in ids if not any(side.model.produced(i, [name]) for name in fields)]
-        reborn = any(side.model.lives[i] for i in new)
-        self.write(side, new, fields, width, "rebirth" if reborn else "put", key)
+        """Put those of the rows that have none of these fields yet."""
+        new = [i for i in ids if not any(partition.model.produced(i, [name]) for name in fields)]
+        reused = any(partition.model.cleared[i] for i in new)
+        self.write(partition, new, fields, width, "reuse" if reused else "put", key)
 
-    def clear(self, side: ModelledPartition, ids: list[str] | None) -> None:
-        """Clear rows that are there, that never were, or all.
+    def clear(self, partition: ModelledPartition, ids: list[str] | None) -> None:
+        """Clear rows that exist, that never did, or all.
 
-        A clear of everything may end the registration, so the partition is registered again.
+        A clear of all rows may end the registration, so the partition is registered again.
         """
         with self._calling("clear"):
-            side.part.clear(ids)
+            partition.part.clear(ids)
         if ids is None:
             with self._calling("start_anew"):
-                side.part.register(FIELDS)
-        side.model.clear(ids)
+                partition.part.register(FIELDS)
+        partition.model.clear(ids)
         self.written = False
 
-    def start_anew(self, side: ModelledPartition) -> None:
-        """Clear all and register again, as a step ends and the next begins."""
+    def start_anew(self, partition: ModelledPartition) -> None:
+        """Clear all and register again, as between two training steps."""
         with self._calling("start_anew"):
-            side.part.clear(None)
-            side.part.register(FIELDS)
-        side.model.clear(None)
+            partition.part.clear(None)
+            partition.part.register(FIELDS)
+        partition.model.clear(None)
         self.written = False
 
     # -- claims ----------------------------------------------------------------------------------
 
     def claim(
         self,
-        side: ModelledPartition,
+        partition: ModelledPartition,
         task: str,
         fields: Sequence[str],
         size: int,
         rank: int | None,
         wait: bool,
     ) -> None:
-        """Claim now or, of what is ready, after a wait: that need not take any time."""
-        ready = len(side.model.ready(task, fields))
+        """Claim without blocking, or block for rows that are ready, which need not take time."""
+        ready = len(partition.model.ready(task, fields))
         waits = wait and ready > 0 and not self._waited
         with self._calling("claims"):
             try:
-                meta = side.part.claim(
+                meta = partition.part.claim(
                     task,
                     fields,
                     min(size, ready) if waits else size,
@@ -194,176 +195,188 @@ class CallSequence:
                 if not waits:
                     raise
                 self._waited = True
-                return  # CLAIM-05 judges it; whether a row is lost shows in the end
-        self._take(side, task, fields, meta)
-        if "status" in self.play.judged:
-            self.compare_status(side, [task])
+                return  # CLAIM-05 judges that; ``look_at_all`` finds rows that were lost
+        self._judge_claim(partition, task, fields, meta)
+        if "status" in self.profile.judged:
+            self.compare_status(partition, [task])
 
     def time_out(
-        self, side: ModelledPartition, task: str, fields: Sequence[str], more: int
+        self, partition: ModelledPartition, task: str, fields: Sequence[str], more: int
     ) -> None:
-        """Claim more rows than are ready, with a wait: none may be taken."""
+        """Block for more rows than are ready: the claim must time out and take none."""
         if self._waited:
             return
         self._waited = True
-        size = len(side.model.ready(task, fields)) + more
+        size = len(partition.model.ready(task, fields)) + more
         with self._calling("timeouts"):
             try:
-                meta = side.part.claim(task, fields, size, blocking=True, timeout_s=SHORT_WAIT_S)
+                meta = partition.part.claim(
+                    task, fields, size, blocking=True, timeout_s=SHORT_WAIT_S
+                )
             except TimeoutError:
-                self._tally.compared += 1
+                self._stats.compared += 1
                 return
-        came = f"a claim of {meta.sample_ids}"
-        self._judge("timeouts", False, f"TimeoutError where fewer than {size} are ready", came)
-        self._take(side, task, fields, meta)
+        expected = f"TimeoutError where fewer than {size} are ready"
+        self._judge("timeouts", False, expected, f"a claim of {meta.sample_ids}")
+        self._judge_claim(partition, task, fields, meta)
 
-    def _take(
-        self, side: ModelledPartition, task: str, fields: Sequence[str], meta: BatchMeta
+    def _judge_claim(
+        self, partition: ModelledPartition, task: str, fields: Sequence[str], meta: BatchMeta
     ) -> None:
-        """What a claim handed out was ready, and carries its tags."""
+        """Judge that the claimed rows were ready and have their tags; update the model."""
         tags = meta.tags or [{} for _ in meta.sample_ids]
-        for sample_id, came in zip(meta.sample_ids, tags, strict=True):
-            if not self._counts(side, sample_id):
+        for sample_id, got in zip(meta.sample_ids, tags, strict=True):
+            if not self._in_scope(partition, sample_id):
                 continue
-            why_not = side.model.why_not_ready(sample_id, task, fields)
+            why_not = partition.model.why_not_ready(sample_id, task, fields)
             due = f"only rows that are ready for {task}"
-            self._judge("claims", not why_not, due, f"{sample_id!r} of {side.part.id}, {why_not}")
-            if row := side.model.rows.get(sample_id):
+            self._judge(
+                "claims", not why_not, due, f"{sample_id!r} of {partition.part.id}, {why_not}"
+            )
+            if row := partition.model.rows.get(sample_id):
                 due = f"the tags {row.tags} of {sample_id!r}"
-                due += f", and perhaps what is left of {row.older_tags}" if row.older_tags else ""
-                self._judge("tags", row.may_carry(came), due, repr(came))
-        side.model.claim(task, meta.sample_ids)
+                due += f", perhaps with some of {row.older_tags}" if row.older_tags else ""
+                self._judge("tags", row.allows(got), due, repr(got))
+        partition.model.claim(task, meta.sample_ids)
         if meta.sample_ids:
-            side.claimed.append(meta)
+            partition.claimed.append(meta)
 
-    def _drain(self, side: ModelledPartition, task: str) -> None:
-        """Claim what is ready, one by one, and once more: all comes, and then nothing."""
+    def _drain(self, partition: ModelledPartition, task: str) -> None:
+        """Claim the ready rows one by one, then once more: all must be returned, then none."""
         for name in FIELDS:
-            for _ in side.model.ready(task, [name]):
+            for _ in partition.model.ready(task, [name]):
                 with self._calling("claims"):
-                    meta = side.part.claim(task, [name], 1)
-                self._take(side, task, [name], meta)
-                lost = [i for i in side.model.ready(task, [name]) if self._counts(side, i)]
-                due = f"{task} to be handed a row with {name} of {side.part.id}"
+                    meta = partition.part.claim(task, [name], 1)
+                self._judge_claim(partition, task, [name], meta)
+                lost = [
+                    i for i in partition.model.ready(task, [name]) if self._in_scope(partition, i)
+                ]
+                due = f"{task} to claim a row with {name} of {partition.part.id}"
                 self._judge("claims", bool(meta.sample_ids or not lost), due, f"none, of {lost}")
         with self._calling("claims"):
-            meta = side.part.claim(task, FIELDS[:1], len(IDS))
-        self._take(side, task, FIELDS[:1], meta)
+            meta = partition.part.claim(task, FIELDS[:1], len(IDS))
+        self._judge_claim(partition, task, FIELDS[:1], meta)
 
     # -- reads -----------------------------------------------------------------------------------
 
-    def fetch(self, side: ModelledPartition, earlier: int) -> None:
-        """Read the rows of the claim that came so many before the last, by its meta."""
-        if len(side.claimed) <= earlier:
+    def fetch(self, partition: ModelledPartition, earlier: int) -> None:
+        """Read the rows of an earlier claim by its meta; 0 is the last claim."""
+        if len(partition.claimed) <= earlier:
             return
-        meta = side.claimed[-1 - earlier]
+        meta = partition.claimed[-1 - earlier]
         fields = list(meta.fields or [])
-        if side.model.readable(meta.sample_ids, fields) == "rows":
+        if partition.model.readable(meta.sample_ids, fields) == "rows":
             with self._calling("fetched"):
-                batch = side.part.get_data(meta)
-                self._expect_rows(side, batch, meta.sample_ids, fields)
-            self._tally.compared += 1
+                batch = partition.part.get_data(meta)
+                self._expect_rows(partition, batch, meta.sample_ids, fields)
+            self._stats.compared += 1
 
-    def read(self, side: ModelledPartition, ids: list[str], fields: list[str]) -> None:
-        """A read that is due to raise; where the play judges none, of what is there."""
-        kind = side.model.readable(ids, fields)
-        if kind == "rows" or kind not in self.play.judged:
-            self.compare_rows(side, [i for i in ids if side.model.produced(i, fields)], fields)
+    def read(self, partition: ModelledPartition, ids: list[str], fields: list[str]) -> None:
+        """Read rows that exist, or expect an error where the profile judges that."""
+        kind = partition.model.readable(ids, fields)
+        if kind == "rows" or kind not in self.profile.judged:
+            self.compare_rows(
+                partition, [i for i in ids if partition.model.produced(i, fields)], fields
+            )
         else:
-            self._expect_refusal(side, ids, fields, kind)
+            self._expect_refusal(partition, ids, fields, kind)
 
     def compare_rows(
-        self, side: ModelledPartition, ids: Sequence[str], fields: Sequence[str]
+        self, partition: ModelledPartition, ids: Sequence[str], fields: Sequence[str]
     ) -> None:
-        """Rows that are there come back, each as it was put last."""
-        ids = [i for i in ids if self._counts(side, i)]
-        if not ids or "rows" not in self.play.judged:
+        """Rows that exist are read as they were put last."""
+        ids = [i for i in ids if self._in_scope(partition, i)]
+        if not ids or "rows" not in self.profile.judged:
             return
-        self._tally.compared += 1
-        self._expect_rows(side, side.part.get(ids, *fields), ids, fields)
+        self._stats.compared += 1
+        self._expect_rows(partition, partition.part.get(ids, *fields), ids, fields)
 
     def _expect_rows(
         self,
-        side: ModelledPartition,
+        partition: ModelledPartition,
         batch: TensorDictBase,
         ids: Sequence[str],
         fields: Sequence[str],
     ) -> None:
         for name in fields:
-            versions = [side.model.rows[i].versions[name] for i in ids]
-            rows = [self._row(side, i, name, v) for i, v in zip(ids, versions, strict=True)]
+            versions = [partition.model.rows[i].versions[name] for i in ids]
+            rows = [self._row(partition, i, name, v) for i, v in zip(ids, versions, strict=True)]
             expect_column(batch, name, rows)
 
     def _expect_refusal(
-        self, side: ModelledPartition, ids: list[str], fields: list[str], kind: Kind
+        self, partition: ModelledPartition, ids: list[str], fields: list[str], kind: Kind
     ) -> None:
-        if not ids or kind not in self.play.judged or not all(self._counts(side, i) for i in ids):
+        if (
+            not ids
+            or kind not in self.profile.judged
+            or not all(self._in_scope(partition, i) for i in ids)
+        ):
             return
-        self._tally.compared += 1
+        self._stats.compared += 1
         try:
-            batch = side.part.get(ids, *fields)
+            batch = partition.part.get(ids, *fields)
         except ContractViolation:
             raise
         except Exception as error:
-            if not self._explorer.raised_by_plane(error):
+            if not self._runner.raised_by_plane(error):
                 raise
             return
-        due = f"an error for {fields} of {ids} in {side.part.id}, as some are {kind}"
+        due = f"an error for {fields} of {ids} in {partition.part.id}, as some are {kind}"
         self._judge(kind, False, due, f"a batch of {tuple(batch.batch_size)}")
 
-    def compare_status(self, side: ModelledPartition, tasks: Sequence[str]) -> None:
-        """The status is the model's, where the contract says what it is."""
-        due = side.model.consumed(tasks)
+    def compare_status(self, partition: ModelledPartition, tasks: Sequence[str]) -> None:
+        """The status equals the model's, where the contract defines it."""
+        due = partition.model.consumed(tasks)
         if due is None:
             return
         with self._calling("status"):
-            came = side.part.consumed(*tasks)
-        self._judge("status", came is due, f"the status of {list(tasks)} to be {due}", str(came))
+            got = partition.part.consumed(*tasks)
+        self._judge("status", got is due, f"the status of {list(tasks)} to be {due}", str(got))
 
     def look_at_all(self) -> None:
-        """In the end all rows are read and claimed: what was lost shows here."""
-        for side in self._sides.values():
+        """Read and claim all rows at the end, which finds rows that were lost."""
+        for partition in self._partitions.values():
             for name in FIELDS:
-                held = [i for i in reversed(IDS) if side.model.produced(i, [name])]
-                self.compare_rows(side, held, [name])
-                others = [i for i in side.model.rows if i not in held]
-                self._expect_refusal(side, others[:1], [name], "unproduced")
-            if self.play.judged & {"claims", "tags", "status"}:
+                held = [i for i in reversed(IDS) if partition.model.produced(i, [name])]
+                self.compare_rows(partition, held, [name])
+                others = [i for i in partition.model.rows if i not in held]
+                self._expect_refusal(partition, others[:1], [name], "unproduced")
+            if self.profile.judged & {"claims", "tags", "status"}:
                 for task in TASKS:
-                    self._drain(side, task)
-            if "status" in self.play.judged:
-                self.compare_status(side, TASKS)
+                    self._drain(partition, task)
+            if "status" in self.profile.judged:
+                self.compare_status(partition, TASKS)
 
     # -- judging ---------------------------------------------------------------------------------
 
     @contextmanager
     def _calling(self, kind: Kind) -> Iterator[None]:
-        """An error of the call breaks ``kind``; where that isn't judged, the history ends."""
+        """Let an error of the call fail the check if ``kind`` is judged; else end the sequence."""
         try:
             yield
         except Exception as error:
-            if kind in self.play.judged or not self._explorer.raised_by_plane(error):
+            if kind in self.profile.judged or not self._runner.raised_by_plane(error):
                 raise
             raise Unjudged(error) from error
 
-    def _judge(self, kind: Kind, right: bool, expected: str, came: str) -> None:
-        if kind in self.play.judged:
-            self._tally.compared += 1
-            expect(right, expected, came, leans_on=LEANS_ON.get(kind, ()))
+    def _judge(self, kind: Kind, right: bool, expected: str, got: str) -> None:
+        if kind in self.profile.judged:
+            self._stats.compared += 1
+            expect(right, expected, got, leans_on=LEANS_ON.get(kind, ()))
 
-    def _counts(self, side: ModelledPartition, sample_id: str) -> bool:
-        """Whether the play judges this row."""
-        match self.play.whose:
+    def _in_scope(self, partition: ModelledPartition, sample_id: str) -> bool:
+        """Whether the profile judges this row."""
+        match self.profile.scope:
             case "all":
                 return True
-            case "reborn":
-                return side.model.lives[sample_id] > 0
+            case "reused":
+                return partition.model.cleared[sample_id] > 0
             case "shared":
-                models = [other.model for other in self._sides.values()]
-                known = [m.lives[sample_id] > 0 or sample_id in m.rows for m in models]
+                models = [other.model for other in self._partitions.values()]
+                known = [m.cleared[sample_id] > 0 or sample_id in m.rows for m in models]
                 return all(known) and len(known) > 1
 
     def _row(
-        self, side: ModelledPartition, sample_id: str, name: str, version: int
+        self, partition: ModelledPartition, sample_id: str, name: str, version: int
     ) -> torch.Tensor:
-        return labeled_row(side.part.id, sample_id, name, version, self._widths[version])
+        return labeled_row(partition.part.id, sample_id, name, version, self._widths[version])

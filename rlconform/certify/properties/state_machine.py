@@ -1,10 +1,10 @@
-"""Any history of calls against the model, as a rule-based machine.
+"""``PlaneStateMachine`` draws sequences of calls and compares the plane with the model.
 
-    rule ──▶ one client call ──▶ what came ──▶ judged, if the play judges it ──▶ a violation
-                                     └───────▶ followed by the model
+    rule ──▶ one client call ──▶ answer ──▶ judged, if the profile judges it ──▶ a violation
+                                   └──────▶ applied to the model
 
 What is drawn never depends on what the plane answered: a plane is free in the order of its claims,
-and Hypothesis must be able to draw the same history again.
+and Hypothesis must be able to draw the same sequence again.
 """
 
 from __future__ import annotations
@@ -30,35 +30,33 @@ from rlconform.certify.properties.sequence import FIELDS, IDS, CallSequence, Seq
 from rlconform.certify.properties.sequence_profiles import PROFILES, Call, SequenceProfile
 from rlconform.certify.scenarios.partition import TASKS
 
-HISTORIES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
+SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 
 
 def run_sequences(
-    explorer: PropertyRunner, play: SequenceProfile, configured: settings = HISTORIES
+    runner: PropertyRunner, profile: SequenceProfile, configured: settings = SEQUENCES
 ) -> None:
-    """Hold the plane against the model over histories of the play's calls.
+    """Compare the plane with the model over sequences of the profile's calls.
 
     Raises:
-        FailedExample: A history in which the plane did what the contract doesn't allow, or that
-            other errors kept it from being judged at all.
+        FailedExample: The plane broke the contract in a sequence, or other errors ended each
+            sequence before anything was judged.
     """
-    tally = SequenceStats()
+    stats = SequenceStats()
 
     def machine() -> PlaneStateMachine:
-        return PlaneStateMachine(CallSequence(explorer, play, tally))
+        return PlaneStateMachine(CallSequence(runner, profile, stats))
 
-    seeded: Any = explorer.seeded(machine)  # Hypothesis takes a function that makes machines too
-    explorer.run(
-        lambda: run_state_machine_as_test(seeded, settings=explorer.with_effort(configured))
-    )
-    if not tally.compared and tally.unjudged is not None:
-        explorer.fail(tally.unjudged, "which repeats it, so early that nothing could be judged")
-    if not tally.compared:
-        pytest.skip("too slow: time was up before there was anything to judge")
+    seeded: Any = runner.seeded(machine)  # Hypothesis also takes a function that makes machines
+    runner.run(lambda: run_state_machine_as_test(seeded, settings=runner.with_effort(configured)))
+    if not stats.compared and stats.unjudged is not None:
+        runner.fail(stats.unjudged, "which repeats it, too early to judge anything")
+    if not stats.compared:
+        pytest.skip("too slow: time was up before anything was judged")
 
 
 def some_of(names: Sequence[str]) -> list[list[str]]:
-    """Any of the names, forwards and backwards: one choice, which is quick to make smaller."""
+    """All selections of names, forwards and backwards: one draw, which shrinks fast."""
     chosen = [list(some) for n in range(len(names)) for some in combinations(names, n + 1)]
     return chosen + [some[::-1] for some in chosen if len(some) > 1]
 
@@ -73,128 +71,128 @@ TASK = st.sampled_from(TASKS)
 SOME_TASKS = st.sampled_from(some_of(TASKS))
 TAG_KEY = st.sampled_from(["m", "n"])
 WIDTH = st.sampled_from([0, 40, 50])
-#: One of the play's partitions; the strategies are made once, as that takes longer than a draw.
-PARTITIONS = {play.partitions: st.sampled_from(play.partitions) for play in PROFILES.values()}
-PARTITION = st.runner().flatmap(lambda machine: PARTITIONS[machine.history.play.partitions])
-#: How a claim is made: its ``dp_rank``, and whether it blocks.
+#: One of the profile's partitions; making a strategy takes longer than a draw, so they are kept.
+PARTITIONS = {each.partitions: st.sampled_from(each.partitions) for each in PROFILES.values()}
+PARTITION = st.runner().flatmap(lambda machine: PARTITIONS[machine.sequence.profile.partitions])
+#: ``dp_rank`` of a claim, and whether it blocks.
 HOW = st.sampled_from([(None, False), (0, False), (1, False), (None, True), (1, True)])
 
 
 def step(body: Callable[..., None]) -> Callable[..., None]:
-    """A rule's body: it runs while there is time and the history goes on.
+    """The body of a rule, which runs while there is time and the sequence has not ended.
 
-    All have one name, by which Hypothesis would leave rules out of a history: of rules this few it
-    would often leave out so many that nothing could go wrong any more.
+    All bodies get one name. Hypothesis leaves out rules by name in some examples, and with so few
+    rules it would often leave out all that could find something.
     """
 
     def a_step(machine: PlaneStateMachine, **drawn: Any) -> None:
-        machine.history.guarded(lambda: body(machine, **drawn))
+        machine.sequence.guarded(lambda: body(machine, **drawn))
 
     return a_step
 
 
-def only_if_in_play(call: Call) -> Callable[[Any], Any]:
-    """Leave a rule out of the plays that don't make its call."""
-    return precondition(lambda machine: call in machine.history.play.calls)
+def only_if_in_profile(call: Call) -> Callable[[Any], Any]:
+    """Leave a rule out of the profiles that don't make its call."""
+    return precondition(lambda machine: call in machine.sequence.profile.calls)
 
 
-#: A clear of what was cleared just now is rarely worth a call.
-only_if_written = precondition(lambda machine: machine.history.written)
+#: Leaves out a clear straight after a clear, which rarely finds anything.
+only_if_written = precondition(lambda machine: machine.sequence.written)
 
 
 class PlaneStateMachine(RuleBasedStateMachine):
     """Draws the calls of one sequence. The rules are short: ``CallSequence`` makes the calls."""
 
-    def __init__(self, history: CallSequence) -> None:
+    def __init__(self, sequence: CallSequence) -> None:
         super().__init__()
-        self.history = history
+        self.sequence = sequence
 
     @initialize(where=PARTITION, ids=SOME_IDS, fields=SOME_FIELDS)
     @step
     def put_first(self, where: str, ids: list[str], fields: list[str]) -> None:
-        """Rows to begin with."""
-        self.history.write_new(self.history.side(where), ids, fields)
+        """Put the first rows."""
+        self.sequence.write_new(self.sequence.partition(where), ids, fields)
 
     @rule(where=PARTITION, ids=SOME_IDS, fields=SOME_FIELDS, width=WIDTH)
     @step
     def put(self, where: str, ids: list[str], fields: list[str], width: int) -> None:
-        """New fields, of new rows or beside what rows have."""
-        self.history.write_new(self.history.side(where), ids, fields, width)
+        """Put new fields, of new or existing rows."""
+        self.sequence.write_new(self.sequence.partition(where), ids, fields, width)
 
-    @only_if_in_play("overwrite")
+    @only_if_in_profile("overwrite")
     @rule(where=PARTITION, ids=SOME_IDS, field=FIELD, width=WIDTH)
     @step
     def overwrite(self, where: str, ids: list[str], field: str, width: int) -> None:
-        """Newer values, of any length."""
-        side = self.history.side(where)
-        held = [i for i in ids if side.model.produced(i, [field])]
-        self.history.write(side, held, [field], width, "overwrite")
+        """Put newer values, of any length."""
+        partition = self.sequence.partition(where)
+        held = [i for i in ids if partition.model.produced(i, [field])]
+        self.sequence.write(partition, held, [field], width, "overwrite")
 
-    @only_if_in_play("tag")
+    @only_if_in_profile("tag")
     @rule(where=PARTITION, ids=SOME_IDS, fields=FIELDS_OR_NONE, key=TAG_KEY)
     @step
     def tag(self, where: str, ids: list[str], fields: list[str], key: str) -> None:
-        """Tags alone, or with new fields."""
-        side = self.history.side(where)
+        """Put tags, alone or with new fields."""
+        partition = self.sequence.partition(where)
         if fields:
-            self.history.write_new(side, ids, fields, key=key)
+            self.sequence.write_new(partition, ids, fields, key=key)
         else:
-            self.history.write(side, ids, [], 0, "tag", key)
+            self.sequence.write(partition, ids, [], 0, "tag", key)
 
-    @only_if_in_play("clear")
+    @only_if_in_profile("clear")
     @only_if_written
     @rule(where=PARTITION, ids=SOME_IDS_OR_ALL)
     @step
     def clear(self, where: str, ids: list[str] | None) -> None:
-        """Rows that are there, that never were, or all."""
-        self.history.clear(self.history.side(where), ids)
+        """Clear rows that exist, that never did, or all."""
+        self.sequence.clear(self.sequence.partition(where), ids)
 
-    @only_if_in_play("start_anew")
+    @only_if_in_profile("start_anew")
     @only_if_written
     @rule(where=PARTITION)
     @step
     def start_anew(self, where: str) -> None:
-        """All cleared, and registered again."""
-        self.history.start_anew(self.history.side(where))
+        """Clear all and register again."""
+        self.sequence.start_anew(self.sequence.partition(where))
 
-    @only_if_in_play("claim")
+    @only_if_in_profile("claim")
     @rule(where=PARTITION, task=TASK, fields=SOME_FIELDS, size=st.integers(1, len(IDS)), how=HOW)
     @step
     def claim(
         self, where: str, task: str, fields: list[str], size: int, how: tuple[int | None, bool]
     ) -> None:
-        """Now, for a rank or none, or after a wait."""
-        self.history.claim(self.history.side(where), task, fields, size, *how)
+        """Claim, for a rank or none, blocking or not."""
+        self.sequence.claim(self.sequence.partition(where), task, fields, size, *how)
 
-    @only_if_in_play("fetch")
+    @only_if_in_profile("fetch")
     @rule(where=PARTITION, earlier=st.integers(0, 3))
     @step
     def fetch(self, where: str, earlier: int) -> None:
-        """What one of the last claims handed out, by its meta."""
-        self.history.fetch(self.history.side(where), earlier)
+        """Read the rows of one of the last claims by its meta."""
+        self.sequence.fetch(self.sequence.partition(where), earlier)
 
-    @only_if_in_play("time_out")
+    @only_if_in_profile("time_out")
     @rule(where=PARTITION, task=TASK, fields=SOME_FIELDS, more=st.integers(1, 2))
     @step
     def time_out(self, where: str, task: str, fields: list[str], more: int) -> None:
-        """A wait for more rows than there are."""
-        self.history.time_out(self.history.side(where), task, fields, more)
+        """Block for more rows than are ready."""
+        self.sequence.time_out(self.sequence.partition(where), task, fields, more)
 
-    @only_if_in_play("status")
+    @only_if_in_profile("status")
     @rule(where=PARTITION, tasks=SOME_TASKS)
     @step
     def status(self, where: str, tasks: list[str]) -> None:
-        """Whether one task, or both, have claimed all."""
-        self.history.compare_status(self.history.side(where), tasks)
+        """Ask whether one task, or both, claimed all rows."""
+        self.sequence.compare_status(self.sequence.partition(where), tasks)
 
-    @only_if_in_play("read")
+    @only_if_in_profile("read")
     @rule(where=PARTITION, ids=ANY_IDS, fields=SOME_FIELDS)
     @step
     def read(self, where: str, ids: list[str], fields: list[str]) -> None:
-        """Rows that are there, or some that aren't."""
-        self.history.read(self.history.side(where), ids, fields)
+        """Read rows that exist, or some that don't."""
+        self.sequence.read(self.sequence.partition(where), ids, fields)
 
     def teardown(self) -> None:
-        """The end of a history that went well: all its rows are looked at."""
+        """Read and claim all rows at the end of a sequence without a failure."""
         if sys.exc_info()[0] is None:
-            self.history.guarded(self.history.look_at_all)
+            self.sequence.guarded(self.sequence.look_at_all)

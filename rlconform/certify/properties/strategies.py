@@ -1,7 +1,7 @@
-"""What goes into calls, for Hypothesis: ids, tags, objects, batches and sequences of writes.
+"""Strategies for arguments of calls: ids, tags, objects, batches and sequences of writes.
 
-Each shrinks to what a person reads: short ids, one row, one field, one write. Nothing here asks
-more than the contract does: where it leaves something open, it doesn't come up.
+Each shrinks to something readable: short ids, one row, one field, one write. They draw only what
+the contract defines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rlconform.certify.properties.column_strategies import (
 )
 from rlconform.wire import stack_or_nest
 
-#: Fields of tensors that generated examples put.
+#: Tensor fields of generated examples.
 FIELDS = ("x", "y", "z", "pixel_values")
-#: The field of objects that they put.
+#: Object field of generated examples.
 OBJECTS = "log"
 
 
@@ -38,9 +38,9 @@ _PIECES = ["a", "x", "0", "/", ":", "@", "_", " ", "|", ".", "-", "ä", "a\u0308
 
 
 def sample_ids(min_size: int = 1, max_size: int = 5) -> SearchStrategy[list[str]]:
-    """Unlike ids: pieces and separators, any text, and long ones of up to 1 KiB.
+    """Distinct ids: pieces and separators, any text, and long ones of up to 1 KiB.
 
-    Control characters and the empty id are left out: nobody mints them.
+    Control characters and the empty id are left out, as no caller uses them.
     """
     pieces = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=4).map("".join)
     text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
@@ -61,19 +61,19 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def tag_values() -> SearchStrategy[Any]:
-    """The primitives of a tag. NaN is left out: the contract asks for its value, which has none."""
+    """Primitive tag values, without NaN: tags are compared by value, and NaN equals nothing."""
     integers = st.integers(-(2**63), 2**63 - 1)
     return st.none() | st.booleans() | integers | st.floats(allow_nan=False) | _TEXT
 
 
 def tags() -> SearchStrategy[dict[str, Any]]:
-    """The tags of one row; some keys come up again and again."""
+    """The tags of one row; some keys are drawn often."""
     keys = st.sampled_from(["version", "std", "mode"]) | _TEXT.filter(bool)
     return st.dictionaries(keys, tag_values(), max_size=3)
 
 
 def objects() -> SearchStrategy[Any]:
-    """Values of an object column: str, dict, list, None, and these nested."""
+    """Values of an object column: str, dict, list, None, also nested."""
     numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
     leaves = st.none() | _TEXT | st.booleans() | numbers
     return st.recursive(
@@ -98,12 +98,12 @@ class Batch:
 
     @property
     def values(self) -> dict[str, torch.Tensor]:
-        """The columns as a put gets them."""
+        """The columns to put."""
         return {name: column.value for name, column in self.columns.items()}
 
     @property
     def rows(self) -> dict[str, list[torch.Tensor]]:
-        """The rows that a read of all ids must give back, by column."""
+        """The rows that a read of all ids must return, by column."""
         return {name: column.rows for name, column in self.columns.items()}
 
 
@@ -117,7 +117,7 @@ def batches(draw: DrawFn, of: ColumnsOf = columns, min_columns: int = 1) -> Batc
 
 @st.composite
 def mixed_batches(draw: DrawFn) -> tuple[Batch, list[Any]]:
-    """A batch, and an object column to be put beside its tensors: a value for each row."""
+    """A batch, and the values of an object column that is put with it."""
     batch = draw(batches())
     size = len(batch.ids)
     return batch, draw(st.lists(objects(), min_size=size, max_size=size))
@@ -135,7 +135,7 @@ class Write:
 
     @property
     def value(self) -> torch.Tensor:
-        """The column as the put gets it."""
+        """The column to put."""
         rows = list(self.rows.values())
         return jagged(rows) if self.nested else stack_or_nest(rows)
 
@@ -144,8 +144,8 @@ class Write:
 def overwrites(draw: DrawFn, ids: Sequence[str]) -> list[Write]:
     """A field's first value for all rows, then newer ones: any lengths, any rows.
 
-    Where all rows are written at once, the dtype may change. Trailing dimensions stay: that they
-    may change is nowhere promised.
+    Where all rows are written at once, the dtype may change. Trailing dimensions stay the same, as
+    the contract does not promise that they may change.
     """
     trailing = draw(st.just(()) | row_shapes(1, 2, min_side=1))
     dtype = draw(st.sampled_from(DTYPES))
@@ -194,7 +194,7 @@ class PartialWrite:
 
 
 def partial_writes(ids: Sequence[str], fields: Sequence[str]) -> SearchStrategy[list[PartialWrite]]:
-    """Puts that each cover some rows and some fields; what none covers stays unproduced."""
+    """Puts that each write some fields of some rows; the others stay unproduced."""
     return st.lists(
         st.builds(PartialWrite, selections(ids), selections(fields)), min_size=1, max_size=4
     )

@@ -1,4 +1,4 @@
-"""Prints a certification to the terminal: progress while checks run, then a table and a summary."""
+"""Shows a certification in the terminal: progress while checks run, then the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlconform.certify.results import (
 )
 from rlconform.contract import Requirement, load_requirements
 
-#: Most characters of a root cause in the terminal; the report has the whole text.
+#: Longest text of a cause in the terminal; the report has the whole text.
 LONGEST = 300
 
 STYLE: dict[Outcome, str] = {
@@ -45,7 +45,7 @@ STYLE: dict[Outcome, str] = {
 
 
 class CertifyProgress(LiveBar):
-    """A progress bar of checks, and a line for each check that does not pass."""
+    """A bar of checks; where there is no terminal, a line for each check that is broken."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
         super().__init__(console, "starting the plane")
@@ -53,7 +53,7 @@ class CertifyProgress(LiveBar):
         self._requirements = load_requirements()
 
     def hear(self, run: RunRecord, event: Event) -> None:
-        """Show what an event of the run means to somebody who waits."""
+        """Update the display for an event of the run."""
         match event:
             case events.TargetDescribed() if run.children == 1:
                 self.console.print(
@@ -75,7 +75,7 @@ class CertifyProgress(LiveBar):
         if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
         if run.is_probe(result) and not self._verbose:
-            return  # the table says what the probe found
+            return  # the table shows what the probe found
         outcome = counted_as(outcome, self._requirements[result.requirement])
         self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
@@ -97,15 +97,15 @@ def _level_origin(run: RunRecord) -> str:
 def requirement_table(
     requirements: Mapping[str, Requirement], results: list[RequirementResult]
 ) -> Table:
-    """A table with one row per requirement: its outcome, and the reason unless it passed."""
+    """One row per requirement: its outcome, and the reason unless it passed."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     table.add_column("Requirement", no_wrap=True)
     table.add_column("Level", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
-    table.add_column("What it asks, and what it got", overflow="fold")
-    unwanted = _not_selected(results)
+    table.add_column("What it requires, and what was found", overflow="fold")
+    unselected = _not_selected(results)
     for result in results:
-        if result in unwanted:
+        if result in unselected:
             continue
         row = requirements[result.id]
         text = escape(row.title)
@@ -117,25 +117,25 @@ def requirement_table(
             text += f"\n[dim]may follow from {', '.join(result.may_follow_from)}[/]"
         outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
         table.add_row(result.id, row.level, outcome, text)
-    if unwanted:
-        table.caption = f"{len(unwanted)} requirements more, whose checks were not selected"
+    if unselected:
+        table.caption = f"{len(unselected)} more requirements, whose checks were not selected"
         table.caption_justify = "left"
     return table
 
 
 def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResult]:
-    """Results of requirements whose checks were all deselected by ``-k``."""
+    """Requirements none of whose checks ``-k`` selected."""
     return [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
 
 
 def print_causes(console: Console, causes: Sequence[RootCause]) -> None:
-    """Print the root causes, each with the requirements that may follow from it."""
+    """Print what is broken: root causes, each with the requirements that may follow from it."""
     if not causes:
         return
     console.print("\n[bold]What is broken, root causes first[/]")
     for number, cause in enumerate(causes, 1):
-        said = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
-        console.print(f"{number:>3}. {escape(said)}", highlight=False)
+        text = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
+        console.print(f"{number:>3}. {escape(text)}", highlight=False)
         if len(cause.requirements) > 1:
             console.print(f"     {', '.join(cause.requirements)}", highlight=False)
         if cause.followers:
@@ -149,7 +149,7 @@ def print_summary(
     conclusion: Conclusion,
     causes: Sequence[RootCause],
 ) -> None:
-    """Print counts by outcome, the time split, the verdict and which requirement to read first."""
+    """Print the verdict, counts by outcome, the time split, and what to read first."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     split = time_split(run)
@@ -170,18 +170,18 @@ def print_summary(
         Verdict.NOT_CERTIFIED: "bold red",
     }[conclusion.verdict]
     console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
-    unwanted = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
-    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unwanted)]
+    unselected = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
+    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unselected)]
     for reason in reasons[:20]:
         console.print(f"  {escape(reason)}")
     if len(reasons) > 20:
         console.print(f"  and {len(reasons) - 20} more")
     if explained := _to_explain(results, causes):
-        console.print(f"rlconform explain {explained} says what it asks, and why it matters")
+        console.print(f"rlconform explain {explained} shows what it requires, and why")
 
 
 def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -> str:
-    """The id to read about first: that of the first root cause, failures before warnings."""
+    """The requirement to read about first: the first root cause, a failure before a warning."""
     outcomes = {result.id: result.outcome for result in results}
     named = [one for cause in causes for one in cause.requirements] + list(outcomes)
     failed = [one for one in named if outcomes[one] in BROKEN]
@@ -189,7 +189,7 @@ def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -
 
 
 def print_folder(console: Console, run: RunRecord, out: Path) -> None:
-    """Print the paths of the report and of the reproducers."""
+    """Print the paths of the report and of the reproducer scripts."""
     console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
     if any(result.reproducer for result in run.results.values()):
         console.print(f"reproducers: {escape(str(out / REPRODUCERS))}", soft_wrap=True)

@@ -1,7 +1,4 @@
-"""Builds and writes the report: ``report.json`` and the files that go with it.
-
-A report is complete, or its footer says that it is not.
-"""
+"""Builds and writes ``report.json`` with its reproducers and histories; marks a partial one."""
 
 from __future__ import annotations
 
@@ -34,10 +31,10 @@ SCHEMA = 1
 #: Folder of the histories beside the report, one file for each check that has one.
 HISTORIES = "histories"
 REPRODUCERS = "reproducers"
-#: Fields of a requirement that the report repeats in its result.
-_REQUIREMENT_FIELDS = ("level", "title", "sentence", "why")
+#: Attributes of each requirement that the report repeats beside its result.
+_REPEATED = ("level", "title", "sentence", "why")
 
-#: Packages whose versions the report records.
+#: Packages whose versions may influence a verdict.
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
 
 
@@ -49,7 +46,7 @@ def build_report(
     conclusion: Conclusion,
     causes: Sequence[RootCause] = (),
 ) -> dict[str, Any]:
-    """The report as plain data. The footer says whether it is complete, and has the body's hash."""
+    """The report as plain data. ``footer`` has whether it is complete, and a digest of the body."""
     body = {
         "verdict": {
             "verdict": conclusion.verdict,
@@ -58,8 +55,7 @@ def build_report(
         },
         "causes": [asdict(cause) for cause in causes],
         "requirements": [
-            asdict(result)
-            | {key: getattr(requirements[result.id], key) for key in _REQUIREMENT_FIELDS}
+            asdict(result) | {key: getattr(requirements[result.id], key) for key in _REPEATED}
             for result in results
         ],
         "checks": [_check(run, check) for check in run.plan],
@@ -121,10 +117,10 @@ def write_report(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
 ) -> None:
-    """Write the report to ``directory``.
+    """Write all files of the report below ``directory``.
 
-    The files are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
-    ``histories/<check>.jsonl``. Reproducers and histories of an earlier report are deleted.
+    These are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    ``histories/<check>.jsonl``; reproducers and histories of an earlier report are removed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
@@ -139,16 +135,16 @@ def write_report(
 
 
 def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
-    """The folder for a new report: ``out``, unless a more complete report is there.
+    """``out``, unless it holds the report of a complete run that the new one covers only in part.
 
-    That is the report of a run of all checks, where the new run left checks out or was of the same
-    target at a lower level. The new report then goes to ``<out>-partial``, ``<out>-partial-2``, ...
+    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... without such a report. A
+    complete run of the same target at a lower level covers only a part, too.
 
     Args:
         out: The folder that the user asked for.
         header: Header of the new report.
-        whole: Whether the new run made all checks.
-        force: Whether to replace any report.
+        whole: Whether the new report is of a complete run.
+        force: Use ``out`` whatever it holds.
     """
     if force:
         return out
@@ -158,7 +154,7 @@ def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bo
 
 
 def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
-    """Whether the folder holds a report that is more complete than the new one."""
+    """Whether the folder's report is of a complete run, of which the new one is only a part."""
     try:
         report = json.loads((folder / "report.json").read_text("utf-8"))
         header = report["header"]
@@ -169,14 +165,14 @@ def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
         above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
         return above and bool(header["target"]["spec"] == new["target"]["spec"])
     except (OSError, ValueError, LookupError, TypeError):
-        return False  # there is no report, or the file is not one
+        return False  # not a report
 
 
 def _scripts(run: RunRecord) -> dict[str, str]:
-    """One reproducer for each broken requirement, by file name.
+    """The script of each broken requirement, by file name: the shortest one.
 
-    Of several, the shortest script of one thread's calls is kept; else one that repeats a race;
-    else one of the calls of several threads.
+    A script that runs a whole race comes after those of sequential calls, and one that makes the
+    calls of a check's threads one by one comes last.
     """
     ranked = sorted(
         (result for result in run.results.values() if result.reproducer),
@@ -186,7 +182,7 @@ def _scripts(run: RunRecord) -> dict[str, str]:
 
 
 def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
-    """Write the files to the folder, and delete all others that match the pattern."""
+    """Replace the files of the pattern in the folder by these."""
     for old in folder.glob(pattern):
         old.unlink()
     for name, text in files.items():
@@ -195,7 +191,7 @@ def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
 
 
 def _file_name(check_id: str) -> str:
-    """A check's id as a file name: readable, safe on every file system, and unique."""
+    """A unique, readable file name for a check's id, without special characters."""
     readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
     return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
 

@@ -3,8 +3,8 @@
 It agrees with the certificate: what does not count against the plane is not a failure here.
 
     check                                   test case
-    passed                                  passed; a warning is a property
-    broke a MUST                            failure (error if the kit is at fault)
+    passed                                  passed; a SHOULD violation is a property
+    broke a MUST                            failure (error for the kit's own fault)
     broke a MUST that is waived             skipped, with the waiver's reason
     broke a SHOULD                          passed, with a property WARN
     probed a capability not declared        skipped, with what the probe found
@@ -25,7 +25,7 @@ def junit_suite(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
 ) -> ElementTree.Element:
-    """The run as a ``testsuite`` element with one ``testcase`` for each planned check."""
+    """The run as a ``testsuite`` element with the counts of its cases."""
     suite = ElementTree.Element("testsuite", name=_xml_text(f"rlconform {run.target['name']}"))
     waived = {r.id: r.reason for r in results if r.outcome is Outcome.DEVIATION}
     for check in run.plan:
@@ -82,7 +82,7 @@ def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> N
 
 
 def _xml_text(text: str) -> str:
-    """``text`` with U+FFFD in place of each character that XML 1.0 does not allow."""
+    """``text`` without the characters that XML 1.0 does not allow."""
     return "".join(
         char
         if char in "\t\n\r"

@@ -1,9 +1,9 @@
-"""Finds root causes: broken requirements that may explain why others are broken. Pure functions.
+"""Finds root causes: which broken requirements are defects, and which may follow from others.
 
-    check results ──group equal errors──▶ causes, those that explain most first
-                  ──leans_on────────────▶ the requirements that may follow from each
+    check results ──group equal errors──▶ causes, the ones that explain most first
+                  ──leans_on──────────▶ the requirements that may follow from each
 
-This only orders the report. A broken MUST stays broken, whatever it may follow from.
+This orders a report and changes no outcome: a broken MUST is broken, whatever it may follow from.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass, field, replace
 
 from rlconform.certify.results import BROKEN, CheckResult, RequirementResult
 
-#: Parts in which two texts of the same error may differ: quoted names, ids and numbers.
-_VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
-#: Start of the evidence of an error that the plane raised.
+#: Parts that differ between two reports of the same error: ids, numbers, quoted names.
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
+#: Evidence of an error that the plane raised.
 _RAISED = re.compile(r"the plane's \w+ raised (.*)", re.DOTALL)
-#: Start of the evidence of a call that hung.
+#: Evidence of a call that hung.
 _HUNG = re.compile(r"\w+\.(\w+)\((.*)\) did not return within [\d.]+ s", re.DOTALL)
-#: End of the evidence of a generated example.
+#: The suffix that a generated example adds to the evidence.
 _FOUND = re.compile(r" \(found with --seed \d+, [^()]*\)$")
 
 
 @dataclass(frozen=True)
 class RootCause:
-    """A probable defect of the plane.
+    """A probable defect: requirements that fail on their own, and those that may follow from them.
 
     Attributes:
-        requirements: Ids that are broken by the same error, or one id broken by a violation.
-        evidence: Evidence of the first failing check of the first of them.
-        followers: Ids whose failures may all follow from these requirements.
+        requirements: Ids that fail with the same error, or one id that fails on its own.
+        evidence: The evidence of the first of their failing checks.
+        followers: Ids of which all failures may follow from these.
     """
 
     requirements: list[str]
@@ -43,17 +43,16 @@ class RootCause:
 def with_followers(
     results: Sequence[RequirementResult], checks: Iterable[CheckResult]
 ) -> list[RequirementResult]:
-    """Set ``may_follow_from`` of each result: the broken requirements that may explain it.
+    """The results, each with the broken requirements from which all its failures may follow.
 
-    A requirement may follow from others if each of its failing checks leans on another broken
-    requirement. If requirements lean on each other in a circle, the first of them in the
-    contract's order is taken for the cause.
+    A requirement follows if each of its failing checks depends on another broken requirement. Of
+    requirements that depend on each other in a circle, the first in the contract's order is a root.
     """
     broken = [result.id for result in results if result.failures]
-    leaning = _leaning(checks, set(broken))
+    dependencies = _broken_dependencies(checks, set(broken))
     follows: dict[str, list[str]] = {}
     for one in broken:
-        sources = leaning.get(one, [])
+        sources = dependencies.get(one, [])
         named = sorted({other for source in sources for other in source}, key=broken.index)
         follows[one] = named if sources and all(sources) else []
     for one in broken:
@@ -62,14 +61,16 @@ def with_followers(
     return [replace(result, may_follow_from=follows.get(result.id, [])) for result in results]
 
 
-def _leaning(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, list[list[str]]]:
-    """By requirement, for each of its failing checks: the broken requirements that it leans on."""
-    leaning: dict[str, list[list[str]]] = defaultdict(list)
+def _broken_dependencies(
+    checks: Iterable[CheckResult], broken: set[str]
+) -> dict[str, list[list[str]]]:
+    """By requirement: the other broken requirements that each of its failing checks depends on."""
+    dependencies: dict[str, list[list[str]]] = defaultdict(list)
     for check in checks:
         if check.outcome in BROKEN:
             named = [one for one in check.leans_on if one in broken and one != check.requirement]
-            leaning[check.requirement].append(named)
-    return leaning
+            dependencies[check.requirement].append(named)
+    return dependencies
 
 
 def _reaches_a_root(start: str, follows: Mapping[str, Sequence[str]]) -> bool:
@@ -89,15 +90,15 @@ def root_causes(
     checks: Iterable[CheckResult],
     must: Iterable[str],
 ) -> list[RootCause]:
-    """The root causes: MUSTs first, and among them those that explain most requirements.
+    """The causes of what is broken: MUSTs first, then by the number of requirements explained.
 
-    Requirements form one cause if all their failures are the same error of the plane, except for
-    names and numbers, or the same kind of call that hangs.
+    Requirements that fail with the same error of the plane, except for names and numbers, or with
+    the same kind of call that hangs, form one cause.
 
     Args:
-        results: Results of all requirements, from ``with_followers``.
+        results: The results of all requirements, from ``with_followers``.
         checks: Results of the checks.
-        must: Ids of the MUST requirements.
+        must: Ids of the requirements that are MUSTs.
     """
     checks = list(checks)
     order = [result.id for result in results]
@@ -106,7 +107,7 @@ def root_causes(
     for result in results:
         if result.failures and not result.may_follow_from:
             shared = errors.get(result.id, set())
-            key = next(iter(shared)) if len(shared) == 1 else f"{result.id}: by itself"
+            key = next(iter(shared)) if len(shared) == 1 else f"{result.id}: on its own"
             grouped[key].append(result)
     own = _own_evidence(checks, {result.id for result in results if result.failures})
     causes = [_cause(roots, results, own) for roots in grouped.values()]
@@ -120,7 +121,7 @@ def root_causes(
 
 
 def _own_evidence(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, str]:
-    """By requirement, the evidence of its first failing check that leans on nothing broken."""
+    """By requirement: the evidence of its first failing check without broken dependencies."""
     evidence: dict[str, str] = {}
     for check in checks:
         leans = broken.intersection(check.leans_on) - {check.requirement}
@@ -143,18 +144,18 @@ def _cause(
 
 
 def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
-    """By requirement, the kinds of errors that its failing checks got from the plane."""
+    """By broken requirement: the kinds of errors of the plane in its checks."""
     errors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         if check.outcome in BROKEN:
             error = _error(check.evidence)
-            kind = _VARIABLE_PARTS.sub("_", error) if error else f"{check.requirement}: no error"
+            kind = _PARTICULAR.sub("_", error) if error else f"{check.requirement}: no error"
             errors[check.requirement].add(kind)
     return errors
 
 
 def _error(evidence: str) -> str:
-    """The error that the plane raised, or the kind of call that hung; "" for other evidence."""
+    """The error that the plane raised, or the kind of call that hung; "" if neither."""
     if raised := _RAISED.match(evidence):
         return _FOUND.sub("", raised[1])
     hung = _HUNG.match(evidence)
@@ -168,7 +169,7 @@ def _error(evidence: str) -> str:
 
 
 def describe(cause: RootCause) -> str:
-    """The cause in one line: the requirements, and the error or the evidence."""
+    """The cause in one line: how many requirements, and the error or the evidence."""
     error = _error(cause.evidence)
     if len(cause.requirements) == 1 or not error:
         return f"{', '.join(cause.requirements)}: {cause.evidence}"

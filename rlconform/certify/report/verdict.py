@@ -1,7 +1,6 @@
-"""Turns check results into requirement results, and these into the verdict. Pure functions, no I/O.
+"""Computes requirement results from check results, and the verdict from those. Pure functions.
 
-CheckResult... ──requirement_results──▶ RequirementResult... ──apply_waivers──▶
-    RequirementResult... ──verdict_of──▶ Conclusion: verdict, exit code, reasons
+CheckResult... ──requirement_results──▶ RequirementResult... ──waivers, verdict_of──▶ Conclusion
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ACCEPTED = frozenset({Outcome.PASS, Outcome.WARN, Outcome.NOT_APPLICABLE})
 
 
 class Verdict(StrEnum):
-    """What the certificate says."""
+    """The verdict of a certificate."""
 
     CERTIFIED = "certified"
     CONDITIONAL = "conditional"
@@ -36,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The verdict, and the reasons why it is not CERTIFIED, worst first."""
+    """The verdict with the reasons that prevent a certificate, worst first."""
 
     verdict: Verdict
     exit_code: ExitCode
@@ -85,10 +84,10 @@ def _requirement_result(
         if not planned:
             return _without_a_check(requirement, capabilities)
         probed = [results[check.id] for check in planned if check.id in results]
-        for result in probed:
-            if result.outcome is Outcome.SUITE_ERROR:
-                reason = _reason_of(result)
-                return RequirementResult(requirement.id, result.outcome, reason, [result.id])
+        ours = [result for result in probed if result.outcome is Outcome.SUITE_ERROR]
+        if ours:
+            reason = _reason_of(ours[0])
+            return RequirementResult(requirement.id, Outcome.SUITE_ERROR, reason, [ours[0].id])
         return RequirementResult(
             requirement.id, Outcome.NOT_APPLICABLE, _probe_reason(planned, probed, capabilities)
         )
@@ -109,7 +108,7 @@ def _requirement_result(
 
 
 def counted_as(outcome: Outcome, requirement: Requirement) -> Outcome:
-    """The outcome, but WARN instead of FAIL for a SHOULD."""
+    """The outcome for the requirement: a SHOULD that fails counts as a warning."""
     warns = outcome is Outcome.FAIL and requirement.level == "SHOULD"
     return Outcome.WARN if warns else outcome
 
@@ -121,7 +120,7 @@ def _without_a_check(
     if needs and not any(capabilities.get(name) is True for name in needs):
         reason = _undeclared(needs, capabilities)
         return RequirementResult(requirement.id, Outcome.NOT_APPLICABLE, reason)
-    return RequirementResult(requirement.id, Outcome.NOT_TESTED, "no check for it exists")
+    return RequirementResult(requirement.id, Outcome.NOT_TESTED, "there is no check for it")
 
 
 def _outcome_of(result: CheckResult) -> Outcome:
@@ -164,12 +163,8 @@ def verdict_of(
 ) -> Conclusion:
     """The verdict on a certification.
 
-    Args:
-        requirements: All requirements by id.
-        results: Results of the requirements that count, after waivers.
-        complete: Whether all checks ran. A partial run is never certified.
-        problems: Waivers that are expired, stale or unmatched. With one, no plane is certified.
-        allow_deviations: Whether a conditional verdict exits with 0.
+    ``complete`` is False for a run that was interrupted or limited to some checks; ``problems`` are
+    invalid waivers. With either of them a plane is never certified.
     """
     results = list(results)
     musts = [result for result in results if requirements[result.id].level == "MUST"]

@@ -1,1 +1,1 @@
-"""What checks play on a plane: partitions, rows that say whose they are, steps, rollouts."""
+"""What checks share: partitions, rows and batches that they put, and whole flows of calls."""

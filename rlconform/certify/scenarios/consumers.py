@@ -1,4 +1,4 @@
-"""Consumers that claim beside a producer, or in vain, and what became of the rows."""
+"""Consumers that claim while a producer puts, or that block, and assertions on their claims."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import CLOCK_TOLERANCE_S, BackgroundCall, run_concurrently
 from rlconform.contract import BatchMeta
 
-#: Claims once, and names the rows that came.
+#: Claims once and returns the ids.
 Claim = Callable[[], list[str]]
 
 
 def claim_until_done(
     producer: BackgroundCall, claims: Sequence[Claim], most: int, timeout_s: float
 ) -> list[list[str]]:
-    """All claims that were made, each until none came after the producer was over.
+    """Let each consumer claim until the producer has finished and a claim is empty; all claims.
 
-    A consumer that got more than ``most`` rows ends as well: some came twice, and would for ever.
+    A consumer that got more than ``most`` rows ends too: it got some twice, and might for ever.
     """
     stop = threading.Event()
 
@@ -30,11 +30,11 @@ def claim_until_done(
         made: list[list[str]] = []
         rows = 0
         while rows <= most and not stop.is_set():
-            over = producer.finished.is_set()
-            if came := claim():
-                made.append(came)
-                rows += len(came)
-            elif over:
+            finished = producer.finished.is_set()
+            if ids := claim():
+                made.append(ids)
+                rows += len(ids)
+            elif finished:
                 break
             else:
                 producer.wait_briefly()
@@ -49,17 +49,17 @@ def claim_until_done(
     return [made for result in results for made in result]
 
 
-def expect_waiting(claim: BackgroundCall, part: PartitionUnderTest, what: str, came: str) -> None:
-    """The claim is still under way after the target's ``quiet`` time, since ``what`` is missing."""
+def expect_waiting(claim: BackgroundCall, part: PartitionUnderTest, what: str, got: str) -> None:
+    """The claim still blocks after the target's ``quiet`` time, as ``what`` is missing."""
     early = claim.returned_within(part.timeouts.quiet)
-    expect(not early, f"the claim to wait for {what}", came, leans_on=("CLAIM-05",))
+    expect(not early, f"the claim to wait for {what}", got, leans_on=("CLAIM-05",))
 
 
 def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) -> None:
-    """A blocking claim of more than there is ends in TimeoutError at ``timeout_s``, or soon after.
+    """A blocking claim of more rows than are ready raises TimeoutError soon after ``timeout_s``.
 
-    One that ends late is made again, twice at most: a busy machine is late now and then, a plane
-    that waits by a clock of its own is each time.
+    A claim that ends late is repeated, twice at most: a busy machine is late sometimes, a plane
+    that waits by its own clock is late each time.
     """
     settle = part.timeouts.settle
     late: list[float] = []
@@ -69,12 +69,12 @@ def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) 
             "the blocked claim",
         )
         try:
-            came = waiting.result(timeout_s + part.timeouts.operation)
+            meta = waiting.result(timeout_s + part.timeouts.operation)
         except TimeoutError:
             late.append(waiting.seconds - timeout_s)
         else:
-            came_back = f"a claim of {came.sample_ids}"
-            raise ContractViolation("TimeoutError", came_back, leans_on=("CLAIM-05",))
+            got = f"a claim of {meta.sample_ids}"
+            raise ContractViolation("TimeoutError", got, leans_on=("CLAIM-05",))
         expect(
             late[-1] >= -CLOCK_TOLERANCE_S,
             f"TimeoutError not before {timeout_s} s",
@@ -89,7 +89,7 @@ def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) 
 
 
 def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
-    """Each of ``ids`` was claimed once, and nothing else was."""
+    """Each of ``ids`` was claimed exactly once, and nothing else was."""
     counted = Counter(i for claim in claims for i in claim)
     twice = sorted(i for i, n in counted.items() if n > 1)
     lost = sorted(set(ids) - set(counted))
@@ -99,11 +99,11 @@ def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
 
 
 class KitWasLate(Skipped):
-    """The kit's own way to other processes took the time that a claim had."""
+    """The kit's own way to another process took the time that a claim had."""
 
 
 def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:
-    """A blocking claim under way; it gives the meta, or None after its time, and when it ended."""
+    """Start a blocking claim; its result is the meta, or None on timeout, and when it ended."""
 
     def claim() -> tuple[BatchMeta | None, float]:
         try:
@@ -118,11 +118,11 @@ def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float
 def expect_woken(
     waiting: BackgroundCall, waiter: PartitionUnderTest, put_by: PartitionUnderTest
 ) -> BatchMeta:
-    """What the claim got: it woke within ``settle`` of the last put's end, wherever both ran.
+    """The meta of a blocked claim that returned within ``settle`` of the last put's end.
 
     Raises:
-        ContractViolation: It woke later, or not at all.
-        KitWasLate: Its time was over before the put had had as long to reach it.
+        ContractViolation: The claim returned later, or timed out.
+        KitWasLate: The claim timed out before the put had had ``settle`` seconds to reach it.
     """
     settle, put = put_by.timeouts.settle, put_by.last_end
     meta: BatchMeta | None

@@ -1,11 +1,11 @@
-"""Golden files: what the codec and the rollouts have once come to, as text that people read.
+"""Golden files: stored outputs of the codec and of the synthetic rollouts.
 
-    python -m rlconform.certify.scenarios.golden           compare the files with what comes now
-    python -m rlconform.certify.scenarios.golden --write   make them again
+    python -m rlconform.certify.scenarios.golden           compare the files with the output
+    python -m rlconform.certify.scenarios.golden --write   write them again
 
-A jagged file is complete in itself, so that a codec in another language can be held to it: packing
-``padded`` by ``lengths`` gives ``offsets`` and ``values``, padding those with ``pad_value`` gives
-``padded`` again. Floats are written as their value and their bits.
+A jagged file is complete in itself, so that a codec in another language can be tested with it:
+packing ``padded`` by ``lengths`` gives ``offsets`` and ``values``, and padding those with
+``pad_value`` gives ``padded`` again. Floats are written as their value and their bits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LENGTHS = (3, 0, 5, 1)
 #: Float patterns that get lost easily: a NaN with a payload, -0.0, infinity, a subnormal.
 ODD_BFLOAT16 = (0x7FC1, -0x8000, 0x7F80, 0x0001)
 
-#: The rollout whose digests are kept: groups, aborted rows, several turns, an image each.
+#: The rollout of which only digests are stored: groups, aborted rows, turns, images.
 ROLLOUT: dict[str, Any] = {
     "n_prompts": 6,
     "group_size": 4,
@@ -45,7 +45,7 @@ ROLLOUT: dict[str, Any] = {
     "image_shape": [3, 2, 2],
 }
 
-#: The one that is kept whole, to be read: an aborted row, a truncated one, a group of zero std.
+#: The rollout that is stored whole: an aborted row, a truncated one, a group of zero std.
 SMALL_ROLLOUT: dict[str, Any] = {
     "n_prompts": 2,
     "group_size": 2,
@@ -80,15 +80,15 @@ def jagged_cases() -> dict[str, dict[str, Any]]:
 
 
 def rollout_digests(rollout: SyntheticRollout) -> dict[str, str]:
-    """One digest per column, over its dtype, shape and bytes, and for what stands beside them."""
+    """A digest of each column (dtype, shape and bytes), and of ids, tags and message logs."""
     columns = {name: _digest_of(column) for name, column in _columns_of(rollout)}
     return columns | {
         name: _sha256(json.dumps(value).encode(), "json")
-        for name, value in _beside(rollout).items()
+        for name, value in _non_tensors(rollout).items()
     }
 
 
-def rollout_in_full(rollout: SyntheticRollout) -> dict[str, Any]:
+def rollout_contents(rollout: SyntheticRollout) -> dict[str, Any]:
     """The ids, tags and message logs, and for each column its dtype, row shape and rows."""
     columns = {
         name: {
@@ -98,14 +98,14 @@ def rollout_in_full(rollout: SyntheticRollout) -> dict[str, Any]:
         }
         for name, column in _columns_of(rollout)
     }
-    return _beside(rollout) | columns
+    return _non_tensors(rollout) | columns
 
 
 def golden_files() -> dict[str, str]:
-    """File name to text, as they come now."""
+    """The current output: file name to text."""
     files = {f"jagged_{name}.json": _text(case) for name, case in jagged_cases().items()}
     digests = rollout_digests(rollout_batch(**ROLLOUT))
-    whole = rollout_in_full(rollout_batch(**SMALL_ROLLOUT))
+    whole = rollout_contents(rollout_batch(**SMALL_ROLLOUT))
     return files | {
         "rollout.json": _text({"arguments": ROLLOUT} | digests),
         "rollout_small.json": _row_by_row({"arguments": SMALL_ROLLOUT} | whole),
@@ -113,9 +113,9 @@ def golden_files() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, or write; 1 where a file is not what comes now."""
+    """Compare or write the files; the exit code is 1 if a file differs from the output."""
     parser = argparse.ArgumentParser(prog="python -m rlconform.certify.scenarios.golden")
-    parser.add_argument("--write", action="store_true", help="make the files again")
+    parser.add_argument("--write", action="store_true", help="write the files again")
     parser.add_argument("--into", type=Path, default=resource_dir("fixtures") / "golden")
     options = parser.parse_args(arguments)
     differ = False
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.write:
             path.write_text(text, "utf-8")
         differ = differ or not options.write
-        sys.stdout.write(f"{path}: {'written' if options.write else 'not what comes now'}\n")
+        sys.stdout.write(f"{path}: {'written' if options.write else 'differs from the output'}\n")
     return int(differ)
 
 
@@ -134,8 +134,8 @@ def _columns_of(rollout: SyntheticRollout) -> list[tuple[str, Tensor]]:
     return [(name, rollout.columns[name]) for name in map(str, rollout.columns.keys())]
 
 
-def _beside(rollout: SyntheticRollout) -> dict[str, Any]:
-    """What is no tensor: each a list of one entry to a row."""
+def _non_tensors(rollout: SyntheticRollout) -> dict[str, Any]:
+    """What is no tensor; each is a list with one entry per row."""
     return {
         "sample_ids": rollout.sample_ids,
         "tags": rollout.tags,
@@ -150,7 +150,7 @@ def _counting(*shape: int) -> Tensor:
 def _packed(
     column: Tensor, lengths: Sequence[int], *, per_token: bool = True, pad_value: float = 0
 ) -> dict[str, Any]:
-    """A case: the column with ``pad_value`` beyond its rows, and what packing makes of it."""
+    """A case: the column with ``pad_value`` beyond its rows, and its packed form."""
     padded = column.clone()
     if per_token:
         for row, length in zip(padded, lengths, strict=True):
@@ -189,13 +189,13 @@ def _sha256(data: bytes, kind: str) -> str:
 
 
 def _text(content: dict[str, Any]) -> str:
-    """One key to a line, so that a change shows as the line that it changes."""
+    """One key per line, so that a diff shows what changed."""
     lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _row_by_row(content: dict[str, Any]) -> str:
-    """One row to a line, so that a change shows as the row and the column that it changes."""
+    """One row per line, so that a diff shows which row and column changed."""
     text = []
     for key, value in content.items():
         before, rows, after = "", value, ""
@@ -203,15 +203,15 @@ def _row_by_row(content: dict[str, Any]) -> str:
             kind = {name: held for name, held in value.items() if name != "rows"}
             before, rows, after = json.dumps(kind)[:-1] + ', "rows": ', value["rows"], "}"
         if isinstance(rows, list):
-            lines = ",\n".join(f"    {_people(row)}" for row in rows)
+            lines = ",\n".join(f"    {_json(row)}" for row in rows)
             text.append(f"  {json.dumps(key)}: {before}[\n{lines}\n  ]{after}")
         else:
-            text.append(f"  {json.dumps(key)}: {_people(value)}")
+            text.append(f"  {json.dumps(key)}: {_json(value)}")
     return "{\n" + ",\n".join(text) + "\n}\n"
 
 
-def _people(value: Any) -> str:
-    """JSON with the letters of every script as they are."""
+def _json(value: Any) -> str:
+    """JSON that keeps non-ASCII letters."""
     return json.dumps(value, ensure_ascii=False)
 
 

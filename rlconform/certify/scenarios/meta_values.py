@@ -1,7 +1,7 @@
-"""What calls return, judged by value: a list or a tuple of ids, Python's bool or numpy's.
+"""Reads metas and statuses by value: a tuple counts as a list, numpy's bool as a bool.
 
-The contract's types are exact (``docs/adapter.md``, "Types"), and a preflight names each other type
-once. Checks then judge the values, so that one harmless tuple does not fail every requirement.
+The contract's types are exact (``docs/adapter.md``, "Types"), and a preflight reports each other
+type once. Checks judge only the values, so that one harmless tuple does not fail every requirement.
 """
 
 from __future__ import annotations
@@ -21,62 +21,63 @@ ATTRIBUTES = ("partition_id", "task_name", "sample_ids", "fields", "sequence_len
 LISTS = ("sample_ids", "fields", "sequence_lengths", "tags")
 
 
-def meta_of(came: Any, method: str) -> BatchMeta:
-    """``came`` as a meta whose rows are lists, or a violation.
+def meta_of(result: Any, method: str) -> BatchMeta:
+    """``result`` as a meta whose attributes are lists, or a violation.
 
-    A meta of exact types is returned as it is. Of any other a ``KVBatchMeta`` with the same values
-    is made: ``get_data`` takes either.
+    A meta of exact types is returned as it is, any other as a ``KVBatchMeta`` with the same values;
+    ``get_data`` accepts both.
 
     Args:
-        came: What the client returned.
+        result: What the client returned.
         method: The method that returned it, for messages.
     """
-    missing = [name for name in ATTRIBUTES if not hasattr(came, name)]
+    missing = [name for name in ATTRIBUTES if not hasattr(result, name)]
     expect(
         not missing,
         f"{method} to return a meta",
-        f"{shorten(repr(came))} without {', '.join(missing)}",
+        f"{shorten(repr(result))} without {', '.join(missing)}",
     )
-    ids = came.sample_ids
+    ids = result.sample_ids
     expect(
         _is_sequence(ids) and all(isinstance(i, str) for i in ids),
         f"{method} to name sample_ids as a list of strings",
         shorten(repr(ids)),
     )
     for name in ("tags", "sequence_lengths"):
-        beside = getattr(came, name)
+        beside = getattr(result, name)
         expect(
             beside is None or (_is_sequence(beside) and len(beside) == len(ids)),
             f"{method} to give {name} as None or as a list of {len(ids)}, 1:1 with the ids",
             shorten(repr(beside)),
         )
-    tags = came.tags
+    tags = result.tags
     expect(
         tags is None or all(isinstance(row, dict) for row in tags),
         f"{method} to give each row's tags as a dict",
         shorten(repr(tags)),
     )
-    if all(getattr(came, name) is None or type(getattr(came, name)) is list for name in LISTS):
-        return came  # type: ignore[no-any-return]
+    if all(getattr(result, name) is None or type(getattr(result, name)) is list for name in LISTS):
+        return result  # type: ignore[no-any-return]
     lists = {
-        name: None if getattr(came, name) is None else list(getattr(came, name)) for name in LISTS
+        name: None if getattr(result, name) is None else list(getattr(result, name))
+        for name in LISTS
     }
     return KVBatchMeta(
-        came.partition_id,
-        came.task_name,
+        result.partition_id,
+        result.task_name,
         lists["sample_ids"] or [],
         lists["fields"],
         lists["sequence_lengths"],
-        getattr(came, "extra_info", None) or {},
+        getattr(result, "extra_info", None) or {},
         lists["tags"],
     )
 
 
-def status_of(came: Any) -> bool:
-    """The answer of ``check_consumption_status`` as a bool; numpy's is one too."""
-    known = isinstance(came, bool | np.bool_)
-    expect(known, "check_consumption_status to be a bool", repr(came))
-    return bool(came)
+def status_of(result: Any) -> bool:
+    """The answer of ``check_consumption_status`` as a bool; numpy's bool is accepted."""
+    known = isinstance(result, bool | np.bool_)
+    expect(known, "check_consumption_status to be a bool", repr(result))
+    return bool(result)
 
 
 def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
@@ -93,14 +94,14 @@ def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
     return dict(zip(meta.sample_ids, tags, strict=True))
 
 
-def strange_types(method: str, came: Any) -> list[str]:
-    """Where the types of a meta or of a status are not the contract's, in words."""
+def strange_types(method: str, result: Any) -> list[str]:
+    """Descriptions of where the types of a meta or a status differ from the contract's."""
     if method == "check_consumption_status":
-        return [] if type(came) is bool else [f"{method} returns {_name(came)}, not bool"]
+        return [] if type(result) is bool else [f"{method} returns {_name(result)}, not bool"]
     return [
         f"{method} gives {name} as {_name(value)}, not list"
         for name in LISTS
-        if (value := getattr(came, name, None)) is not None and not isinstance(value, list)
+        if (value := getattr(result, name, None)) is not None and not isinstance(value, list)
     ]
 
 

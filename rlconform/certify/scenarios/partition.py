@@ -1,7 +1,7 @@
-"""One fresh partition as a check sees it.
+"""``PartitionUnderTest``: short methods for the client calls on one fresh partition.
 
-Each method is one client call, keywords as in the contract, and what comes back is looked at before
-a check relies on it.
+Each method makes one call with the contract's keywords, and validates the result before a check
+relies on it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from rlconform.certify.scenarios.partition_log import PartitionLog
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
 from rlconform.wire import object_array
 
-#: A field that no check registers: what a plane does with one REG-02 says, and nobody else.
+#: A field that no check registers; only REG-02 says what a plane does with one.
 UNDECLARED = "undeclared"
-#: What a check registers unless it says otherwise.
+#: Fields and tasks that a check registers by default.
 FIELDS = ("x", "y", "z")
 TASKS = ("train", "prev_lp")
 
 
 class PartitionUnderTest:
-    """A partition seen through one client.
+    """A partition, called through one client.
 
     Example:
         part.put(["a", "b"], x=torch.zeros(2, 3))
@@ -60,7 +60,7 @@ class PartitionUnderTest:
 
     @property
     def ids(self) -> set[str]:
-        """Every id that the check touched, for the clean-up."""
+        """Every id that the check used, for the clean-up."""
         return self._rows.ids
 
     def via(self, client: DataPlaneClient) -> PartitionUnderTest:
@@ -69,23 +69,23 @@ class PartitionUnderTest:
 
     @property
     def transport_s(self) -> float:
-        """Seconds that the kit has for the way of a call to another process and back."""
+        """Seconds that the kit allows for the way of a call to another process and back."""
         return TRANSPORT_S if getattr(self.client, "is_remote", False) else 0.0
 
     @property
     def call_s(self) -> float:
-        """Seconds that a check waits for one call; the plane alone is held to ``operation``."""
+        """Seconds that a check waits for one call, of which the plane may take ``operation``."""
         return self.timeouts.operation + self.transport_s
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended, s: where it was made, before its way back."""
+        """When this thread's last call ended in the process that made it, s."""
         client: Any = self.client
         end: float = client.last_end
         return end
 
     def rounds(self, most: int) -> Iterator[int]:
-        """Numbers of rounds; fewer of a plane that answers slowly, so that they come to an end."""
+        """Number rounds, at most ``most``; a slow plane gets fewer, so that they end in time."""
         end = time.monotonic() + self.timeouts.check / 6
         for n in range(most):
             yield n
@@ -93,7 +93,7 @@ class PartitionUnderTest:
                 return
 
     def note_ids(self, ids: Iterable[str]) -> None:
-        """Somebody else puts these rows: the clean-up is to know of them."""
+        """Note rows that another client puts, for the clean-up."""
         self._rows.touch(ids)
 
     def register(
@@ -124,7 +124,7 @@ class PartitionUnderTest:
         fields: TensorDict | None,
         tags: Sequence[Tags] | None = None,
     ) -> BatchMeta:
-        """``put_samples`` of a batch as it is, right or wrong."""
+        """``put_samples`` of a batch as it is, valid or not."""
         self._rows.touch(ids)
         extra = {} if tags is None else {"tags": list(tags)}
         receipt = self.client.put_samples(
@@ -136,7 +136,7 @@ class PartitionUnderTest:
     def put_labeled(
         self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
     ) -> BatchMeta:
-        """Put self-describing rows into each of ``fields`` (default ``x``)."""
+        """Put labelled rows into each of ``fields`` (default ``x``)."""
         columns = {
             field: labeled_column(self.id, ids, field, version) for field in fields or ("x",)
         }
@@ -144,10 +144,10 @@ class PartitionUnderTest:
 
     def get(self, ids: Sequence[str], *fields: str) -> TensorDictBase:
         """``get_samples``; a result that is no TensorDict is a violation."""
-        came = self.client.get_samples(
+        batch = self.client.get_samples(
             sample_ids=list(ids), partition_id=self.id, select_fields=list(fields)
         )
-        return _batch(came, "get_samples")
+        return _batch(batch, "get_samples")
 
     def get_data(self, meta: Any, select_fields: Sequence[str] | None = None) -> TensorDictBase:
         """``get_data``."""
@@ -167,15 +167,15 @@ class PartitionUnderTest:
         """``claim_meta``, not blocking unless asked; ids twice in one claim are a violation.
 
         Without a ``batch_size`` it asks for exactly as many rows as are ready, and then for one
-        more, which must not come. Whether a plane serves a claim of more rows than are ready is for
-        CLAIM-04 to judge.
+        more, which must return none. Only CLAIM-04 judges whether a plane serves a claim of more
+        rows than are ready.
         """
         call = partial(
             self._claim, task, fields, blocking=blocking, timeout_s=timeout_s, dp_rank=dp_rank
         )
         meta = call(batch_size or max(1, self._rows.ready(task, fields)))
         exact = batch_size is None and not blocking
-        if exact and meta.sample_ids and self._rows.others(meta.sample_ids):
+        if exact and meta.sample_ids and self._rows.has_others(meta.sample_ids):
             further = call(1).sample_ids
             due = f"no row ready for {task!r} beside {meta.sample_ids}"
             expect(not further, due, further, leans_on=("CLAIM-01",))
@@ -213,10 +213,9 @@ class PartitionUnderTest:
     def claim_all(
         self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
     ) -> list[str]:
-        """Claim until nothing is ready; the ids in the order they came.
+        """Claim until nothing is ready; the ids in the order of the claims.
 
-        A claim asks for ``batch_size`` rows, and where the check knows of fewer that are ready,
-        for these.
+        Each claim asks for ``batch_size`` rows, or for fewer if fewer are ready.
         """
         claimed: list[str] = []
         while True:
@@ -227,11 +226,11 @@ class PartitionUnderTest:
             claimed += ids
 
     def consumed(self, *tasks: str) -> bool:
-        """``check_consumption_status``; what is no truth value is a violation."""
-        came = self.client.check_consumption_status(
+        """``check_consumption_status``; a result that is no bool is a violation."""
+        status = self.client.check_consumption_status(
             partition_id=self.id, task_names=list(tasks or ("train",))
         )
-        return status_of(came)
+        return status_of(status)
 
     def clear(self, ids: Sequence[str] | None) -> None:
         """``clear_samples``."""
@@ -241,13 +240,13 @@ class PartitionUnderTest:
         self._rows.clear(ids)
 
     def expect_rows(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
-        """Reading ``ids`` gives these rows."""
+        """A read of ``ids`` returns these rows."""
         batch = self.get(ids, *columns)
         for field, rows in columns.items():
             expect_column(batch, field, rows)
 
     def expect_rows_by_meta(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
-        """``get_data`` of a meta that names ``ids`` and these fields gives the same rows."""
+        """``get_data`` of a meta that names ``ids`` and these fields returns the same rows."""
         meta = KVBatchMeta(self.id, None, list(ids), fields=list(columns))
         try:
             batch = self.get_data(meta)
@@ -259,35 +258,35 @@ class PartitionUnderTest:
             raise by_meta from None
 
     def expect_labeled(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
-        """Reading ``ids`` gives their own self-describing rows."""
+        """A read of ``ids`` returns their own labelled rows."""
         names = fields or ("x",)
         self.expect_rows(
             ids, **{field: labeled_rows(self.id, ids, field, version) for field in names}
         )
 
     def expect_absent(self, ids: Sequence[str], field: str = "x") -> None:
-        """No trace of ``ids``: not readable, not claimable by a task that never claimed."""
+        """The rows are gone: not readable, and not claimable by a task that never claimed."""
         for sample_id in ids:
             expect_unreadable(partial(self.get, [sample_id], field), sample_id, field)
         try:
             claimed = set(self.claim_all("prev_lp", [field])) & set(ids)
         except ContractViolation:
             raise
-        except Exception:  # noqa: BLE001 - of a field that nobody heard of a plane may refuse a claim
+        except Exception:  # noqa: BLE001 - a plane may refuse a claim by an unknown field
             return
         expect(not claimed, f"none of {list(ids)} to be claimable", f"claimed {sorted(claimed)}")
 
 
 def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field: str) -> None:
-    """Reading must not give the row; whether it raises, and what, GET-04 to GET-06 judge."""
+    """A read must not return the row; GET-04 to GET-06 judge whether and what it raises."""
     try:
-        came = read()
+        batch = read()
     except ContractViolation:
-        raise  # it answered, or hung
+        raise  # it returned something else, or hung
     except Exception:  # noqa: BLE001 - a plane may raise anything
         return
-    rows = came.batch_size[0] if came.batch_size else 0
-    if rows and field in came.keys():  # noqa: SIM118 - a TensorDict's own `in` refuses strings
+    rows = batch.batch_size[0] if batch.batch_size else 0
+    if rows and field in batch.keys():  # noqa: SIM118 - a TensorDict's own `in` refuses strings
         unreadable = f"{field!r} of {sample_id!r} not to be readable"
         violation = ContractViolation(unreadable, f"{rows} rows")
         violation.expectations.append(
@@ -297,7 +296,7 @@ def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field:
 
 
 def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
-    """A put's batch; lists become object columns (numpy object arrays)."""
+    """A batch to put; lists become object columns (numpy object arrays)."""
     return TensorDict(
         {
             name: object_array(value) if isinstance(value, list) else value
@@ -313,6 +312,6 @@ def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)
 
 
-def _batch(came: Any, method: str) -> TensorDictBase:
-    expect(isinstance(came, TensorDictBase), f"{method} to return a TensorDict", repr(came))
-    return came  # type: ignore[no-any-return]
+def _batch(result: Any, method: str) -> TensorDictBase:
+    expect(isinstance(result, TensorDictBase), f"{method} to return a TensorDict", repr(result))
+    return result  # type: ignore[no-any-return]

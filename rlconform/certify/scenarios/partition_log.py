@@ -1,7 +1,7 @@
-"""What a check has put, cleared and claimed: which rows are ready, and which to clear in the end.
+"""``PartitionLog``: which rows a check put, cleared and claimed, and so which are ready.
 
-A check that claims only as a means asks for exactly as many rows as are ready. Whether a plane
-serves a claim of more rows than that is for CLAIM-04 to judge, and for no other check.
+A check that is not about claims asks for exactly as many rows as are ready: only CLAIM-04 judges
+whether a plane serves a claim of more rows than that.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 
 class PartitionLog:
-    """The rows of one partition, as its check knows them; shared by all its clients and threads.
+    """The rows of one partition as the check knows them, shared by its clients and threads.
 
     Attributes:
-        ids: Every id that the check touched, for the clean-up.
+        ids: Every id that the check used, for the clean-up.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class PartitionLog:
         self._lock = threading.Lock()
 
     def touch(self, ids: Iterable[object]) -> None:
-        """Note ids that are about to be put, whatever comes of it."""
+        """Note ids that are about to be put, even if the put fails."""
         with self._lock:
             self.ids.update(i for i in ids if isinstance(i, str))
 
@@ -37,13 +37,13 @@ class PartitionLog:
                 self._produced.setdefault(sample_id, set()).update(names)
 
     def clear(self, ids: Iterable[str] | None) -> None:
-        """Note a clear that returned; with None of every row, as one process put them."""
+        """Note a clear that returned; None clears every row, as one process put them all."""
         with self._lock:
-            gone = set(self._produced) if ids is None else set(ids)
-            for sample_id in gone:
+            cleared = set(self._produced) if ids is None else set(ids)
+            for sample_id in cleared:
                 self._produced.pop(sample_id, None)
             for claimed in self._claimed.values():
-                claimed.difference_update(gone)
+                claimed.difference_update(cleared)
 
     def claim(self, task: str, ids: Iterable[str]) -> None:
         """Note which rows a claim returned."""
@@ -57,7 +57,7 @@ class PartitionLog:
             produced = {i for i, names in self._produced.items() if names >= needed}
             return len(produced - self._claimed[task])
 
-    def others(self, ids: Iterable[str]) -> bool:
-        """Whether the check touched rows beside these, which a plane could return in error."""
+    def has_others(self, ids: Iterable[str]) -> bool:
+        """Whether the check used other rows, which a plane could return in error."""
         with self._lock:
             return not self.ids <= set(ids)

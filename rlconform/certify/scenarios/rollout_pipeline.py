@@ -1,10 +1,10 @@
-"""The collector flow: rollouts written in one process, judged in another, read in many.
+"""``run_pipeline``: rollouts written in one process, filtered in another, read in many.
 
     collector   writes a stale and a fresh rollout ──put──▶ plane
-    driver      claims both ◀──meta── plane, keeps or drops by tags alone, and shards what it keeps
+    driver      claims both ◀──meta── plane, filters them by their tags, and shards the kept rows
     ranks       read their shards ◀──get── plane
     driver      clears the dropped rows ──clear──▶ plane
-    everybody   reads the kept rows once more, and tries the dropped ones
+    all         read the kept rows again, and try to read the dropped ones
 
 Each waits for the one above. ``run_pipeline`` only records what happened; each check judges one
 part of that record.
@@ -37,20 +37,20 @@ from rlconform.certify.scenarios.sharding_parity import (
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import INPUT_IDS
-from rlconform.grpo.rollout.filters import RolloutFilterError, Split, StalenessFilter
+from rlconform.grpo.rollout.filters import FilterResult, RolloutFilterError, StalenessFilter
 from rlconform.wire import strip_message_logs
 
-#: Weight versions of the trainer and of the two rollouts; one version behind is still fresh.
+#: Weight versions of the trainer and of both rollouts; one version behind is fresh enough.
 CURRENT, FRESH, STALE, MAX_STALENESS = 6, 5, 3, 1
 
-#: Rows of a rollout, and of the claims: where the oldest come first, the first spans both rollouts.
+#: Rows of a rollout, and sizes of the claims; in order of puts the first claim spans both rollouts.
 PROMPTS, GROUP_SIZE = 2, 4
 CLAIM_SIZES = (10, 6)
 
 #: Width in tokens to which all readers pad.
 WIDTH = 64
 
-#: A task that claims nothing until the flow is over.
+#: A task that claims nothing until the end.
 IDLE_TASK = "prev_lp"
 
 MESSAGE_LOGS = "message_logs"
@@ -60,22 +60,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ClaimedRows:
-    """A claim of the driver and what its filter made of it.
+    """A claim of the driver and the filter's decision.
 
-    ``calls`` are the client calls that anybody made from the one to the other.
+    ``calls`` are the client calls that were made between the two.
     """
 
     meta: KVBatchMeta
-    split: Split
+    split: FilterResult
     calls: list[str]
 
 
 @dataclass(frozen=True)
 class ProcessView:
-    """What one process sees of the step once the dropped rows are cleared.
+    """What one process can read after the dropped rows are cleared.
 
-    ``kept`` holds the kept rows in the order of the step's meta, or the error that came in their
-    place; ``dropped`` the ids of dropped rows that can still be read.
+    ``kept`` holds the kept rows in the order of the step's meta, or the error of the read;
+    ``dropped`` the ids of dropped rows that can still be read.
     """
 
     who: str
@@ -85,22 +85,22 @@ class ProcessView:
 
 @dataclass(frozen=True)
 class PipelineRecord:
-    """All that happened in one run of the flow.
+    """All results of one run of the pipeline.
 
     Attributes:
-        written: Both rollouts as the collector wrote them, one after the other.
-        fresh: Ids of the fresh one.
+        written: The rows of both rollouts, as the collector wrote them.
+        fresh: Ids of the fresh rollout.
         claims: The driver's claims, in order.
         kept: Meta of all rows that the filter kept.
-        dropped: Ids of all others.
+        dropped: Ids of all rows that it dropped.
         shards: Meta of each rank.
-        batches: The tensors that each rank read by it.
-        logs: ``INPUT_IDS`` and ``MESSAGE_LOGS`` as each rank read them, or the error that came in
-            their place; empty where no logs went along.
+        batches: The tensors that each rank read.
+        logs: ``INPUT_IDS`` and ``MESSAGE_LOGS`` as each rank read them, or the error of the read;
+            empty if no logs were written.
         consumed: ``check_consumption_status`` by moment: of the claiming task before and after
             its claims, and of the idle one after them.
-        views: What each process sees after the clear.
-        claimable: Ids that the idle task is handed after the clear.
+        views: What each process can read after the clear.
+        claimable: Ids that the idle task claims after the clear.
     """
 
     written: SyntheticRollout
@@ -123,18 +123,18 @@ def run_pipeline(
     ranks: Sequence[DataPlaneClient],
     with_logs: bool,
 ) -> PipelineRecord:
-    """Run the flow once; nothing is judged but what it can't go on without.
+    """Run the pipeline once; it judges only what it needs to go on.
 
     Args:
         part: A fresh partition, seen by the driver.
-        recording: Where the clients note their calls.
+        recording: Records the calls of the clients.
         collector: A client attached in another process.
-        ranks: One more in a process of its own for each DP rank.
-        with_logs: Each row's message log goes along, as an object column.
+        ranks: A client in a process of its own for each DP rank.
+        with_logs: Whether to write each row's message log, as an object column.
 
     Raises:
-        ContractViolation: A claim came short or without what the filter decides by, or what it
-            kept can't be split.
+        ContractViolation: A claim returned too few rows or no tags for the filter, or the kept
+            rows can't be split.
     """
     stale, fresh = _rollout(1, STALE), _rollout(2, FRESH)
     for rollout in (stale, fresh):
@@ -153,16 +153,18 @@ def run_pipeline(
 
     shards, _ = split_claim(kept, len(ranks))
     read = partial(read_shard, pads=fresh.pad_values)
-    of_ranks = [partial(read, rank, shard) for rank, shard in zip(ranks, shards, strict=True)]
-    batches = run_concurrently([partial(r, tensors) for r in of_ranks], part.timeouts.check, "rank")
+    rank_reads = [partial(read, rank, shard) for rank, shard in zip(ranks, shards, strict=True)]
+    batches = run_concurrently(
+        [partial(r, tensors) for r in rank_reads], part.timeouts.check, "rank"
+    )
     with_ids = [INPUT_IDS, MESSAGE_LOGS]
-    logs = [_attempt(partial(r, with_ids)) for r in of_ranks] if with_logs else []
+    logs = [_attempt(partial(r, with_ids)) for r in rank_reads] if with_logs else []
 
     part.clear(dropped)
     processes = {"the driver": part.client, "the collector": collector}
     processes |= {f"rank {number}": rank for number, rank in enumerate(ranks)}
-    looks = [
-        partial(_look, who, part.via(client), partial(read, client, kept, tensors), dropped)
+    view_reads = [
+        partial(_view, who, part.via(client), partial(read, client, kept, tensors), dropped)
         for who, client in processes.items()
     ]
     return PipelineRecord(
@@ -175,13 +177,13 @@ def run_pipeline(
         batches=batches,
         logs=logs,
         consumed=consumed,
-        views=run_concurrently(looks, part.timeouts.check, "process"),
+        views=run_concurrently(view_reads, part.timeouts.check, "process"),
         claimable=part.claim_all(IDLE_TASK, [INPUT_IDS]),
     )
 
 
 def _rollout(seed: int, weight_version: int) -> SyntheticRollout:
-    """A rollout in no order of its ids, whose rows say in their tags whose these are."""
+    """A shuffled rollout whose rows have their id as a tag."""
     made = rollout_batch(
         PROMPTS, GROUP_SIZE, seed, weight_version=weight_version, width_multiple=WIDTH
     )
@@ -196,7 +198,7 @@ def _rollout(seed: int, weight_version: int) -> SyntheticRollout:
 
 
 def _joined(*rollouts: SyntheticRollout) -> SyntheticRollout:
-    """The rows of all, which are of one width."""
+    """The rows of all rollouts, which have one width."""
     return SyntheticRollout(
         sample_ids=[i for rollout in rollouts for i in rollout.sample_ids],
         columns=TensorDict.cat([rollout.columns for rollout in rollouts]),
@@ -208,42 +210,42 @@ def _joined(*rollouts: SyntheticRollout) -> SyntheticRollout:
 def _claim(
     part: PartitionUnderTest, recording: Recording, fields: Sequence[str], size: int
 ) -> ClaimedRows:
-    """Claim rows, and decide which to train on."""
+    """Claim rows, and filter them by staleness."""
     before = len(recording.calls)
     meta = claim_rows(part, fields, size, WIDTH)
     try:
         split = StalenessFilter(MAX_STALENESS, CURRENT).split(meta)
-    except RolloutFilterError as unsure:
+    except RolloutFilterError as error:
         raise ContractViolation(
-            "tags on every claimed row by which the staleness filter can decide", str(unsure)
-        ) from unsure
+            "tags on every claimed row by which the staleness filter can decide", str(error)
+        ) from error
     return ClaimedRows(meta, split, [call.text for call in recording.calls[before + 1 :]])
 
 
-def _look(
+def _view(
     who: str, view: PartitionUnderTest, read_kept: Callable[[], TensorDict], dropped: Sequence[str]
 ) -> ProcessView:
-    """Read the kept rows in one go, and each dropped one by itself."""
-    tries = {i: _attempt(partial(view.get, [i], INPUT_IDS)) for i in dropped}
+    """Read the kept rows in one call, and each dropped row in one of its own."""
+    reads = {i: _attempt(partial(view.get, [i], INPUT_IDS)) for i in dropped}
     return ProcessView(
-        who, _attempt(read_kept), [i for i, came in tries.items() if _has_rows(came)]
+        who, _attempt(read_kept), [i for i, result in reads.items() if _has_rows(result)]
     )
 
 
 def _attempt(read: Callable[[], T]) -> T | Exception:
-    """What ``read`` returns, or the error by which the plane refuses."""
+    """What ``read`` returns, or the error of the plane."""
     try:
         return read()
     except Unreadable as error:
         return error
     except ContractViolation:
-        raise  # it hung, or its process died: no answer at all
+        raise  # it hung, or its process ended
     except Exception as error:  # noqa: BLE001 - a plane may raise anything
         return error
 
 
-def _has_rows(came: TensorDictBase | Exception) -> bool:
-    """Whether a read of ``INPUT_IDS`` gave any row; GET-06 judges how one is refused."""
-    if isinstance(came, Exception):
+def _has_rows(result: TensorDictBase | Exception) -> bool:
+    """Whether a read of ``INPUT_IDS`` returned any row; GET-06 judges how it is refused."""
+    if isinstance(result, Exception):
         return False
-    return INPUT_IDS in field_names(came) and came.batch_size.numel() > 0
+    return INPUT_IDS in field_names(result) and result.batch_size.numel() > 0

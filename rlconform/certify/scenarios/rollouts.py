@@ -1,4 +1,4 @@
-"""Rollouts as production writes them, the same ones from a seed on every machine.
+"""Synthetic rollouts like those of production, the same for a seed on every machine.
 
     rollout = rollout_batch(16, 4, seed=7, min_tokens=256, max_tokens=4096)
     meta = kv_first_write(client, rollout.columns, rollout.sample_ids, "train", tags=rollout.tags)
@@ -33,17 +33,17 @@ from rlconform.wire.message_logs import MessageLog
 
 #: Column of a rollout with images; the contract does not name it.
 PIXEL_VALUES = "pixel_values"
-#: Tag of a row that the engine cut at its length limit. It is a tag and not a column: the schema
-#: has no such column of shape (N,), and a plane may refuse one that it does not know.
+#: Tag of a row that the engine cut at its length limit. It is no column, as the schema has no such
+#: column and a plane may refuse unknown ones.
 TRUNCATED = "truncated"
 
-#: Token ids lie below it.
+#: Token ids are smaller than this.
 VOCABULARY = 151_643
-#: Outside the vocabulary, so that it is no valid token, and not 0, so that a column of tokens that
-#: was padded like a mask shows.
+#: Outside the vocabulary, so that it is no valid token, and not 0, so that tokens that were padded
+#: like a mask are found.
 PAD_TOKEN_ID = VOCABULARY
 
-#: One group of so many has equal rewards, of which nothing is learned: the second of each three.
+#: Every third group has equal rewards, so that nothing is learned from it.
 ZERO_STD_EVERY = 3
 
 Integers = NDArray[np.int64]
@@ -51,7 +51,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SyntheticRollout:
-    """N = prompts x group size rows, the rows of a group side by side.
+    """N = prompts x group size rows; the rows of a group are adjacent.
 
     Attributes:
         sample_ids: N names from ``mint_sample_ids``.
@@ -79,7 +79,7 @@ class SyntheticRollout:
 
     @property
     def pad_values(self) -> dict[str, int]:
-        """What each per-token column holds beyond its rows."""
+        """Pad value of each per-token column."""
         return {INPUT_IDS: PAD_TOKEN_ID, GENERATION_LOGPROBS: 0, TOKEN_MASK: 0}
 
 
@@ -96,17 +96,17 @@ def rollout_batch(
     width_multiple: int = 1,
     image_shape: tuple[int, int, int] | None = None,
 ) -> SyntheticRollout:
-    """A rollout of ``n_prompts`` groups, the same one for the same arguments.
+    """A rollout of ``n_prompts`` groups, the same for the same arguments.
 
     Args:
-        n_prompts: Groups.
-        group_size: Rows of each; they share their prompt's tokens.
-        seed: Not negative; rollouts of unlike seeds have unlike ids and values.
+        n_prompts: Number of groups.
+        group_size: Rows per group; they share their prompt's tokens.
+        seed: Not negative; rollouts of different seeds have different ids and values.
         min_tokens: Fewest valid tokens of a row, its prompt included; an aborted row may have less.
-        max_tokens: Most of them.
+        max_tokens: Most valid tokens of a row.
         max_turns: Most turns of the policy in a row. The environment answers between two of them,
-            and in half of the rows after the last one, so that those end on tokens masked out.
-        aborted: Rows, spread over the batch, whose response has no tokens.
+            and in half of the rows after the last one, so that those end on masked tokens.
+        aborted: Number of rows, spread over the batch, whose response has no tokens.
         weight_version: Tag of every row.
         width_multiple: S is the longest row rounded up to it.
         image_shape: (C, H, W) of the image that each row has.
@@ -135,7 +135,7 @@ def rollout_batch(
 
     turns = _turns(draws, prompts, lengths, max_turns)
     tokens = _tokens(draws, group, prompts, lengths, width)
-    written = _written_by_the_policy(turns, width)
+    written = _policy_tokens(turns, width)
     rewards = _rewards(draws, n_prompts, group_size)
     columns = {
         INPUT_IDS: torch.from_numpy(tokens),
@@ -172,13 +172,13 @@ def rollout_batch(
 
 
 class _Draws:
-    """Numbers by name: a column more or less leaves the values of the others as they are."""
+    """Random numbers by name, so that adding a column does not change the values of others."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def below(self, bound: int, name: str, *shape: int) -> Integers:
-        """Integers from 0 up to, not including, ``bound``, which is small beside 2^32."""
+        """Integers from 0 to ``bound`` - 1; ``bound`` is much smaller than 2^32."""
         stream = np.random.PCG64([self._seed, zlib.crc32(name.encode())])
         raw = stream.random_raw(int(np.prod(shape)))
         return ((raw >> np.uint64(32)) % np.uint64(bound)).astype(np.int64).reshape(shape)
@@ -187,9 +187,9 @@ class _Draws:
 def _turns(
     draws: _Draws, prompts: Integers, lengths: Integers, max_turns: int
 ) -> list[tuple[int, ...]]:
-    """Where each row's turns begin and end after its prompt: policy, environment, policy, ...
+    """The boundaries of each row's turns after its prompt: policy, environment, policy, ...
 
-    A turn may have no tokens. That of an aborted row is the policy's.
+    A turn may have no tokens. An aborted row has one turn, of the policy.
     """
     responses = lengths - prompts
     counts = 1 + draws.below(2 * max_turns, "turns", len(lengths))
@@ -214,7 +214,7 @@ def _tokens(
     return np.where(place < lengths[:, None], valid, PAD_TOKEN_ID)
 
 
-def _written_by_the_policy(turns: Sequence[Sequence[int]], width: int) -> NDArray[np.bool_]:
+def _policy_tokens(turns: Sequence[Sequence[int]], width: int) -> NDArray[np.bool_]:
     """(N, width), true on the tokens of the policy's turns."""
     written = np.zeros((len(turns), width), np.bool_)
     for row, bounds in zip(written, turns, strict=True):
@@ -224,7 +224,7 @@ def _written_by_the_policy(turns: Sequence[Sequence[int]], width: int) -> NDArra
 
 
 def _magnitudes(draws: _Draws, name: str, *shape: int) -> torch.Tensor:
-    """Positive bfloat16 from 2^-31 to 16 with all their bits drawn; no float16 holds the small."""
+    """Random positive bfloat16 from 2^-31 to 16; float16 can't represent the small ones."""
     bits = (96 << 7) + draws.below(35 << 7, name, *shape)
     return torch.from_numpy(bits.astype(np.int16)).view(torch.bfloat16)
 
@@ -236,12 +236,12 @@ def _rewards(draws: _Draws, n_prompts: int, group_size: int) -> NDArray[np.float
         if prompt % ZERO_STD_EVERY == 1:
             of_group[:] = of_group[0]
         elif (of_group == of_group[0]).all():
-            of_group[0] = (of_group[0] + 1) % 11  # a group of one stays equal all the same
+            of_group[0] = (of_group[0] + 1) % 11  # a group of one stays equal nevertheless
     return (tenths / 10).astype(np.float32)
 
 
 def _message_log(sample_id: str, row: torch.Tensor, bounds: Sequence[int]) -> MessageLog:
-    """The prompt's message and one per turn, with values of every kind that JSON has."""
+    """One message for the prompt and one per turn, with every type of value that JSON has."""
     starts = (0, *bounds)
     return [
         {

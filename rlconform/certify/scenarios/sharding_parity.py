@@ -1,11 +1,11 @@
-"""One batch split twice: in memory, and through the plane. Both must give the same.
+"""Splits one batch among ranks twice, in memory and through the plane; both must be equal.
 
-    rollout ── in the claimed order, by id ──▶ shard_batch_for_dp ──▶ rank batches   in memory
+    rollout ── rows in the order claimed ─────▶ shard_batch_for_dp ──▶ rank batches   in memory
        └── kv_first_write ──▶ plane ── claim ──▶ shard_meta_for_dp ──▶ read_columns  through it
 
-A plane may serve its rows in any order, so the side in memory takes the rollout's rows in the order
-of the claim. It takes them by id, and their lengths with them, from the rollout itself: only the
-order is the plane's. A plane that gives a row another's bytes, length or tags is then unlike it.
+A plane may return claimed rows in any order, so the split in memory uses the order of the claim. It
+takes only the order from the plane: rows and lengths come from the rollout, by id. A plane that
+returns wrong bytes, lengths or tags for a row then differs.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from rlconform.plane.sharding import DynamicBatching, SequencePacking, shard_met
 TASK = "train"
 DP_WORLD = 4
 
-#: Most tokens of a micro-batch; the longest rows of a step have half as many.
+#: Most tokens of a micro-batch, twice as many as the longest rows of a step have.
 MICRO_BATCH_TOKENS = 8192
 
-#: Padding of a row inside its micro-batch, tokens.
+#: Rows are padded to a multiple of this in their micro-batch, tokens.
 ROUND = 64
 
-#: Every way of forming micro-batches, as arguments of both ways of splitting.
+#: Every way of forming micro-batches, as arguments of both sharding functions.
 PACKINGS: dict[str, dict[str, Any]] = {
     "no_packing": {},
     **{
@@ -65,12 +65,12 @@ PACKINGS: dict[str, dict[str, Any]] = {
 
 
 class Unreadable(ContractViolation):
-    """Rows that were put came back as something that is no batch of these columns."""
+    """A read returned something that is no batch of the columns that were put."""
 
 
 @dataclass(frozen=True)
 class SplitStep:
-    """One step split among the ranks, both ways.
+    """One step split among the ranks, in memory and through the plane.
 
     Attributes:
         shards: The meta of each rank, from the claim.
@@ -84,7 +84,7 @@ class SplitStep:
 def split_both_ways(
     part: PartitionUnderTest, rollout: SyntheticRollout, batch_size: int, packing: Mapping[str, Any]
 ) -> SplitStep:
-    """Write the rollout, claim it, and split it among ``DP_WORLD`` ranks on either path."""
+    """Write the rollout, claim it, and split it among ``DP_WORLD`` ranks on both paths."""
     first_write(part, part.client, rollout)
     ids, columns = rollout.sample_ids, rollout.columns
     claimed = claim_rows(part, field_names(columns), len(ids), columns[INPUT_IDS].shape[1])
@@ -103,7 +103,7 @@ def split_both_ways(
 def first_write(
     part: PartitionUnderTest, client: DataPlaneClient, rollout: SyntheticRollout, **columns: Any
 ) -> None:
-    """``kv_first_write`` of the rollout, and of further columns, through ``client``."""
+    """``kv_first_write`` of the rollout and of further columns, through ``client``."""
     part.note_ids(rollout.sample_ids)
     batch = {**dict(rollout.columns.items()), **columns}
     kv_first_write(client, batch, rollout.sample_ids, part.id, tags=rollout.tags)
@@ -112,23 +112,23 @@ def first_write(
 def claim_rows(
     part: PartitionUnderTest, fields: Sequence[str], count: int, width: int = 0
 ) -> KVBatchMeta:
-    """Claim ``count`` rows that are ready.
+    """Claim ``count`` ready rows.
 
-    ``width`` is the one in tokens to which every reader of the step pads; the meta carries it.
+    The meta carries ``width``, the width in tokens to which every reader of the step pads.
     """
-    came = KVBatchMeta.of(part.claim(TASK, fields, count, blocking=True))
-    expect(came.size == count, f"a blocking claim to come with all {count} ready rows", came.size)
-    expect(came.sequence_lengths is not None, "the lengths of rows that carry them as tags", "None")
-    return replace(came, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: width})
+    meta = KVBatchMeta.of(part.claim(TASK, fields, count, blocking=True))
+    expect(meta.size == count, f"a blocking claim to come with all {count} ready rows", meta.size)
+    expect(meta.sequence_lengths is not None, "the lengths of rows that carry them as tags", "None")
+    return replace(meta, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: width})
 
 
 def split_claim(
     meta: KVBatchMeta, dp_world: int, batch_size: int | None = None, **packing: Any
 ) -> tuple[list[KVBatchMeta], list[int]]:
-    """``shard_meta_for_dp`` of rows that the plane handed out.
+    """``shard_meta_for_dp`` of claimed rows.
 
     Raises:
-        ContractViolation: They can't be split as the rows that were put can.
+        ContractViolation: They can't be split, though the rows that were put can.
     """
     try:
         return shard_meta_for_dp(meta, dp_world, batch_size, **packing)
@@ -142,11 +142,11 @@ def split_claim(
 def read_shard(
     client: DataPlaneClient, shard: KVBatchMeta, fields: Sequence[str], pads: Mapping[str, complex]
 ) -> TensorDict:
-    """The shard's rows as its rank computes with them: padded to the step's one width.
+    """The rows of a rank's shard, padded to the width of the step.
 
     Raises:
-        Unreadable: What came in their place.
-        LookupError: So the plane says that a row or a field is not there.
+        Unreadable: The read returned something else.
+        LookupError: The plane says that a row or a field does not exist.
     """
     try:
         return read_columns(
@@ -155,7 +155,7 @@ def read_shard(
             fields,
             pad_value_dict=pads,
             pad_to_seqlen=shard.extra_info[GLOBAL_FORWARD_PAD_SEQLEN],
-            token_fields=PER_TOKEN_FIELDS,  # a plane may hand out equal rows as jagged ones
+            token_fields=PER_TOKEN_FIELDS,  # a plane may return equal rows as a jagged column
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise Unreadable(
@@ -168,12 +168,12 @@ def reorder_rows(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -
     """The rows of ``batch``, which are ``ids``, in the order ``wanted``.
 
     Raises:
-        ContractViolation: ``wanted``, which a plane handed out, names a row that was never put.
+        ContractViolation: ``wanted``, the ids of a claim, names a row that was never put.
     """
-    place = {sample_id: row for row, sample_id in enumerate(ids)}
-    minted = [sample_id for sample_id in wanted if sample_id not in place]
-    expect(not minted, "only rows that were put", minted)
-    return batch[[place[sample_id] for sample_id in wanted]]
+    index = {sample_id: row for row, sample_id in enumerate(ids)}
+    unknown = [sample_id for sample_id in wanted if sample_id not in index]
+    expect(not unknown, "only rows that were put", unknown)
+    return batch[[index[sample_id] for sample_id in wanted]]
 
 
 def field_names(batch: TensorDictBase) -> list[str]:

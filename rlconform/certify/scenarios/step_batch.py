@@ -1,10 +1,10 @@
-"""A step's rows, written and read through the codec, and compared with what was written by id.
+"""``StepBatch``: the rows of a step, written and read through the codec, and compared by id.
 
-    check ── kv_first_write, write_columns ──▶ plane      the rows that were valid are kept here
-          ◀── read_columns ──                             each row must be those, and padding
+    check ── kv_first_write, write_columns ──▶ plane      the batch keeps a copy of the valid values
+          ◀── read_columns ──                             each row must equal its copy, plus padding
 
-The codec is the kit's: where it refuses what came, the rows are read once more without it. If they
-are wrong the plane is at fault, if they are right the codec is, and its error stands.
+If the kit's codec rejects what a read returned, the rows are read again without it. If they are
+wrong, that is a violation of the plane; if they are right, the codec's error is raised.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from rlconform.wire import (
 #: Column of the message logs, stripped of their token ids.
 MESSAGE_LOG = "message_log"
 
-#: What a check of steps registers: the schema's columns, and those of its own that it writes.
+#: Fields that a check of steps registers: the schema's columns and further ones that it writes.
 STEP_FIELDS: tuple[str, ...] = (
     *DP_TRAIN_FIELDS,
     TOTAL_REWARD,
@@ -66,15 +66,16 @@ Pads = Mapping[str, complex]
 
 
 class StepBatch:
-    """N rows in a plane, and all their values as they were last written, padding cut off.
+    """N rows in a plane, with a copy of all values as last written, without padding.
 
-        step = Step(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
+    Example:
+        step = StepBatch(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
         step.write_back(step.meta.subset([2, 3]), prev_logprobs=wide)
         step.expect_padded(["s0p0_g0"], ["input_ids"], width=64, pads={"input_ids": 7})
 
     Args:
-        part: Where the rows are written, through the codec.
-        sample_ids: Their names.
+        part: The partition that the rows are written to, through the codec.
+        sample_ids: Their ids.
         columns: N padded rows with the column ``input_lengths``.
         token_fields: Names of the per-token columns, also of those written back later.
         tags, extra_info: As in ``kv_first_write``.
@@ -114,7 +115,7 @@ class StepBatch:
         self.keep(meta, columns)
 
     def keep(self, meta: KVBatchMeta, columns: Mapping[str, Any] | TensorDictBase) -> None:
-        """Note what the meta's rows hold from now on; for columns that the check put by itself."""
+        """Copy the values of columns that the check put without ``write_back``."""
         for field in map(str, columns.keys()):
             leaf: Any = columns.get(field)
             if is_object_column(leaf):
@@ -132,7 +133,7 @@ class StepBatch:
         return field in self._rows
 
     def rows(self, ids: Sequence[str], field: str) -> list[Any]:
-        """Values of a column, a per-token row without its padding."""
+        """Values of a column; rows of per-token columns without padding."""
         return [self._rows[field][i] for i in ids]
 
     def meta_of(self, ids: Sequence[str]) -> KVBatchMeta:
@@ -147,7 +148,7 @@ class StepBatch:
         pads: Pads | None = None,
         via: PartitionUnderTest | None = None,
     ) -> TensorDict:
-        """``read_columns``, padded; a violation where the plane gave rows that it can't take."""
+        """``read_columns``, padded; a violation if the plane returned wrong rows."""
         part = via or self.part
         try:
             return read_columns(
@@ -170,19 +171,19 @@ class StepBatch:
         pads: Pads | None = None,
         via: PartitionUnderTest | None = None,
     ) -> TensorDict:
-        """Read, and compare: each row's own values, in a per-token field padding up to ``width``.
+        """Read rows and compare them, per-token fields with padding up to ``width``; the batch.
 
-        Without a width, that is the longest row's. The batch is returned.
+        The default width is that of the longest row.
         """
         batch = self.read(ids, fields, width, pads, via)
         rows = {field: self.rows(ids, field) for field in fields}
         if width is None:
             width = max((len(r) for f in self.token_fields & {*fields} for r in rows[f]), default=0)
         for field in fields:
-            wanted = rows[field]
+            expected = rows[field]
             if field in self.token_fields:
-                wanted = [padded(row, width, (pads or {}).get(field, 0)) for row in wanted]
-            expect_rows_by_id(batch, field, ids, wanted)
+                expected = [padded(row, width, (pads or {}).get(field, 0)) for row in expected]
+            expect_rows_by_id(batch, field, ids, expected)
         return batch
 
     def _expect_unchanged(
@@ -201,9 +202,9 @@ def expect_rows_by_id(
     batch: TensorDictBase, field: str, ids: Sequence[str], rows: Sequence[Tensor]
 ) -> None:
     """``batch[field]`` holds these rows in this order; a violation names the row."""
-    came = rows_in(batch, field)
-    expect(len(came) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(came)} rows")
-    for sample_id, got, want in zip(ids, came, rows, strict=True):
+    got_rows = rows_in(batch, field)
+    expect(len(got_rows) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(got_rows)} rows")
+    for sample_id, got, want in zip(ids, got_rows, rows, strict=True):
         if difference := row_difference(got, want):
             raise ContractViolation(
                 f"{field!r} of row {sample_id!r} {difference[0]}", difference[1]
@@ -213,9 +214,9 @@ def expect_rows_by_id(
 def write_with_logs(
     part: PartitionUnderTest, target: Target, rollout: SyntheticRollout
 ) -> StepBatch:
-    """A step of token ids and, where the plane takes objects, of message logs without them.
+    """A step of token ids and, if the plane stores objects, of message logs without token ids.
 
-    A plane that declares no objects may refuse the logs: they then stay with the driver.
+    A plane that does not declare objects may refuse the logs; the driver then keeps them.
     """
     tokens = {name: rollout.columns[name] for name in (INPUT_IDS, INPUT_LENGTHS)}
     logs = {MESSAGE_LOG: strip_message_logs(rollout.message_logs)}
@@ -236,12 +237,12 @@ def expect_logs_rebuilt(
     width: int | None = None,
     via: PartitionUnderTest | None = None,
 ) -> None:
-    """The logs of these rows come back as they were, their token ids as views of the batch."""
-    places = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
-    logs = [places[i] for i in ids]
-    travel = step.has_column(MESSAGE_LOG)
-    batch = step.read(ids, [INPUT_IDS, *([MESSAGE_LOG] if travel else [])], width, via=via)
-    stripped = batch.get(MESSAGE_LOG) if travel else strip_message_logs(logs)
+    """The logs of these rows are read as they were, their token ids as views of the batch."""
+    by_id = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
+    logs = [by_id[i] for i in ids]
+    stored = step.has_column(MESSAGE_LOG)
+    batch = step.read(ids, [INPUT_IDS, *([MESSAGE_LOG] if stored else [])], width, via=via)
+    stripped = batch.get(MESSAGE_LOG) if stored else strip_message_logs(logs)
     try:
         rebuilt = rebuild_message_logs(stripped, batch[INPUT_IDS])
     except (TypeError, ValueError) as error:
@@ -259,18 +260,20 @@ def expect_logs_rebuilt(
 
 
 def padded(row: Tensor, width: int, pad_value: complex) -> Tensor:
-    """(j, ...) tokens and padding: (width, ...)."""
+    """(j, ...) tokens, padded to (width, ...)."""
     whole = torch.full((width, *row.shape[1:]), pad_value, dtype=row.dtype)
     whole[: len(row)] = row
     return whole
 
 
 def partition_client(part: PartitionUnderTest) -> DataPlaneClient:
-    """The partition as the codec's client: the two methods that the codec calls."""
-    return cast(DataPlaneClient, _Through(part))
+    """A client for the codec that makes its calls through ``part``."""
+    return cast(DataPlaneClient, _CodecClient(part))
 
 
-class _Through:
+class _CodecClient:
+    """The two methods that the codec calls."""
+
     def __init__(self, part: PartitionUnderTest) -> None:
         self._part = part
 
@@ -281,14 +284,14 @@ class _Through:
         ids, fields = call["sample_ids"], call["select_fields"]
         batch = self._part.get(ids, *fields)
         expect_equal(tuple(batch.batch_size), (len(ids),), "a batch of size")
-        columns = {field: _as_the_codec_takes_it(batch, field) for field in fields}
+        columns = {field: _codec_column(batch, field) for field in fields}
         return TensorDict(columns, batch_size=[len(ids)])
 
 
-def _as_the_codec_takes_it(batch: TensorDictBase, field: str) -> Any:
-    """The column as it came, save where it came nested in a way that the codec doesn't know.
+def _codec_column(batch: TensorDictBase, field: str) -> Any:
+    """The column as it was read; one nested in a layout that the codec rejects is nested again.
 
-    Which layout a plane returns is its own choice; the rows are what counts.
+    A plane may return any layout, as only the rows count.
     """
     leaf = leaf_of(batch, field)
     if not isinstance(leaf, Tensor):

@@ -1,9 +1,9 @@
-"""Whole training runs for PAR-03: the same problems in memory and through the plane under test.
+"""``ParityRuns``: the same training in memory and through the plane under test, for PAR-03.
 
-    Trainings ── in memory, once for each way of packing ──▶ run ┐
-              ── through the plane ────────────────────────▶ run ┴── differences ──▶ verdict
+    ParityRuns ──▶ RunActors without a plane ──▶ record ┐
+               ──▶ RunActors with the plane ───▶ record ┴─ compare_runs.differences ──▶ verdict
 
-Both kinds of crew are started once and serve all runs.
+Both groups of actors are started once and serve all runs. Runs are made one after the other.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ STEPS = 10
 LEARNED = 0.9
 LAST = 10
 
-#: Seconds a run, and with all that a step can do: several updates, of several micro-batches on each
-#: rank; a reference policy; weights for stale data; rows of several lengths.
+#: A run that takes seconds, with all that a step can do: several updates of several micro-batches
+#: on each rank, a reference policy, importance weights, rows of several lengths.
 SMALL = (
     f"cluster.dp_size={RANKS}",
     "grpo.num_prompts_per_step=4",
@@ -54,24 +54,29 @@ SMALL = (
 
 
 class ParityRuns:
-    """Both kinds of crew on the plane's Ray, and the plane that one of them trains through."""
+    """Trains with and without the plane, and compares the runs.
+
+    Example:
+        with start_parity_runs(plane) as runs:
+            runs.expect_equal_runs("tiny_llama_copy", "sequence")
+    """
 
     def __init__(self, plane: PlaneSession, in_memory: RunActors, through_plane: RunActors) -> None:
         self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
 
     def expect_equal_runs(self, model: str, packing: str) -> None:
-        """Train both ways; every bit of losses, gradient norms, advantages and weights agrees."""
+        """Losses, gradient norms, advantages and weights of both runs agree bit for bit."""
         config = _small(model, f"policy.packing.mode={packing}", f"grpo.max_num_steps={STEPS}")
         expected = self._run_in_memory(config)
-        came = self._run_under_test(config)
-        expect_equal(len(came.reports), STEPS, "steps that were trained")
-        _expect_no_difference(expected, came)
+        got = self._run_under_test(config)
+        expect_equal(len(got.reports), STEPS, "steps that were trained")
+        _expect_no_difference(expected, got)
 
     def expect_learning(self, model: str) -> None:
-        """A run long enough to learn: the policy that comes of it is the one learned in memory.
+        """A run long enough to learn gives the same policy as in memory.
 
         Raises:
-            RuntimeError: In memory nothing was learned; that is no plane's fault.
+            RuntimeError: The run in memory did not learn, which is no fault of the plane.
         """
         from rlconform.grpo.config import load_config  # noqa: PLC0415
 
@@ -79,11 +84,11 @@ class ParityRuns:
         expected = self._run_in_memory(config)
         reward = fmean(expected.series("train/reward")[-LAST:])
         if reward < LEARNED:
-            raise RuntimeError(f"in memory the mean reward rose to {reward:.3f}, {LEARNED} is due")
+            raise RuntimeError(f"expected a mean reward of {LEARNED} in memory; got {reward:.3f}")
         _expect_no_difference(expected, self._run_under_test(config))
 
     def expect_resumed_run(self, folder: Path) -> None:
-        """Half the steps, a checkpoint, and the other half are the whole run."""
+        """Half the steps, a checkpoint and the other half give the same as a whole run."""
         half = STEPS // 2
         whole, resumed = (f"grpo.max_num_steps={steps}" for steps in (STEPS, half))
         saved = (
@@ -93,21 +98,21 @@ class ParityRuns:
         )
         expected = self._run_in_memory(_small("tiny_llama_copy", whole))
         self._run_under_test(_small("tiny_llama_copy", *saved, resumed))
-        came = self._run_under_test(_small("tiny_llama_copy", *saved, whole))
-        expect_equal(len(came.reports), STEPS - half, "steps that were trained after resuming")
-        _expect_no_difference(expected, came)
+        got = self._run_under_test(_small("tiny_llama_copy", *saved, whole))
+        expect_equal(len(got.reports), STEPS - half, "steps that were trained after resuming")
+        _expect_no_difference(expected, got)
 
     def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
-        """The run through the plane, after one in memory that ended well.
+        """The run through the plane, after one in memory that succeeded.
 
         Raises:
-            ContractViolation: It did not come to its end.
+            ContractViolation: The run raised.
         """
         try:
             return self._run_through_plane(config)
-        except Exception as error:  # what differs from the run in memory is the plane
-            told = shorten(f"{type(error).__name__}: {error}")
-            raise ContractViolation("a run through the plane, as in memory", told) from error
+        except Exception as error:  # only the plane differs from the run in memory
+            got = shorten(f"{type(error).__name__}: {error}")
+            raise ContractViolation("a run through the plane, as in memory", got) from error
 
     def _run_in_memory(self, config: MasterConfig) -> TrainingRecord:
         from rlconform.grpo.compare_runs import run_to_end  # noqa: PLC0415
@@ -136,10 +141,10 @@ def _small(model: str, *overrides: str) -> MasterConfig:
     return load_config(model, [*SMALL, *overrides])
 
 
-def _expect_no_difference(expected: TrainingRecord, came: TrainingRecord) -> None:
+def _expect_no_difference(expected: TrainingRecord, got: TrainingRecord) -> None:
     from rlconform.grpo.compare_runs import differences  # noqa: PLC0415
 
-    differing = differences(expected, came)
+    differing = differences(expected, got)
     expect(
         not differing,
         "a run through the plane that equals the run in memory bit for bit",
@@ -149,7 +154,7 @@ def _expect_no_difference(expected: TrainingRecord, came: TrainingRecord) -> Non
 
 @contextmanager
 def start_parity_runs(plane: PlaneSession) -> Iterator[ParityRuns]:
-    """Start both crews, and end them."""
+    """Start both groups of actors, and end them."""
     plane.owner()  # starts Ray, where none runs
     with plane.starting.running():
         from rlconform.grpo.actors import RunActors  # noqa: PLC0415

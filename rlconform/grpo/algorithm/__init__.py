@@ -1,1 +1,1 @@
-"""GRPO's arithmetic: pure functions on tensors and metas, each with its formula and source."""
+"""The arithmetic of GRPO: pure functions on tensors and metas, each with formula and source."""

@@ -1,8 +1,9 @@
-"""From rewards to advantages: how much better than its group a response did.
+"""Advantages: how much better a response did than the other responses to the same prompt.
 
-    rewards (N,) ─group_baseline─▶ baseline, std (N,) ─advantages_of─▶ (N,) ─over_tokens─▶ (N, S)
+    rewards (N,) ─ group_baseline ─▶ baseline, std (N,)
+                 ─ compute_advantages ─▶ (N,) ─ broadcast_to_tokens ─▶ (N, S)
 
-All of it runs on the driver, once per step, on numbers that are few.
+The driver calls these functions once per step; they see one number per row.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from torch import Tensor
 
 
 def group_of(sample_id: str) -> str:
-    """The prompt of ``<uid>_g<i>``, an id from ``plane.columns.mint_sample_ids``: its ``<uid>``.
+    """Return the prompt's ``<uid>`` of a sample id ``<uid>_g<i>`` (``plane.mint_sample_ids``).
 
     Raises:
-        ValueError: The id has not this form.
+        ValueError: The id does not have this form.
     """
     uid, found, index = sample_id.rpartition("_g")
     if not found or not index.isdecimal():
-        raise ValueError(f"sample id {sample_id!r} names no group: <uid>_g<i> is due")
+        raise ValueError(f"sample id {sample_id!r} names no group: expected <uid>_g<i>")
     return uid
 
 
 def group_baseline(
     rewards: Tensor, groups: Sequence[str], leave_one_out: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """What each row is held against, and how far its group's rewards spread.
+    """Compute each row's baseline and the standard deviation of its group's rewards.
 
     For a row i of a group of G rows with rewards r_1 ... r_G of mean m::
 
@@ -36,9 +37,9 @@ def group_baseline(
         baseline_i = (sum_j r_j - r_i) / (G - 1)    the mean of the others (leave one out)
         std_i      = sqrt(sum_j (r_j - m)^2 / (G - 1))
 
-    ``std`` is the whole group's in both cases, so that its rows are kept or dropped together. A
-    group of one has its own reward as baseline and std 0. Equal rewards give exactly their value
-    and exactly 0, however the machine rounds.
+    ``std`` is that of the whole group in both cases, so that dynamic sampling keeps or drops its
+    rows together. A group of one has its own reward as baseline and std 0. For equal rewards the
+    baseline is exactly their value and the std exactly 0, without rounding errors.
 
     Sources: DeepSeekMath (Shao et al. 2024, arXiv 2402.03300), section 4.1.2; leave one out: Kool
     et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!", and RLOO (Ahmadian et al.
@@ -46,15 +47,15 @@ def group_baseline(
 
     Args:
         rewards: (N,) floating point.
-        groups: N names; rows of one name are a group, wherever they lie.
-        leave_one_out: Leave a row's own reward out of its baseline, which makes it unbiased.
+        groups: N names; rows with the same name form a group, in any order.
+        leave_one_out: Exclude a row's own reward from its baseline, which makes it unbiased.
 
     Returns:
         ``baseline`` and ``std``, both (N,) in the dtype and on the device of ``rewards``.
 
     Raises:
-        ValueError: Not one group per row, ``rewards`` of another shape or no floating point, or a
-            reward that is not finite.
+        ValueError: The number of groups differs from N, ``rewards`` has another shape or dtype, or
+            a reward is not finite.
     """
     if rewards.dim() != 1 or not rewards.is_floating_point():
         raise ValueError(
@@ -86,39 +87,39 @@ def group_baseline(
     return baseline.to(rewards), std.to(rewards)
 
 
-def advantages_of(
+def compute_advantages(
     rewards: Tensor,
     baseline: Tensor,
     std: Tensor,
     normalize: bool = True,
     epsilon: float = 1e-6,
 ) -> Tensor:
-    """How much better than its baseline each row did.
+    """Compute each row's advantage over its baseline.
 
     ::
 
         A_i = r_i - baseline_i                        or, with ``normalize``,
         A_i = (r_i - baseline_i) / (std_i + epsilon)  and 0 where std_i is 0
 
-    Sources: DeepSeekMath (arXiv 2402.03300), section 4.1.2; without the division, which gives more
-    weight to prompts that are easy or hard: Dr. GRPO (Liu et al. 2025, arXiv 2503.20783).
+    Sources: DeepSeekMath (arXiv 2402.03300), section 4.1.2. Dr. GRPO (Liu et al. 2025, arXiv
+    2503.20783) omits the division, because it gives more weight to very easy and very hard prompts.
 
     Args:
         rewards: (N,).
         baseline: (N,), from ``group_baseline``.
         std: (N,), from ``group_baseline``.
         normalize: Divide by the group's std.
-        epsilon: Keeps the quotient of nearly equal rewards small.
+        epsilon: Added to the std, so that nearly equal rewards give small advantages.
 
     Returns:
         (N,) in the dtype of ``rewards``.
 
     Raises:
-        ValueError: The three are not of one shape (N,), or ``epsilon`` is negative.
+        ValueError: The shapes differ or are not (N,), or ``epsilon`` is negative.
     """
     if rewards.dim() != 1 or not rewards.shape == baseline.shape == std.shape:
         shapes = [tuple(values.shape) for values in (rewards, baseline, std)]
-        raise ValueError(f"rewards, baseline and std must be of one shape (N,), got {shapes}")
+        raise ValueError(f"rewards, baseline and std must have the same shape (N,), got {shapes}")
     if epsilon < 0:
         raise ValueError(f"epsilon must not be negative, got {epsilon}")
     difference = rewards - baseline
@@ -127,21 +128,21 @@ def advantages_of(
     return torch.where(std > 0, difference / (std + epsilon), 0)
 
 
-def over_tokens(advantages: Tensor, token_mask: Tensor) -> Tensor:
-    """Each row's advantage at each token that is trained, 0 elsewhere: A_{i,t} = A_i.
+def broadcast_to_tokens(advantages: Tensor, token_mask: Tensor) -> Tensor:
+    """Copy each row's advantage to each of its trained tokens; 0 elsewhere: A_{i,t} = A_i.
 
-    Under outcome supervision all tokens of a response share its advantage: DeepSeekMath (arXiv
+    With outcome supervision all tokens of a response have the same advantage: DeepSeekMath (arXiv
     2402.03300), section 4.1.2.
 
     Args:
         advantages: (N,).
-        token_mask: (N, S), not 0 at the tokens that are trained.
+        token_mask: (N, S), nonzero at the trained tokens.
 
     Returns:
-        (N, S) in the dtype of ``advantages``: the column ``advantages``.
+        The column ``advantages``: (N, S) in the dtype of the argument.
 
     Raises:
-        ValueError: Other shapes than these.
+        ValueError: A shape differs from these.
     """
     if token_mask.dim() != 2 or advantages.shape != token_mask.shape[:1]:
         raise ValueError(

@@ -1,17 +1,17 @@
-"""Dynamic sampling: train on prompts of whose group something is learned, and generate until full.
+"""Dynamic sampling: train only on groups whose rewards differ, and generate until there are enough.
 
-    generated meta ── std above tolerance? ──▶ kept so far ── num_prompts full? ──▶ a step's rows
-                          │ no                                  │ more than that
+    generated meta ── std > tolerance? ─ yes ─▶ kept so far ── num_prompts reached? ─▶ step's rows
+                          │ no                                  │ surplus
                           └────────────▶ to clear ◀─────────────┘
 
-Groups whose rewards are equal have advantage 0 at each token: DAPO (Yu et al. 2025, arXiv
-2503.14476), section 3.2 and eq. 11, leaves them out and samples more prompts in their place. All of
-it is told from the metas' tags; nothing is fetched, and the trainer does the clearing:
+A group with equal rewards has advantage 0 at every token, so nothing is learned from it. DAPO (Yu
+et al. 2025, arXiv 2503.14476), section 3.2 and eq. 11, leaves it out and samples another prompt.
+The decision reads tags only, no row is fetched; the trainer clears the rows that are dropped:
 
     collected, batches = None, 0
     while True:
         meta = rollout(...).stamp_tags({STD: std}); batches += 1
-        selection = select_groups(collected, meta, batches, options)
+        selection = select_groups(collected, meta, batches, config.grpo)
         policy.discard_samples(selection.cleared)
         if selection.complete:
             break
@@ -23,27 +23,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.algorithm.advantages import group_of
+from rlconform.grpo.config import GRPOConfig
 from rlconform.grpo.rollout.filters import BaseRolloutFilter, MissingTag, RolloutFilterError
 
-#: Tag with the spread of the rewards of a row's group, from ``advantages.group_baseline``.
+#: Tag with the standard deviation of the group's rewards, from ``advantages.group_baseline``.
 STD = "std"
 
 
 class WrongStd(RolloutFilterError, ValueError):
-    """A tag ``std`` that is no finite number from 0 on, or differs within a group."""
+    """A tag ``std`` is not a finite number of at least 0, or differs within a group."""
 
 
 class TornGroup(RolloutFilterError, ValueError):
-    """A group with more or fewer rows than each prompt has generations."""
+    """A group has more or fewer rows than ``num_generations_per_prompt``."""
 
 
 class TooManyGenBatches(RuntimeError):
-    """The step is not full after as many generation batches as are allowed.
+    """Too few groups were found within the allowed number of generation batches.
 
     Attributes:
         sample_ids: Rows of this step that are still in the plane, for the trainer to clear.
@@ -54,59 +54,25 @@ class TooManyGenBatches(RuntimeError):
         self.sample_ids = sample_ids
 
 
-@dataclass(frozen=True)
-class DynamicSampling:
-    """How many groups a step trains on, and which.
-
-    Attributes:
-        num_prompts_per_step: Groups of a full step.
-        num_generations_per_prompt: Rows of each group.
-        max_gen_batches: Most batches that are generated for one step.
-        std_tolerance: A group is kept if its std is greater; 0 drops equal rewards alone.
-
-    Raises:
-        ValueError: A count below 1, a negative or infinite tolerance.
-    """
-
-    num_prompts_per_step: int
-    num_generations_per_prompt: int
-    max_gen_batches: int = 10
-    std_tolerance: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("num_prompts_per_step", "num_generations_per_prompt", "max_gen_batches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.std_tolerance < math.inf:
-            raise ValueError(
-                f"std_tolerance must be finite and not negative, got {self.std_tolerance}"
-            )
-
-
 class Selection(NamedTuple):
-    """What became of a generation batch; each row of it and of those collected is in one of two."""
+    """The collected and the newly generated rows, divided into kept and dropped ones."""
 
-    #: Rows kept so far, in the order generated; a full step's when ``complete``.
+    #: Rows kept so far, in the order generated; the step's rows when ``complete``.
     kept: KVBatchMeta
-    #: Ids of the rows that are not trained on, for the trainer to clear.
+    #: Ids of the dropped rows, for the trainer to clear.
     cleared: list[str]
-    #: Whether the step has all of its groups.
+    #: Whether there are ``num_prompts_per_step`` groups.
     complete: bool
 
 
-class SpreadFilter(BaseRolloutFilter):
-    """Keeps rows of groups whose rewards spread by more than ``tolerance``."""
+class RewardStdFilter(BaseRolloutFilter):
+    """Keeps the rows of groups whose rewards have a std above ``tolerance``."""
 
     def __init__(self, tolerance: float = 0.0) -> None:
         self._tolerance = tolerance
 
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
-        """Whether something is learned of the row's group.
-
-        Raises:
-            MissingTag: No tag ``std``.
-            WrongStd: The tag is no finite number, or negative.
-        """
+        """Decide by the tag ``std``; ``MissingTag`` or ``WrongStd`` if that is not possible."""
         if STD not in tags:
             raise MissingTag(f"{sample_id!r} has no tag {STD!r}, only {sorted(tags)}")
         std = tags[STD]
@@ -121,57 +87,59 @@ def select_groups(
     collected: KVBatchMeta | None,
     generated: KVBatchMeta,
     gen_batches: int,
-    options: DynamicSampling,
+    config: GRPOConfig,
 ) -> Selection:
-    """Join a generation batch to what is collected: whole groups, as many as a step trains on.
+    """Add a generation batch to the collected rows and keep as many whole groups as a step needs.
 
-    A group is the rows whose ids share their ``<uid>``, wherever they lie. Of more groups than a
-    step takes, those whose first rows come first stay.
+    A group is the rows whose ids have the same ``<uid>``, in any order. If there are more groups
+    than a step needs, the first ones are kept.
 
     Args:
-        collected: ``kept`` of the step's selection before, or None at its first batch.
+        collected: ``kept`` of the step's previous selection, or None at its first batch.
         generated: The new batch, each row with its group's tag ``std``.
-        gen_batches: Batches generated for this step, this one included.
-        options: How many groups a step trains on, and which.
+        gen_batches: Batches generated for this step, including this one.
+        config: The size of a step, the tolerance and the limit of ``gen_batches``.
 
     Raises:
-        TooManyGenBatches: The step is not full and ``gen_batches`` has reached its limit.
-        MissingTag, WrongStd: The tags don't tell.
-        TornGroup: A group of another size.
-        ValueError: The metas can't be joined, or an id that names no group.
+        TooManyGenBatches: Groups are missing and ``gen_batches`` has reached its limit.
+        MissingTag, WrongStd: A tag ``std`` is missing or unusable.
+        TornGroup: A group does not have ``num_generations_per_prompt`` rows.
+        ValueError: The metas can't be joined, or an id names no group.
     """
-    _check_groups(generated, options.num_generations_per_prompt)
-    kept, dropped = SpreadFilter(options.std_tolerance).split(generated)
+    n_prompts, group_size = config.num_prompts_per_step, config.num_generations_per_prompt
+    tolerance = config.dynamic_sampling_std_tolerance
+    _check_groups(generated, group_size)
+    kept, dropped = RewardStdFilter(tolerance).split(generated)
     if collected is not None:
         kept = collected.concat(kept)
-        _check_groups(kept, options.num_generations_per_prompt)
+        _check_groups(kept, group_size)
 
     uids = [group_of(sample_id) for sample_id in kept.sample_ids]
     found = list(dict.fromkeys(uids))
-    if len(found) < options.num_prompts_per_step and gen_batches >= options.max_gen_batches:
+    if len(found) < n_prompts and gen_batches >= config.dynamic_sampling_max_gen_batches:
         raise TooManyGenBatches(
-            f"only {len(found)} of {options.num_prompts_per_step} groups have rewards that spread "
-            f"by more than {options.std_tolerance} after {gen_batches} generation batches",
+            f"only {len(found)} of {n_prompts} groups have rewards with a std above {tolerance} "
+            f"after {gen_batches} generation batches",
             [*kept.sample_ids, *dropped.sample_ids],
         )
 
-    chosen = set(found[: options.num_prompts_per_step])
+    chosen = set(found[:n_prompts])
     rows = [row for row, uid in enumerate(uids) if uid in chosen]
     overflow = kept.drop(rows)
     return Selection(
         kept.subset(rows),
         [*dropped.sample_ids, *overflow.sample_ids],
-        complete=len(chosen) == options.num_prompts_per_step,
+        complete=len(chosen) == n_prompts,
     )
 
 
 def _check_groups(meta: KVBatchMeta, size: int) -> None:
-    """Each group whole, and of one std: else its rows would part."""
+    """Check that each group is whole and has one std, so that its rows stay together."""
     uids = [group_of(sample_id) for sample_id in meta.sample_ids]
     for uid, rows in Counter(uids).items():
         if rows != size:
-            raise TornGroup(f"group {uid!r} has {rows} rows, {size} are due")
+            raise TornGroup(f"group {uid!r} has {rows} rows, expected {size}")
     stds: dict[str, Any] = {}
     for uid, tags in zip(uids, meta.tags or (), strict=False):
         if tags is not None and stds.setdefault(uid, tags.get(STD)) != tags.get(STD):
-            raise WrongStd(f"rows of group {uid!r} have unlike tags {STD!r}")
+            raise WrongStd(f"rows of group {uid!r} have different tags {STD!r}")

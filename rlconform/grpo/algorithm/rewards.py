@@ -1,75 +1,15 @@
-"""What is done to rewards before they are compared: scaling, and the price of length."""
+"""Reward scaling and the penalty for overlong responses, applied before rewards are compared."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class RewardScaling:
-    """A linear map from one range of rewards to another; rewards outside are held to its ends.
-
-    Attributes:
-        source_min: Least reward of the task.
-        source_max: Greatest one.
-        target_min: What ``source_min`` becomes.
-        target_max: What ``source_max`` becomes; below ``target_min`` turns the order around.
-
-    Raises:
-        ValueError: A bound that is not finite, or a source range without extent.
-    """
-
-    source_min: float = 0.0
-    source_max: float = 1.0
-    target_min: float = 0.0
-    target_max: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not math.isfinite(value):
-                raise ValueError(f"{name} must be finite, got {value}")
-        if not self.source_min < self.source_max:
-            raise ValueError(
-                f"source_min must lie below source_max, got {self.source_min} and {self.source_max}"
-            )
+from rlconform.grpo.config import RewardScalingConfig, RewardShapingConfig
 
 
-@dataclass(frozen=True)
-class OverlongPenalty:
-    """The price of responses that come near the length limit.
-
-    Attributes:
-        max_response_length: Limit in tokens, L.
-        overlong_buffer_length: The last B tokens before it, over which the price rises; 1 to L.
-        overlong_buffer_penalty: Price P at the limit and beyond; DAPO's is 1.
-
-    Raises:
-        ValueError: A value out of range.
-    """
-
-    max_response_length: int
-    overlong_buffer_length: int
-    overlong_buffer_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.overlong_buffer_length <= self.max_response_length:
-            raise ValueError(
-                "overlong_buffer_length must be at least 1 and at most max_response_length, got "
-                f"{self.overlong_buffer_length} and {self.max_response_length}"
-            )
-        if not 0 <= self.overlong_buffer_penalty < math.inf:
-            raise ValueError(
-                "overlong_buffer_penalty must be finite and not negative, got "
-                f"{self.overlong_buffer_penalty}"
-            )
-
-
-def scale_rewards(rewards: Tensor, scaling: RewardScaling) -> Tensor:
-    """Rewards on another range.
+def scale_rewards(rewards: Tensor, scaling: RewardScalingConfig) -> Tensor:
+    """Map rewards linearly from one range to another; rewards outside are clipped first.
 
     ::
 
@@ -85,8 +25,8 @@ def scale_rewards(rewards: Tensor, scaling: RewardScaling) -> Tensor:
     Returns:
         (N,) in the dtype of ``rewards``.
     """
-    held = rewards.clamp(scaling.source_min, scaling.source_max)
-    share = (held - scaling.source_min) / (scaling.source_max - scaling.source_min)
+    clipped = rewards.clamp(scaling.source_min, scaling.source_max)
+    share = (clipped - scaling.source_min) / (scaling.source_max - scaling.source_min)
     return torch.lerp(
         torch.full_like(rewards, scaling.target_min),
         torch.full_like(rewards, scaling.target_max),
@@ -94,8 +34,10 @@ def scale_rewards(rewards: Tensor, scaling: RewardScaling) -> Tensor:
     )
 
 
-def overlong_penalty(response_lengths: Tensor, penalty: OverlongPenalty) -> Tensor:
-    """What a response of n tokens loses by its length.
+def overlong_penalty(
+    response_lengths: Tensor, shaping: RewardShapingConfig, max_response_length: int
+) -> Tensor:
+    """Compute the penalty of a response of n tokens, with L the limit and B the buffer before it.
 
     ::
 
@@ -103,37 +45,52 @@ def overlong_penalty(response_lengths: Tensor, penalty: OverlongPenalty) -> Tens
         P (L - B - n) / B    in between
         -P                   n >= L
 
-    Soft overlong punishment of DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13.
+    The soft overlong punishment of DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13.
 
     Args:
         response_lengths: (N,) generated tokens.
-        penalty: L, B and P.
+        shaping: B and P.
+        max_response_length: L in tokens.
 
     Returns:
         (N,) float32, -P to 0.
+
+    Raises:
+        ValueError: B is longer than L.
     """
-    free = penalty.max_response_length - penalty.overlong_buffer_length
-    share = ((free - response_lengths) / penalty.overlong_buffer_length).clamp(-1, 0)
-    return share * penalty.overlong_buffer_penalty
+    buffer = shaping.overlong_buffer_length
+    if buffer > max_response_length:
+        raise ValueError(
+            "overlong_buffer_length must be at most max_response_length, got "
+            f"{buffer} and {max_response_length}"
+        )
+    share = ((max_response_length - buffer - response_lengths) / buffer).clamp(-1, 0)
+    return share * shaping.overlong_buffer_penalty
 
 
-def shape_rewards(rewards: Tensor, response_lengths: Tensor, penalty: OverlongPenalty) -> Tensor:
-    """Rewards with the ``overlong_penalty`` of their responses added.
+def shape_rewards(
+    rewards: Tensor,
+    response_lengths: Tensor,
+    shaping: RewardShapingConfig,
+    max_response_length: int,
+) -> Tensor:
+    """Add the ``overlong_penalty`` of each response to its reward.
 
     Args:
         rewards: (N,) floating point.
         response_lengths: (N,) generated tokens.
-        penalty: The price of length.
+        shaping: The penalty.
+        max_response_length: The limit in tokens.
 
     Returns:
         (N,) in the dtype of ``rewards``.
 
     Raises:
-        ValueError: The two are not of one shape (N,).
+        ValueError: The shapes differ or are not (N,), or the buffer is longer than the limit.
     """
     if rewards.dim() != 1 or rewards.shape != response_lengths.shape:
         raise ValueError(
-            f"rewards and response_lengths must be of one shape (N,), got {tuple(rewards.shape)} "
-            f"and {tuple(response_lengths.shape)}"
+            f"rewards and response_lengths must have the same shape (N,), got "
+            f"{tuple(rewards.shape)} and {tuple(response_lengths.shape)}"
         )
-    return rewards + overlong_penalty(response_lengths, penalty).to(rewards)
+    return rewards + overlong_penalty(response_lengths, shaping, max_response_length).to(rewards)

@@ -1,14 +1,14 @@
-"""The configuration of a GRPO run: one tree, checked, its names NeMo-RL's where it has them.
+"""The configuration of a GRPO run: one validated tree, with NeMo-RL's names where it has them.
 
 config = load_config("tiny_llama_copy", ["grpo.max_num_steps=3", "policy.packing.mode=none"])
 
-policy         the model, its optimizer, how batches are cut into micro-batches
-grpo           the loop: group sizes, baseline, dynamic sampling, validation, seed
+policy         model, optimizer, micro-batches
+grpo           group sizes, baseline, dynamic sampling, validation, seed
 loss_fn        clipping, KL, importance sampling, normalisation
 data           the task and its problems
-generation     the engine that writes the responses
-data_plane     the plane that batches travel through, or ``enabled: false``
-cluster        the workers
+generation     the generation engine
+data_plane     the plane that carries the rows, or ``enabled: false``
+cluster        number of ranks and their device
 checkpointing  checkpoints
 logger         metrics
 """

@@ -1,4 +1,4 @@
-"""``grpo:`` and ``loss_fn:``, the algorithm's own values, under NeMo-RL's names."""
+"""``grpo:`` and ``loss_fn:``, the values of the algorithm, under NeMo-RL's names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Ratio = Annotated[float, Field(gt=1)]
 
 
 class RewardScalingConfig(ConfigModel):
-    """A straight line from rewards in [source_min, source_max] to [target_min, target_max].
+    """A linear map of rewards from [source_min, source_max] to [target_min, target_max].
 
     Attributes:
         enabled: Whether rewards are scaled.
-        source_min: Reward that becomes ``target_min``; lower ones are taken as it.
-        source_max: Reward that becomes ``target_max``; higher ones are taken as it.
-        target_min: See above.
-        target_max: See above.
+        source_min: Reward that is mapped to ``target_min``; lower rewards are clipped to it.
+        source_max: Reward that is mapped to ``target_max``; higher rewards are clipped to it.
+        target_min: Result for ``source_min``.
+        target_max: Result for ``source_max``; below ``target_min`` it reverses the order.
     """
 
     enabled: bool = False
@@ -29,7 +29,7 @@ class RewardScalingConfig(ConfigModel):
     target_max: float = 1.0
 
     @model_validator(mode="after")
-    def _the_source_has_a_width(self) -> Self:
+    def _check_source_range(self) -> Self:
         if self.source_min >= self.source_max:
             raise ValueError("source_min must be below source_max")
         return self
@@ -39,9 +39,10 @@ class RewardShapingConfig(ConfigModel):
     """DAPO's soft overlong punishment (Yu et al. 2025, equation 13).
 
     Attributes:
-        enabled: Whether long responses are punished.
-        overlong_buffer_length: Tokens before ``max_response_length`` over which it grows.
-        overlong_buffer_penalty: The punishment at ``max_response_length``.
+        enabled: Whether long responses are penalised.
+        overlong_buffer_length: Number of tokens before ``max_response_length`` over which the
+            penalty grows.
+        overlong_buffer_penalty: The penalty from ``max_response_length`` on.
         max_response_length: Tokens; ``generation.max_new_tokens`` by default.
     """
 
@@ -52,30 +53,30 @@ class RewardShapingConfig(ConfigModel):
 
 
 class GRPOConfig(ConfigModel):
-    """The loop.
+    """The training loop.
 
     Attributes:
-        num_prompts_per_step: Groups that a step trains on.
-        num_generations_per_prompt: Rows of a group.
-        max_rollout_turns: Most turns of the policy in a row; the task may end it earlier.
+        num_prompts_per_step: Groups per step.
+        num_generations_per_prompt: Rows per group.
+        max_rollout_turns: Maximum turns of the policy in a row; the task may end the row earlier.
         max_num_steps: Steps of the run.
         normalize_rewards: Whether advantages are divided by their group's standard deviation.
-        use_leave_one_out_baseline: Whether a row's baseline leaves out its own reward.
-        overlong_filtering: Whether rows that were cut off before their end are masked.
-        use_dynamic_sampling: DAPO: only groups whose rewards differ are trained on, and sampling
-            goes on until there are ``num_prompts_per_step`` of them.
-        dynamic_sampling_max_gen_batches: Batches generated for one step before that is given up.
-        dynamic_sampling_std_tolerance: A standard deviation up to it counts as none.
-        batch_multiplier: Prompts generated at once under dynamic sampling, as a multiple of
+        use_leave_one_out_baseline: Whether a row's baseline excludes its own reward.
+        overlong_filtering: Whether rows that were cut off at the token limit are masked.
+        use_dynamic_sampling: Whether to train only on groups whose rewards differ (DAPO) and to
+            generate until there are ``num_prompts_per_step`` of them.
+        dynamic_sampling_max_gen_batches: Batches generated for one step before the run fails.
+        dynamic_sampling_std_tolerance: Groups whose std is at most this are dropped.
+        batch_multiplier: Prompts per generation batch under dynamic sampling, as a multiple of
             ``num_prompts_per_step``.
-        seq_logprob_error_threshold: Rows whose logprobs by the trainer and by the generation engine
-            differ by more than this factor are masked; null for none.
+        seq_logprob_error_threshold: Rows are masked if the trainer's and the generation engine's
+            probabilities differ by more than this factor; null masks none.
         reward_scaling: Scaling of rewards.
-        reward_shaping: Punishment of long responses.
+        reward_shaping: Penalty for long responses.
         val_period: Steps between two validations; 0 for none.
         val_at_start: Whether to validate before the first step.
-        max_val_samples: Problems of a validation.
-        seed: Of weights, data and sampling.
+        max_val_samples: Problems per validation.
+        seed: Seed of weights, data and sampling.
     """
 
     num_prompts_per_step: PositiveInt
@@ -99,18 +100,18 @@ class GRPOConfig(ConfigModel):
 
     @property
     def rows_per_step(self) -> int:
-        """Rows that a step trains on."""
+        """Number of rows that a step trains on."""
         return self.num_prompts_per_step * self.num_generations_per_prompt
 
     @model_validator(mode="after")
-    def _groups_are_large_enough(self) -> Self:
+    def _check_groups(self) -> Self:
         if self.num_generations_per_prompt < 2:
             raise ValueError(
-                "num_generations_per_prompt must be at least 2: a group of one has no baseline "
-                "but itself, and every advantage would be 0"
+                "num_generations_per_prompt must be at least 2: in a group of one the baseline is "
+                "the reward itself, and every advantage would be 0"
             )
         if self.batch_multiplier > 1 and not self.use_dynamic_sampling:
-            raise ValueError("batch_multiplier is for use_dynamic_sampling: true")
+            raise ValueError("batch_multiplier needs use_dynamic_sampling: true")
         return self
 
 
@@ -118,17 +119,20 @@ class ClippedPGLossConfig(ConfigModel):
     """The clipped policy-gradient loss.
 
     Attributes:
-        ratio_clip_min: Ratios below 1 - it are clipped (PPO, Schulman et al. 2017).
-        ratio_clip_max: Ratios above 1 + it are clipped; larger than the other for DAPO's
-            clip-higher.
-        ratio_clip_c: Bound of the loss under negative advantages, above 1 (dual clip, Ye et al.
-            2020); null for none.
+        ratio_clip_min: Ratios are clipped below at 1 - ``ratio_clip_min`` (PPO, Schulman et al.
+            2017).
+        ratio_clip_max: Ratios are clipped above at 1 + ``ratio_clip_max``; a larger value than
+            ``ratio_clip_min`` is DAPO's clip-higher.
+        ratio_clip_c: Dual clip (Ye et al. 2020): a token with a negative advantage A costs at most
+            -c A; above 1, null for no bound.
         reference_policy_kl_penalty: Weight of the KL to the reference policy; 0 for no reference.
         reference_policy_kl_type: Estimator of that KL (Schulman 2020).
-        token_level_loss: Mean over the global batch's tokens (DAPO), else over its rows' means.
+        token_level_loss: Whether to take the mean over the global batch's tokens (DAPO), else over
+            the means of its rows (GRPO).
         use_importance_sampling_correction: Whether tokens are weighted by the ratio of the
-            trainer's to the generation engine's probabilities.
-        truncated_importance_sampling_ratio: Most that such a weight may be; null for no bound.
+            trainer's to the generation engine's probabilities, which differ because of other
+            kernels or older weights.
+        truncated_importance_sampling_ratio: Upper bound of these weights; null for none.
     """
 
     ratio_clip_min: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -146,7 +150,7 @@ class ClippedPGLossConfig(ConfigModel):
         return self.reference_policy_kl_penalty > 0
 
     @model_validator(mode="after")
-    def _a_bound_bounds_something(self) -> Self:
+    def _check_truncation(self) -> Self:
         bounded = self.truncated_importance_sampling_ratio is not None
         if bounded and not self.use_importance_sampling_correction:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What every section of the configuration is: frozen, strict, and without unknown keys."""
+"""``ConfigModel``: the base class of all sections of the configuration."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ConfigModel(BaseModel):
-    """A section: an unknown key, a number in quotes, NaN and infinity are errors."""
+    """A frozen section; unknown keys, numbers in quotes, NaN and infinity are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

@@ -12,20 +12,20 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class DataConfig(ConfigModel):
-    """The problems.
+    """The task and its problems.
 
     Attributes:
         task: ``emit``, ``copy``, ``sum``, ``sort``, ``guess`` (several turns) or ``jsonl``.
-        min_length: Fewest characters or terms of a made problem.
-        max_length: Most of them.
-        digits: Made problems use the digits from 0 up to, not including, this one.
-        target: What ``emit`` asks for.
-        partial_credit: Made problems: whether each right leading character earns its share, and the
-            end of the response another; else 1 for exactly the answer and 0 for all else.
-        path: ``jsonl``: file of training problems, one ``{"question": ..., "answer": ...}`` a line.
+        min_length: Minimum number of characters or terms of a synthetic problem.
+        max_length: Maximum number of them.
+        digits: Synthetic problems use the digits 0 to ``digits - 1``.
+        target: The answer of ``emit``.
+        partial_credit: Synthetic problems: whether a partly right response gets a part of the
+            reward, see ``tasks.digits.credit``; else 1 for the exact answer and 0 otherwise.
+        path: ``jsonl``: file of training problems, ``{"question": ..., "answer": ...}`` per line.
         val_path: ``jsonl``: file of validation problems.
-        shuffle: Whether ``jsonl``'s problems come in an order drawn from ``grpo.seed``, another one
-            each epoch; else in the file's.
+        shuffle: ``jsonl``: whether to shuffle the problems, in a new order each epoch that is drawn
+            from ``grpo.seed``; else they are read in the order of the file.
         system_prompt: First message of every ``jsonl`` problem.
     """
 
@@ -41,34 +41,34 @@ class DataConfig(ConfigModel):
     system_prompt: str | None = None
 
     @model_validator(mode="after")
-    def _the_task_has_what_it_needs(self) -> Self:
+    def _check_task(self) -> Self:
         if self.min_length > self.max_length:
-            raise ValueError(f"min_length {self.min_length} is over max_length {self.max_length}")
+            raise ValueError(f"min_length {self.min_length} is above max_length {self.max_length}")
         if self.task == "jsonl" and not self.path:
             raise ValueError("task jsonl needs a path")
         return self
 
 
 class GenerationConfig(ConfigModel):
-    """The engine that writes the responses.
+    """The generation engine.
 
     Attributes:
         backend: ``transformers``, or ``vllm`` where it is installed.
-        max_new_tokens: Most tokens of one turn of the policy.
-        temperature: Logits are divided by it before sampling, and wherever logprobs are computed.
-            Sampling is never cut (top-k, top-p): the logprobs would be those of another policy.
+        max_new_tokens: Maximum tokens of one turn of the policy.
+        temperature: Divisor of the logits, in sampling and wherever logprobs are computed. There is
+            no top-k or top-p, because the logprobs would be those of another distribution.
         batch_size: Rows generated at once; all by default.
-        val_greedy: Whether validation takes the likeliest token instead of sampling.
-        vllm: What only vLLM reads.
+        val_greedy: Whether validation takes the most likely token instead of sampling.
+        vllm: Options of vLLM.
     """
 
     class VLLM(ConfigModel):
-        """vLLM's own values.
+        """Options of vLLM.
 
         Attributes:
             tensor_parallel_size: GPUs of one engine.
-            gpu_memory_utilization: Share of a GPU's memory that it may take.
-            enforce_eager: Whether to do without CUDA graphs.
+            gpu_memory_utilization: Share of a GPU's memory that vLLM may use.
+            enforce_eager: Whether to disable CUDA graphs.
         """
 
         tensor_parallel_size: PositiveInt = 1
@@ -84,12 +84,12 @@ class GenerationConfig(ConfigModel):
 
 
 class ClusterConfig(ConfigModel):
-    """The workers.
+    """The policy workers.
 
     Attributes:
         dp_size: Data-parallel ranks, one Ray actor each.
-        device: ``cpu`` (collectives over gloo) or ``cuda`` (nccl, one GPU for each rank).
-        timeout_s: Seconds that a stage of a step may take before the run is given up.
+        device: ``cpu`` (collectives over gloo) or ``cuda`` (nccl, one GPU per rank).
+        timeout_s: Seconds that a call to the actors may take before the run fails.
     """
 
     dp_size: PositiveInt = 1
@@ -101,10 +101,10 @@ class CheckpointingConfig(ConfigModel):
     """Checkpoints: weights, optimizer, dataloader, random generators, step.
 
     Attributes:
-        enabled: Whether any are written.
+        enabled: Whether checkpoints are written.
         checkpoint_dir: Their folder; a run resumes from the newest one in it.
-        save_period: Steps between two of them.
-        keep_last: How many are kept; null for all.
+        save_period: Steps between two checkpoints.
+        keep_last: Number of checkpoints that are kept; null for all.
     """
 
     enabled: bool = False
@@ -118,7 +118,7 @@ class LoggerConfig(ConfigModel):
 
     Attributes:
         log_dir: Folder of ``metrics.jsonl`` and of TensorBoard's files.
-        tensorboard_enabled: Whether the latter are written.
+        tensorboard_enabled: Whether to write TensorBoard's files.
     """
 
     log_dir: Name = "logs/grpo"

@@ -1,8 +1,8 @@
-"""From YAML and ``key=value`` overrides to a checked tree; every error names its source and key.
+"""Loads a configuration from YAML and ``key=value`` overrides; errors name the source and the key.
 
-tiny_moe_copy.yaml ── defaults: ──▶ tiny_llama_copy.yaml, read first, its values overlaid
-data_plane=NAME    ── takes the place of its data_plane block
-key=value ...      ── overlaid last, interpolations resolved, the tree checked
+tiny_moe_copy.yaml ── defaults: ──▶ tiny_llama_copy.yaml, read first, then overlaid
+data_plane=NAME    ── replaces the whole data_plane block
+key=value ...      ── overlaid last; then interpolations are resolved and the tree is validated
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from rlconform._yaml import read_mapping
 from rlconform.contract import ConfigError, did_you_mean
 from rlconform.grpo.config.master import MasterConfig
 
-#: Key of a file that names the file, beside it, whose values it changes.
+#: Key that names another file in the same folder, whose values this file overrides.
 DEFAULTS = "defaults"
-#: Section that is taken as a whole: what one plane's block needs is no key of another's.
+#: Section that is replaced as a whole, because each plane has its own keys.
 PLANE = "data_plane"
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConfig:
-    """Read a configuration.
+    """Load a configuration.
 
     Args:
         source: A YAML file, or the name of one in ``reference_configs/grpo``, such as
             ``tiny_llama_copy``.
-        overrides: ``key=value`` each, the key dotted, the value YAML: ``policy.optimizer.lr=1e-3``.
-            ``data_plane=NAME`` puts the block of ``reference_configs/data_plane/NAME.yaml``, or of
-            a YAML file, in the place of the whole section; dotted keys change it from there.
+        overrides: ``key=value`` each, with a dotted key and a YAML value, such as
+            ``policy.optimizer.lr=1e-3``. ``data_plane=NAME`` replaces the whole section by the one
+            of ``reference_configs/data_plane/NAME.yaml`` or of a YAML file; dotted keys then
+            change single values.
 
     Raises:
-        ConfigError: The file can't be read, isn't YAML, or the tree lacks a key, has one too many
-            or a value that isn't allowed; the message names the first such key.
+        ConfigError: The file can't be read or isn't YAML, or a key is missing, unknown or has an
+            invalid value; the message names the first such key.
     """
     path = _find(str(source), "grpo")
     tree = _read(path, ())
@@ -58,14 +59,14 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
 def parse_config(
     tree: Mapping[str, Any] | DictConfig, source: str = "the configuration"
 ) -> MasterConfig:
-    """Check a whole tree, plain or of OmegaConf.
+    """Validate a whole tree, plain or of OmegaConf.
 
     Args:
         tree: Sections by name.
-        source: What errors call it, such as the file's path.
+        source: Name of the tree in errors, such as the file's path.
 
     Raises:
-        ConfigError: As ``load_config`` says.
+        ConfigError: As for ``load_config``.
     """
     plain: Any = tree
     try:
@@ -81,7 +82,7 @@ def parse_config(
 
 
 def reference_config_names(kind: str = "grpo") -> list[str]:
-    """Names of what rlconform brings along: whole runs (``grpo``) or blocks (``data_plane``)."""
+    """Names of the reference configurations: whole runs (``grpo``) or blocks (``data_plane``)."""
     return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
 
 
@@ -90,7 +91,7 @@ def _folder(kind: str) -> Path:
 
 
 def _find(source: str, kind: str) -> Path:
-    """The file itself, or the reference configuration of that name."""
+    """Return the file itself, or the reference configuration of that name."""
     if Path(source).is_file() or Path(source).suffix:
         return Path(source)
     if source not in reference_config_names(kind):
@@ -102,7 +103,7 @@ def _find(source: str, kind: str) -> Path:
 
 
 def _plane_block(source: str) -> DictConfig:
-    """The ``data_plane`` section of a file or of a reference block."""
+    """Read the ``data_plane`` section of a file or of a reference block."""
     path = _find(source, PLANE)
     block = _read(path, ()).get(PLANE)
     if not isinstance(block, DictConfig):
@@ -110,15 +111,15 @@ def _plane_block(source: str) -> DictConfig:
     return block
 
 
-def _read(path: Path, readers: tuple[Path, ...]) -> DictConfig:
-    """The file's values over those of the file that it names under ``defaults``."""
-    if path in readers:
-        raise ConfigError(f"{path}: its {DEFAULTS} lead back to itself")
+def _read(path: Path, visited: tuple[Path, ...]) -> DictConfig:
+    """Read a file and overlay it on the file that it names under ``defaults``."""
+    if path in visited:
+        raise ConfigError(f"{path}: its {DEFAULTS} form a cycle")
     own = read_mapping(path)
     base = own.pop(DEFAULTS, None)
     if base is None:
         return own
-    merged = OmegaConf.merge(_read(path.parent / str(base), (*readers, path)), own)
+    merged = OmegaConf.merge(_read(path.parent / str(base), (*visited, path)), own)
     assert isinstance(merged, DictConfig)  # two mappings make a mapping
     return merged
 
@@ -150,7 +151,7 @@ def _first_error(invalid: ValidationError) -> str:
 
 
 def _keys_below(path: Sequence[str]) -> list[str]:
-    """Keys of the section at this path; none where it is no section."""
+    """List the keys of the section at this path; none if it is not a section."""
     section: type[BaseModel] = MasterConfig
     for name in path:
         field = section.model_fields.get(name)

@@ -1,4 +1,4 @@
-"""The whole tree, and what its sections ask of each other."""
+"""``MasterConfig``: the whole tree, with the checks across its sections."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class MasterConfig(ConfigModel):
 
     Attributes:
         policy: The model.
-        grpo: The loop.
+        grpo: The training loop.
         loss_fn: The loss.
-        data: The problems.
-        generation: The engine.
-        data_plane: How batches travel, see ``backends.config``; with ``enabled: false`` they stay
-            in memory, and the legacy trainer runs.
-        cluster: The workers.
+        data: The task and its problems.
+        generation: The generation engine.
+        data_plane: The data plane, see ``backends.config``; with ``enabled: false`` the legacy
+            trainer runs, which keeps batches in memory.
+        cluster: The policy workers.
         checkpointing: Checkpoints.
         logger: Metrics.
     """
@@ -60,7 +60,7 @@ class MasterConfig(ConfigModel):
         return self.policy.train_global_batch_size or self.grpo.rows_per_step
 
     @model_validator(mode="after")
-    def _batches_divide(self) -> Self:
+    def _check_batch_sizes(self) -> Self:
         rows, size, ranks = (
             self.grpo.rows_per_step,
             self.train_global_batch_size,
@@ -68,24 +68,24 @@ class MasterConfig(ConfigModel):
         )
         if rows % size:
             raise ValueError(
-                f"a step has {rows} rows (num_prompts_per_step x num_generations_per_prompt), no "
-                f"multiple of policy.train_global_batch_size {size}"
+                f"a step has {rows} rows (num_prompts_per_step x num_generations_per_prompt), not "
+                f"a multiple of policy.train_global_batch_size {size}"
             )
         if size % ranks:
             raise ValueError(
-                f"a global batch of {size} rows can't be split evenly among cluster.dp_size {ranks}"
+                f"a global batch of {size} rows can't be split evenly over cluster.dp_size {ranks}"
             )
         return self
 
     @model_validator(mode="after")
-    def _validation_has_problems(self) -> Self:
+    def _check_validation(self) -> Self:
         validates = self.grpo.val_period > 0 or self.grpo.val_at_start
         if validates and self.data.task == "jsonl" and self.data.val_path is None:
             raise ValueError("validation needs data.val_path; without it set grpo.val_period to 0")
         return self
 
     @model_validator(mode="after")
-    def _a_response_fits_a_row(self) -> Self:
+    def _check_lengths(self) -> Self:
         if self.generation.max_new_tokens >= self.policy.max_total_sequence_length:
             raise ValueError(
                 f"generation.max_new_tokens {self.generation.max_new_tokens} leaves no room for a "

@@ -1,4 +1,4 @@
-"""``policy:``, the model that is trained and how its batches are cut into micro-batches."""
+"""``policy:``, the model, its optimizer and its micro-batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OptimizerConfig(ConfigModel):
         lr: Learning rate after the warm-up.
         weight_decay: Decoupled weight decay.
         betas: Decay rates of the first and second moment.
-        eps: Added to the root of the second moment.
+        eps: Added to the square root of the second moment.
     """
 
     lr: PositiveFloat
@@ -43,10 +43,10 @@ class SchedulerConfig(ConfigModel):
     """Learning rate over the steps, as a factor of ``optimizer.lr``.
 
     Attributes:
-        name: After the warm-up ``constant``, or down to ``min_lr_ratio`` at the last step in a
-            straight line (``linear``) or along half a ``cosine``.
-        warmup_steps: Steps of a straight line up to 1: step k, from 1, has k / warmup_steps.
-        min_lr_ratio: Factor at ``grpo.max_num_steps``; ``constant`` has no use for it.
+        name: Shape after the warm-up: ``constant``, or a ``linear`` or ``cosine`` decay to
+            ``min_lr_ratio`` at the last step.
+        warmup_steps: Steps of the linear warm-up: step k, from 1, has the factor k / warmup_steps.
+        min_lr_ratio: Factor at ``grpo.max_num_steps``; not read by ``constant``.
     """
 
     name: Literal["constant", "linear", "cosine"] = "constant"
@@ -58,13 +58,13 @@ class PackingConfig(ConfigModel):
     """How rows share a micro-batch.
 
     Attributes:
-        mode: ``none``, a fixed number of rows, padded; ``sequence_packing``, rows laid end to end;
-            ``dynamic_batching``, rows of like lengths, padded to the longest.
-        train_mb_tokens: Most tokens of a micro-batch in training; not read under ``none``.
-        logprob_mb_tokens: The same without gradients, where more fits.
-        algorithm: Which rows share a pack, see ``plane.packing``.
-        sequence_length_round: A row (packed) or a micro-batch's width (dynamic) takes the next
-            multiple of this many tokens.
+        mode: ``none``: a fixed number of padded rows; ``sequence_packing``: rows concatenated
+            without padding; ``dynamic_batching``: rows of similar length, padded to the longest.
+        train_mb_tokens: Maximum tokens of a micro-batch in training; not read under ``none``.
+        logprob_mb_tokens: The same for logprobs, where more fit because there are no gradients.
+        algorithm: Algorithm that assigns rows to packs, see ``plane.packing``.
+        sequence_length_round: The length of a row (packed) or the width of a micro-batch (dynamic)
+            is rounded up to a multiple of this.
     """
 
     mode: PackingMode = "none"
@@ -74,13 +74,13 @@ class PackingConfig(ConfigModel):
     sequence_length_round: PositiveInt = 1
 
     @model_validator(mode="after")
-    def _tokens_are_given(self) -> Self:
+    def _check_tokens(self) -> Self:
         if self.mode != "none" and None in (self.train_mb_tokens, self.logprob_mb_tokens):
             raise ValueError(f"{self.mode} needs train_mb_tokens and logprob_mb_tokens")
         return self
 
     def sequence_packing(self, stage: Stage) -> SequencePacking | None:
-        """What ``shard_meta_for_dp`` takes under that name; None in the other modes."""
+        """The options for ``shard_meta_for_dp``; None in the other modes."""
         if self.mode != "sequence_packing":
             return None
         return SequencePacking(
@@ -90,14 +90,14 @@ class PackingConfig(ConfigModel):
         )
 
     def dynamic_batching(self, stage: Stage) -> DynamicBatching | None:
-        """What ``shard_meta_for_dp`` takes under that name; None in the other modes."""
+        """The options for ``shard_meta_for_dp``; None in the other modes."""
         if self.mode != "dynamic_batching":
             return None
         return DynamicBatching(self._tokens(stage), self.sequence_length_round)
 
     def _tokens(self, stage: Stage) -> int:
         tokens = self.train_mb_tokens if stage == "train" else self.logprob_mb_tokens
-        if tokens is None:  # the validator has seen to it
+        if tokens is None:  # excluded by the validator
             raise ValueError(f"{self.mode} needs {stage}_mb_tokens")
         return tokens
 
@@ -106,19 +106,19 @@ class PolicyConfig(ConfigModel):
     """The policy.
 
     Attributes:
-        model_name: ``tiny-llama`` or ``tiny-qwen3-moe``, made in code from ``grpo.seed``, or a
-            local folder with a model of transformers (never a name to download).
-        tokenizer_name: Local folder of the tokenizer, where it isn't the model's own.
-        precision: Type of the weights and of the forward pass; the optimizer's is the same.
-        max_total_sequence_length: Most tokens of a row, prompt and response.
+        model_name: ``tiny-llama`` or ``tiny-qwen3-moe``, created in code from ``grpo.seed``, or a
+            local folder with a model of transformers; nothing is downloaded.
+        tokenizer_name: Local folder of the tokenizer, if it isn't the model's own.
+        precision: Data type of the weights, of the forward pass and of the optimizer's state.
+        max_total_sequence_length: Maximum tokens of a row, prompt and responses together.
         train_global_batch_size: Rows of one optimizer step; all rows of the step by default.
         train_micro_batch_size: Rows of a micro-batch in training, under ``packing.mode: none``.
         logprob_batch_size: The same without gradients.
-        make_sequence_length_divisible_by: The step's width is the next multiple of it, as tensor
-            and sequence parallelism need it.
-        max_grad_norm: Gradients of a larger norm are scaled down to it; null for never.
-        parallelism: How data-parallel ranks keep one model: ``ddp``, each a copy; ``fsdp2``, each
-            a part (``torch.distributed.fsdp.fully_shard``).
+        make_sequence_length_divisible_by: The step's width is rounded up to a multiple of this, as
+            tensor and sequence parallelism need it.
+        max_grad_norm: Gradients are clipped to this norm; null for no clipping.
+        parallelism: ``ddp``: each rank has a replica of the model; ``fsdp2``: each rank has a shard
+            (``torch.distributed.fsdp.fully_shard``).
         packing: How rows share a micro-batch.
         optimizer: AdamW's values.
         scheduler: The learning rate over the steps.
@@ -139,7 +139,7 @@ class PolicyConfig(ConfigModel):
     scheduler: SchedulerConfig = SchedulerConfig()
 
     @model_validator(mode="after")
-    def _the_longest_row_fits_a_microbatch(self) -> Self:
+    def _check_microbatch_tokens(self) -> Self:
         if self.packing.mode == "none":
             return self
         longest = round_up(self.max_total_sequence_length, self.packing.sequence_length_round)

@@ -1,4 +1,4 @@
-"""Generation of responses: one interface, transformers as the default engine, vLLM as an option."""
+"""Generation of responses: one interface with two engines, transformers (default) and vLLM."""
 
 from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses, Sampling
 from rlconform.grpo.generation.factory import build_engine

@@ -1,9 +1,9 @@
-"""What writes the responses: one interface, whichever engine stands behind it.
+"""``GenerationEngine``: the interface of the engines that generate responses.
 
-    trainer ── refit(weights, version) ──▶ engine        from then on its weights are these
-    rollout ── generate(prompts, seeds) ─▶ responses     their tokens, logprobs, weight version
+    trainer ── refit(weights, version) ──▶ engine        later responses use these weights
+    rollout ── generate(prompts, seeds) ─▶ responses     tokens, logprobs, weight version
 
-A call returns when it is done; nobody waits for anybody else.
+Both calls block until they are done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Prompts:
         lengths: (B,) int64, valid tokens of each row, from 1 to P.
 
     Raises:
-        ValueError: Tensors of another shape or type, or a length out of range.
+        ValueError: A shape or dtype differs, or a length is out of range.
     """
 
     input_ids: Tensor
@@ -48,13 +48,13 @@ class Prompts:
 
     @classmethod
     def of(cls, rows: Sequence[Tensor], pad_token_id: int) -> Prompts:
-        """Prompts of B rows (j,) of token ids; ``ValueError`` for none, or an empty row."""
+        """Pad B rows (j,) of token ids; ``ValueError`` if there are none or a row is empty."""
         if not rows:
             raise ValueError("there are no prompts")
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         padded = torch.full((len(rows), int(lengths.max())), pad_token_id, dtype=torch.int64)
-        for into, row in zip(padded, rows, strict=True):
-            into[: len(row)] = row
+        for target, row in zip(padded, rows, strict=True):
+            target[: len(row)] = row
         return cls(padded, lengths)
 
     def __len__(self) -> int:
@@ -63,16 +63,16 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: from ``softmax(logits / temperature)``, the whole of it.
+    """Sampling from ``softmax(logits / temperature)``, without top-k or top-p.
 
     Attributes:
-        max_new_tokens: Most tokens of a response.
-        stop_token_ids: A response ends with the first of these, which belongs to it.
-        temperature: Above 0.
-        greedy: Take the likeliest token in place of drawing one, whatever the temperature.
+        max_new_tokens: Maximum tokens of a response.
+        stop_token_ids: A response ends with the first of these, which is part of it.
+        temperature: Divisor of the logits, above 0.
+        greedy: Take the most likely token instead of sampling; the temperature is ignored.
 
     Raises:
-        ValueError: A value out of range.
+        ValueError: A value is out of range.
     """
 
     max_new_tokens: int
@@ -85,13 +85,13 @@ class Sampling:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(
-                f"temperature must be above 0, got {self.temperature}; for the likeliest tokens "
-                f"say greedy=True"
+                f"temperature must be above 0, got {self.temperature}; for the most likely tokens "
+                f"set greedy=True"
             )
 
     @property
     def logprob_temperature(self) -> float:
-        """Temperature of the logprobs returned: 1 for likeliest tokens, which were not drawn."""
+        """Temperature of the returned logprobs: 1 for greedy tokens, which are not sampled."""
         return 1.0 if self.greedy else self.temperature
 
 
@@ -100,14 +100,12 @@ class Responses:
     """B responses, in the order of their prompts.
 
     Attributes:
-        token_ids: B tensors (j,) int64, on the CPU; the stop token, where one was reached, is the
-            last.
-        logprobs: B tensors (j,) float32: natural logarithm of each token's probability under
-            ``softmax(logits / logprob_temperature)``, given all before it. A trainer's
-            ``models.token_logprobs`` at that temperature and these weights comes to the same, up
-            to the rounding of another kernel.
-        truncated: (B,) bool, no stop token within ``max_new_tokens``.
-        weight_version: Of the weights that wrote them.
+        token_ids: B tensors (j,) int64 on the CPU; if a stop token was reached, it is the last.
+        logprobs: B tensors (j,) float32: logprob of each token given those before it, under
+            ``softmax(logits / logprob_temperature)``. The trainer's ``models.token_logprobs`` gives
+            the same with equal weights and temperature, up to the rounding of another kernel.
+        truncated: (B,) bool, true if there is no stop token within ``max_new_tokens``.
+        weight_version: Version of the weights that generated the responses.
     """
 
     token_ids: list[Tensor]
@@ -117,25 +115,25 @@ class Responses:
 
     @classmethod
     def joined(cls, parts: Iterable[Responses]) -> Responses:
-        """Responses of several calls, one after the other.
+        """Concatenate the responses of several calls.
 
         Raises:
-            ValueError: No parts, or parts of different weights.
+            ValueError: There are no parts, or their weight versions differ.
         """
-        every = list(parts)
-        versions = sorted({part.weight_version for part in every})
+        all_parts = list(parts)
+        versions = sorted({part.weight_version for part in all_parts})
         if len(versions) != 1:
-            raise ValueError(f"responses of one batch are of one weight version, got {versions}")
+            raise ValueError(f"expected responses of one weight version; got {versions}")
         return cls(
-            [row for part in every for row in part.token_ids],
-            [row for part in every for row in part.logprobs],
-            torch.cat([part.truncated for part in every]),
+            [row for part in all_parts for row in part.token_ids],
+            [row for part in all_parts for row in part.logprobs],
+            torch.cat([part.truncated for part in all_parts]),
             versions[0],
         )
 
 
 class GenerationEngine(ABC):
-    """Generates under weights that it is given.
+    """Generates responses with the weights of the last ``refit``.
 
     Example:
         engine = build_engine(config.generation, config.policy, seed=config.grpo.seed)
@@ -147,35 +145,35 @@ class GenerationEngine(ABC):
     @property
     @abstractmethod
     def weight_version(self) -> int:
-        """Version of the weights it has now; 0 for those it started with."""
+        """Version of the current weights; 0 for the initial ones."""
 
     @abstractmethod
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """A response to each of B prompts.
+        """Generate a response to each of B prompts.
 
         Args:
-            prompts: B rows.
-            seeds: B numbers; a row's draws depend on its own seed and nothing else. The same batch
-                with the same seeds gives the same bytes.
-            sampling: How tokens are drawn.
+            prompts: B prompts.
+            seeds: B seeds; the random numbers of a row depend only on its own seed. Equal batches
+                with equal seeds give equal bytes.
+            sampling: Length limit, stop tokens, temperature.
 
         Raises:
-            ValueError: Another number of seeds than of prompts.
+            ValueError: The numbers of seeds and prompts differ.
         """
 
     @abstractmethod
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take over a copy of the weights.
+        """Copy new weights into the engine.
 
         Args:
-            weights: Every tensor of the model's ``state_dict``, by its name there.
-            version: Not below ``weight_version``.
+            weights: The model's whole ``state_dict``.
+            version: Version of the weights, at least ``weight_version``.
 
         Raises:
-            ValueError: A name or shape that the model doesn't have, a name missing, or an older
-                version. The engine keeps its weights.
+            ValueError: A name is missing or unknown, a shape differs, or the version is older. The
+                engine keeps its weights.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back memory and devices. Idempotent."""
+        """Release memory and devices. Idempotent."""

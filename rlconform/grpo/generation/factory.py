@@ -1,4 +1,4 @@
-"""``build_engine``: the engine that a ``generation:`` block names, imported only then."""
+"""``build_engine``: creates the engine of a ``generation:`` block and imports only that one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlconform.grpo.generation.base import GenerationEngine
 def build_engine(
     config: GenerationConfig, policy: PolicyConfig, *, seed: int, device: str = "cpu"
 ) -> GenerationEngine:
-    """Start the engine.
+    """Create the engine.
 
     Args:
         config: The ``generation:`` block.
         policy: The model to generate with.
-        seed: Draws a tiny model's weights, see ``load_model``.
+        seed: Seed of a tiny model's weights, see ``load_model``.
         device: ``cpu`` or ``cuda``.
 
     Raises:

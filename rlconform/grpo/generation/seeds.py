@@ -1,4 +1,4 @@
-"""A seed for every turn of every row, whichever batch it is generated in."""
+"""Seeds of generation, one per row and turn, independent of the batch that the row is in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from hashlib import blake2b
 
 
 def row_seeds(seed: int, sample_ids: Sequence[str], turn: int = 0) -> list[int]:
-    """One number below 2^63 for each row, from the run's seed, the row's id and the turn.
+    """Derive a seed below 2^63 for each row from the run's seed, the row's id and the turn.
 
     Args:
         seed: ``grpo.seed``.
-        sample_ids: Ids as minted for the rollout: a prompt of a later step has another.
-        turn: Which of the policy's turns, from 0.
+        sample_ids: Sample ids; a prompt has a new id in each step.
+        turn: The policy's turn, counted from 0.
     """
     return [_digest(f"{seed}/{turn}/{sample_id}") for sample_id in sample_ids]
 

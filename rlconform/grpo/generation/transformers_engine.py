@@ -1,11 +1,11 @@
-"""Generation by the model itself, token by token with a key-value cache; runs everywhere.
+"""Generation with a model of transformers, token by token with a key-value cache; runs everywhere.
 
-    prompts, padded on the left ──▶ forward ──▶ last logits ──▶ a token per row ─┐
-                                       ▲                                         │
-                                       └──── until every row has its stop token ◀┘
+    prompts, padded on the left ──▶ forward ──▶ last logits ──▶ one token per row ─┐
+                                       ▲                                           │
+                                       └──── until every row has its stop token ◀──┘
 
-A row's draws come from a generator of its own: which rows stand beside it changes no draw, only the
-rounding of its logits.
+Each row has its own random generator, so the other rows of the batch don't change its random
+numbers, only the rounding of its logits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TransformersEngine(GenerationEngine):
     """Generates with a model of transformers, in this process.
 
     Args:
-        model: The model, the engine's own from here on: ``refit`` writes into it.
+        model: The model; the engine owns it, and ``refit`` writes into it.
         batch_size: Rows generated at once; all by default.
     """
 
@@ -57,7 +57,7 @@ class TransformersEngine(GenerationEngine):
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
         """See ``GenerationEngine``."""
         if version < self._version:
-            raise ValueError(f"weights of version {version} are older than {self._version}")
+            raise ValueError(f"expected weights of version {self._version} or later; got {version}")
         own = self._model.state_dict()
         check_weights(own, weights)
         for name, tensor in own.items():
@@ -65,7 +65,7 @@ class TransformersEngine(GenerationEngine):
         self._version = version
 
     def close(self) -> None:
-        """See ``GenerationEngine``; there is nothing to give back but the model's memory."""
+        """Do nothing; the model is released with the engine."""
 
     def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
         tokens, logprobs = self._decode(prompts, _draws(seeds, sampling), sampling)
@@ -80,11 +80,11 @@ class TransformersEngine(GenerationEngine):
         )
 
     def _decode(self, prompts: Prompts, draws: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-        """(B, R) tokens and logprobs, on the CPU; what comes after a row's stop token is noise."""
+        """Generate (B, R) tokens and logprobs; values after a row's stop token are meaningless."""
         device = self._model.device
         ids, mask = _pad_left(prompts)
-        place = (mask.cumsum(1) - 1).clamp(min=0)
-        ids, mask, place = ids.to(device), mask.to(device), place.to(device)
+        position = (mask.cumsum(1) - 1).clamp(min=0)
+        ids, mask, position = ids.to(device), mask.to(device), position.to(device)
         stops = torch.tensor(sampling.stop_token_ids, dtype=torch.int64, device=device)
         ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         cache = DynamicCache(config=self._model.config)
@@ -93,7 +93,7 @@ class TransformersEngine(GenerationEngine):
             logits = self._model(
                 input_ids=ids,
                 attention_mask=mask,
-                position_ids=place,
+                position_ids=position,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -104,25 +104,25 @@ class TransformersEngine(GenerationEngine):
             ended |= torch.isin(token, stops)
             if bool(ended.all()):
                 break
-            ids, place = token[:, None], place[:, -1:] + 1
+            ids, position = token[:, None], position[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=1)
         return torch.stack(tokens, dim=1).cpu(), torch.stack(logprobs, dim=1).cpu()
 
 
 def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """``ValueError`` unless the two have the same names and shapes."""
+    """Raise ``ValueError`` unless both have the same names and shapes."""
     missing, unknown = sorted(own.keys() - given.keys()), sorted(given.keys() - own.keys())
     if missing or unknown:
         raise ValueError(f"weights don't fit the model: missing {missing}, unknown {unknown}")
     for name, tensor in own.items():
         if tensor.shape != given[name].shape:
             raise ValueError(
-                f"weight {name!r} is {tuple(given[name].shape)}, the model's {tuple(tensor.shape)}"
+                f"weight {name!r}: expected {tuple(tensor.shape)}, got {tuple(given[name].shape)}"
             )
 
 
 def _draws(seeds: Sequence[int], sampling: Sampling) -> Tensor:
-    """(B, max_new_tokens) float64 in [0, 1), each row's from its own seed."""
+    """Draw (B, max_new_tokens) float64 in [0, 1), each row from its own seed."""
     return torch.stack(
         [
             torch.rand(
@@ -136,20 +136,20 @@ def _draws(seeds: Sequence[int], sampling: Sampling) -> Tensor:
 
 
 def _sample(logits: Tensor, draw: Tensor, sampling: Sampling) -> Tensor:
-    """(B,) tokens by inversion: the first whose cumulated probability exceeds the draw (B,).
+    """Sample (B,) tokens by inversion: the first whose cumulative probability exceeds the draw.
 
-    On the CPU, wherever the logits are: there a cumulated sum is added up in one order.
+    It runs on the CPU, where the order of a cumulative sum is fixed.
     """
     scores = logits.double().cpu() / sampling.temperature
     cumulated = torch.softmax(scores, dim=-1).cumsum(dim=-1)
     total = cumulated[:, -1:]
-    # rounding must not lift the draw to the total, where no token is
+    # Rounding must not raise the draw to the total, which no token exceeds.
     target = torch.minimum(draw[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulated, target, right=True).squeeze(1).to(logits.device)
 
 
 def _pad_left(prompts: Prompts) -> tuple[Tensor, Tensor]:
-    """(B, P) ids and mask with each row's tokens at the right, its padding before them."""
+    """Return (B, P) ids and mask with each row's padding on the left."""
     width = int(prompts.lengths.max())
     column = torch.arange(width)[None] - (width - prompts.lengths)[:, None]
     mask = column >= 0

@@ -1,10 +1,9 @@
-"""Generation by vLLM, where it is installed: a GPU, and a model in a local folder.
+"""Generation with vLLM, if it is installed: it needs a GPU and a model in a local folder.
 
-    refit ── weights into a file in memory ──▶ vLLM's worker processes read it, each its part
+    refit ── weights into a file in shared memory ──▶ each vLLM worker process reads its part
 
-vLLM runs its model in processes of its own and takes calls with plain arguments only: hence the
-file. It is written for the interface of vLLM 0.11 and later (``logprobs_mode``), and has no tests
-that run it: those need a GPU.
+vLLM runs its model in processes of its own that accept only plain arguments, hence the file. The
+code is for vLLM 0.11 and later (``logprobs_mode``). No test runs it, because that needs a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses,
 from rlconform.grpo.models.tiny import TINY_MODELS
 from rlconform.grpo.models.weight_names import as_checkpoint
 
-#: Memory that looks like a folder; where a system has none, the disk does.
+#: A folder in memory; a system without one uses the disk.
 _SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -53,9 +52,9 @@ class VLLMEngine(GenerationEngine):
             tensor_parallel_size=config.vllm.tensor_parallel_size,
             gpu_memory_utilization=config.vllm.gpu_memory_utilization,
             enforce_eager=config.vllm.enforce_eager,
-            # of the distribution that tokens are drawn from: after the temperature
+            # logprobs after the temperature, of the distribution that is sampled from
             logprobs_mode="processed_logprobs",
-            # a cached prefix would be the old weights' after a refit
+            # after a refit a cached prefix would belong to the old weights
             enable_prefix_caching=False,
             worker_extension_cls=f"{WeightReader.__module__}.{WeightReader.__qualname__}",
         )
@@ -67,7 +66,7 @@ class VLLMEngine(GenerationEngine):
         return self._version
 
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """See ``GenerationEngine``; vLLM cuts the batch as its memory allows."""
+        """See ``GenerationEngine``; vLLM splits the batch as its memory allows."""
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         lengths = prompts.lengths.tolist()
@@ -82,12 +81,12 @@ class VLLMEngine(GenerationEngine):
         return read_completions([output.outputs[0] for output in outputs], self._version)
 
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """See ``GenerationEngine``; vLLM raises for wrong names or shapes, and is unusable then."""
+        """See ``GenerationEngine``; after an error in names or shapes vLLM is unusable."""
         if version < self._version:
-            raise ValueError(f"weights of version {version} are older than {self._version}")
+            raise ValueError(f"expected weights of version {self._version} or later; got {version}")
         pieces = {name: piece.detach().cpu().contiguous() for name, piece in as_checkpoint(weights)}
-        home = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
-        with tempfile.TemporaryDirectory(dir=home) as folder:
+        parent = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+        with tempfile.TemporaryDirectory(dir=parent) as folder:
             path = Path(folder) / "weights.safetensors"
             save_file(pieces, path)
             self._llm.collective_rpc("read_weights", args=(str(path),))
@@ -103,23 +102,23 @@ class VLLMEngine(GenerationEngine):
             max_tokens=sampling.max_new_tokens,
             stop_token_ids=list(sampling.stop_token_ids),
             seed=seed,
-            logprobs=0,  # of the token itself, and of no other
+            logprobs=0,  # only those of the sampled tokens
             detokenize=False,
         )
 
 
 class WeightReader:
-    """What vLLM's worker class is made to inherit: a call that reads new weights."""
+    """A mixin for vLLM's worker class with a call that reads new weights."""
 
     model_runner: Any
 
     def read_weights(self, path: str) -> None:
-        """Read a file of safetensors into the worker's part of the model."""
+        """Load a safetensors file into the worker's part of the model."""
         self.model_runner.model.load_weights(load_file(path).items())
 
 
 def read_completions(completions: Sequence[Any], version: int) -> Responses:
-    """Each row's ``CompletionOutput`` of vLLM, as responses."""
+    """Convert vLLM's ``CompletionOutput`` of each row to responses."""
     return Responses(
         [torch.tensor(list(row.token_ids), dtype=torch.int64) for row in completions],
         [
@@ -145,7 +144,7 @@ def _check(model_name: str, device: str) -> None:
         )
     if model_name in TINY_MODELS:
         raise ConfigError(
-            f"generation.backend vllm reads its model from a folder, and {model_name} is made in "
+            f"generation.backend vllm needs a model in a folder, and {model_name} is created in "
             f"code: set generation.backend to transformers"
         )
     if device != "cuda":

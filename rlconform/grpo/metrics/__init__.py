@@ -1,1 +1,1 @@
-"""Metrics of a run: written as it goes, read back, and held against gates."""
+"""Metrics of a run: a file that the run writes, a reader, and gates that check it."""

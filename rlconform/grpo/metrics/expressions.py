@@ -1,12 +1,13 @@
-"""Expressions over metrics, e.g. ``mean(train/reward[-10:]) > 0.9``, parsed and never executed.
+"""Parser of expressions over metrics, such as ``mean(train/reward[-10:]) > 0.9``.
 
     comparison = sum (< | <= | > | >= | == | !=) sum ...
     sum        = number | aggregate | sum (+ | - | * | /) sum | -sum | (sum)
     aggregate  = (min | max | mean | median | last)(series)
-    series     = name | name[start:stop], as Python slices count: [-10:] is the last ten values
+    series     = name | name[start:stop], a Python slice: [-10:] selects the last ten values
     name       = words joined by / and . ; any other name in quotes: "val/pass@1"
 
-Python's parser reads them; what is not in this list is refused before any metric is looked at.
+Python's parser reads the text, and nothing is executed. Any other syntax is an error, which is
+raised before a metrics file is read.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 
 
 class ExpressionError(ConfigError):
-    """An expression that can't be read; the message says what in it."""
+    """An expression can't be parsed; the message names the part."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it stands, finite."""
+    """A finite number."""
 
     value: float
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One number made of a metric's values, or of the window ``start:stop`` of them."""
+    """A function of a metric's values, or of their window ``start:stop``."""
 
     text: str
     function: str
@@ -67,7 +68,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Two terms and what makes one of them."""
+    """Two terms and the operation that combines them."""
 
     text: str
     operation: Callable[[float, float], float]
@@ -80,7 +81,7 @@ Term = Number | Aggregate | Arithmetic
 
 @dataclass(frozen=True)
 class ComparisonExpression:
-    """A whole expression: each term compared with the next, as in ``0.1 < mean(x) < 0.5``."""
+    """A whole expression; each term is compared with the next, as in ``0.1 < mean(x) < 0.5``."""
 
     text: str
     terms: list[Term]
@@ -88,16 +89,16 @@ class ComparisonExpression:
 
 
 def parse(text: str) -> ComparisonExpression:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        ExpressionError: It is none of the above, or looks at no metric, so that it can't fail.
+        ExpressionError: The syntax is not the one above, or the expression reads no metric.
     """
     return _Parser(text.strip()).comparison()
 
 
 class _Parser:
-    """Turns Python's syntax tree of one expression into ours, node by node."""
+    """Translates Python's syntax tree of one expression, node by node."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -107,14 +108,14 @@ class _Parser:
         try:
             tree = ast.parse(self._text, mode="eval").body
         except (SyntaxError, ValueError) as error:
-            raise ExpressionError(f"{self._text!r} is no expression: {error}") from error
+            raise ExpressionError(f"{self._text!r} is not an expression: {error}") from error
         if not isinstance(tree, ast.Compare):
-            raise self._error(tree, "a comparison is due, e.g. mean(train/reward) > 0.9")
+            raise self._error(tree, "expected a comparison, e.g. mean(train/reward) > 0.9")
         if not all(type(op) in _COMPARISONS for op in tree.ops):
-            raise self._error(tree, "terms are compared by < <= > >= == !=")
+            raise self._error(tree, "expected one of < <= > >= == !=")
         terms = [self._term(node) for node in (tree.left, *tree.comparators)]
         if not self._aggregates:
-            raise self._error(tree, f"no metric is looked at; use one of {', '.join(AGGREGATES)}")
+            raise self._error(tree, f"it reads no metric; use one of {', '.join(AGGREGATES)}")
         return ComparisonExpression(self._text, terms, [_COMPARISONS[type(op)] for op in tree.ops])
 
     def _term(self, node: ast.expr) -> Term:
@@ -130,14 +131,14 @@ class _Parser:
                 return Arithmetic(self._source(node), _ARITHMETIC[type(op)], left, right)
             case ast.Call(func=ast.Name(id=function), args=[series], keywords=[]):
                 if function not in AGGREGATES:
-                    raise self._error(node, f"there are {', '.join(AGGREGATES)}")
+                    raise self._error(node, f"expected one of {', '.join(AGGREGATES)}")
                 self._aggregates += 1
                 name, window = self._series(series)
                 return Aggregate(self._source(node), function, name, *window)
-        raise self._error(node, f"a metric goes into one of {', '.join(AGGREGATES)}, by its name")
+        raise self._error(node, f"expected a number, or {', '.join(AGGREGATES)} of a metric")
 
     def _series(self, node: ast.expr) -> tuple[str, tuple[int | None, int | None]]:
-        """The name and the window: within ``a/b[-3:]`` Python hangs the window on ``b``."""
+        """Return the name and the window; Python parses ``a/b[-3:]`` as ``a / (b[-3:])``."""
         match node:
             case ast.Constant(value=str() as name) if name:
                 return name, (None, None)
@@ -150,12 +151,10 @@ class _Parser:
                 return f"{self._name(left)}/{name}", window
             case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper, step=None)):
                 return self._name(value), (self._bound(lower), self._bound(upper))
-        raise self._error(
-            node, 'a metric\'s name is due, e.g. train/loss, "val/pass@1", loss[-10:]'
-        )
+        raise self._error(node, 'expected a metric, e.g. train/loss, "val/pass@1", loss[-10:]')
 
     def _name(self, node: ast.expr) -> str:
-        """A name that no window may follow."""
+        """Return a name without a window."""
         name, window = self._series(node)
         if window != (None, None):
             raise self._error(node, "a window comes last, e.g. train/loss[-10:]")
@@ -169,7 +168,7 @@ class _Parser:
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
                 return -value
-        raise self._error(node, "a window's bounds are whole numbers, e.g. [-10:]")
+        raise self._error(node, "the bounds of a window are integers, e.g. [-10:]")
 
     def _finite(self, node: ast.expr, value: float) -> float:
         try:

@@ -1,10 +1,10 @@
-"""Gates: expressions that a run's metrics must meet, e.g. before a change goes in.
+"""Gates: expressions that must hold over a run's metrics.
 
-    metrics.jsonl ──read_metrics──▶ MetricLog ─┐
-    expressions ─────parse──────▶ Comparison ──┴─judge──▶ GateResult
+    metrics.jsonl ─ read_metrics ─▶ MetricLog ────────────┐
+    expressions ─── parse ────────▶ ComparisonExpression ─┴─ evaluate ─▶ GateResult
 
-A gate that can't be judged has failed: a run that ended early, a metric that is missing, a window
-without values, a value that is NaN or infinite. None of them passes as "not worse than".
+A gate that can't be evaluated fails: the run ended early, a metric is missing, a window is empty,
+or a value is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from rlconform.grpo.metrics.reader import MetricLog, read_metrics
 
 @dataclass(frozen=True)
 class GateResult:
-    """What became of one expression.
+    """The result of one expression.
 
     Attributes:
-        expression: As it was given.
-        passed: Whether it holds over a whole run.
-        values: Each of its aggregates, as far as they could be told.
-        reason: Why it could not be judged; empty if it was.
+        expression: The text of the expression.
+        passed: Whether it holds, over a run that is complete.
+        values: The values of its aggregates, as far as they could be computed.
+        reason: Why it could not be evaluated; empty if it could.
     """
 
     expression: str
@@ -50,18 +50,18 @@ class NoValue(Exception):
 
 
 def check_metrics(path: Path, expressions: Iterable[str]) -> list[GateResult]:
-    """Hold a metrics file against expressions, one result for each.
+    """Evaluate expressions over a metrics file; return one result for each.
 
     Raises:
-        ConfigError: The file is no metrics file, or an expression can't be read.
+        ConfigError: The file is not a metrics file, or an expression can't be parsed.
     """
     comparisons = [parse(expression) for expression in expressions]
     log = read_metrics(path)
-    return [judge(log, comparison) for comparison in comparisons]
+    return [evaluate(log, comparison) for comparison in comparisons]
 
 
-def judge(log: MetricLog, comparison: ComparisonExpression) -> GateResult:
-    """Whether a run's metrics meet an expression."""
+def evaluate(log: MetricLog, comparison: ComparisonExpression) -> GateResult:
+    """Evaluate one expression over a run's metrics."""
     values: dict[str, float] = {}
     try:
         terms = [_value(log, term, values) for term in comparison.terms]
@@ -76,7 +76,7 @@ def judge(log: MetricLog, comparison: ComparisonExpression) -> GateResult:
 
 
 def _value(log: MetricLog, term: Term, values: dict[str, float]) -> float:
-    """The term's value, finite; those of its aggregates are noted in ``values``."""
+    """Compute a term's finite value; add those of its aggregates to ``values``."""
     match term:
         case Number():
             return term.value
@@ -96,16 +96,16 @@ def _value(log: MetricLog, term: Term, values: dict[str, float]) -> float:
 
 
 def _window(log: MetricLog, term: Aggregate) -> list[float]:
-    """The values that an aggregate is made of: at least one, and all of them finite."""
+    """Return the values of an aggregate: at least one, and all of them finite."""
     whole = log.series(term.name)
     if not whole:
         raise NoValue(f"there is no metric {term.name!r}{did_you_mean(term.name, log.names)}")
     for bound in (term.start, term.stop):
         if bound is not None and abs(bound) > len(whole):
-            raise NoValue(f"{term.text} asks for more values than there are, {len(whole)}")
+            raise NoValue(f"{term.text} needs more values than the {len(whole)} recorded ones")
     window = whole[term.start : term.stop]
     if not window:
-        raise NoValue(f"{term.text} is of no values")
+        raise NoValue(f"{term.text} selects no values")
     for value in window:
         if not math.isfinite(value):
             raise NoValue(f"{term.name!r} is {value} at some step")

@@ -1,4 +1,4 @@
-"""A metrics file read back: what a run measured, and whether it came to its end."""
+"""Reader of metrics files: a run's metrics, and whether the run is complete."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 
 @dataclass
 class MetricLog:
-    """What a metrics file tells of a run, resumed or not.
+    """The metrics of a run, also if it was resumed.
 
     Attributes:
-        num_steps: The last step that the run means to take.
-        steps: Metrics by step and name. What a resumed run did again is there once, as it came
-            last.
-        ending: How the run closed its file; None if it was killed, or still goes on.
+        num_steps: The planned last step.
+        steps: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.
+        ending: Final status of the run; None if it was killed or is still running.
     """
 
     num_steps: int = 0
@@ -29,15 +28,15 @@ class MetricLog:
 
     @property
     def names(self) -> set[str]:
-        """All metrics that were recorded at some step."""
+        """Names of all recorded metrics."""
         return {name for metrics in self.steps.values() for name in metrics}
 
     def series(self, name: str) -> list[float]:
-        """The values of a metric in the order of their steps; empty if there is none."""
+        """Return a metric's values in the order of steps; empty if it was never recorded."""
         return [self.steps[step][name] for step in sorted(self.steps) if name in self.steps[step]]
 
     def ended_early(self) -> str:
-        """Why this is no whole run, in a sentence; empty if it is one."""
+        """Say why the run is incomplete; empty if it is complete."""
         missing = [step for step in range(1, self.num_steps + 1) if step not in self.steps]
         last = max(self.steps, default=0)
         if self.ending == "failed":
@@ -49,10 +48,10 @@ class MetricLog:
         return ""
 
     def add(self, record: RunStart | StepMetrics | RunEnd) -> None:
-        """Take the next record of the file."""
+        """Add the next record of the file."""
         match record:
             case RunStart():
-                # A run that starts over keeps nothing, not even what was measured before step 1.
+                # A run that starts again drops everything, including step 0.
                 kept = range(record.first_step) if record.first_step > 1 else ()
                 self.steps = {step: self.steps[step] for step in kept if step in self.steps}
                 self.num_steps, self.ending = record.num_steps, None
@@ -65,18 +64,18 @@ class MetricLog:
 def read_metrics(path: Path) -> MetricLog:
     """Read a metrics file.
 
-    A record that is half written is taken for the end of a run that was killed: the last of the
-    file, or one before a resumed run's start.
+    A half-written record means that the run was killed. It is ignored if it is the last record of
+    the file or the last one before a resumed run.
 
     Raises:
-        ConfigError: The file can't be read, or is no metrics file.
+        ConfigError: The file can't be read, or is not a metrics file.
     """
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: no metrics file: {error}") from error
+        raise ConfigError(f"{path}: not a metrics file: {error}") from error
 
     log, torn = MetricLog(), 0
     for number, line in enumerate(lines, start=1):
@@ -84,17 +83,17 @@ def read_metrics(path: Path) -> MetricLog:
             record = RECORD.validate_json(line)
         except ValidationError as error:
             if torn or number == 1:
-                raise _no_record(path, torn or number) from error
+                raise _not_a_record(path, torn or number) from error
             torn = number
             continue
         if (torn or number == 1) and not isinstance(record, RunStart):
-            raise _no_record(path, torn or number)
+            raise _not_a_record(path, torn or number)
         log.add(record)
         torn = 0
     if not lines:
-        raise ConfigError(f"{path}: an empty file, no metrics")
+        raise ConfigError(f"{path}: the file is empty")
     return log
 
 
-def _no_record(path: Path, line: int) -> ConfigError:
-    return ConfigError(f"{path}: line {line} is no record of a metrics file")
+def _not_a_record(path: Path, line: int) -> ConfigError:
+    return ConfigError(f"{path}: line {line} is not a record of a metrics file")

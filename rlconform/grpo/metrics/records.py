@@ -1,4 +1,4 @@
-"""The lines of a metrics file, each a JSON object; together they tell of one run."""
+"""The records of a metrics file, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class _Record(BaseModel):
-    # JSON has no word for NaN and infinity: they are written as strings, and read back as floats.
+    # JSON has no NaN and infinity: they are written as strings and read as floats.
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     #: Seconds since 1970, when the record was written.
@@ -20,7 +20,7 @@ class _Record(BaseModel):
 
 
 class RunStart(_Record):
-    """A run begins, or resumes; from ``first_step`` on it takes the place of what is above."""
+    """A run starts or resumes; it replaces earlier records from ``first_step`` on."""
 
     record: Literal["start"] = "start"
     format: Literal[1] = 1
@@ -37,7 +37,7 @@ class StepMetrics(_Record):
 
 
 class RunEnd(_Record):
-    """The run closed its file; a run that was killed has none."""
+    """The run has ended; a run that was killed has no such record."""
 
     record: Literal["end"] = "end"
     status: Literal["finished", "failed"]

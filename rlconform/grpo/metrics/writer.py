@@ -1,11 +1,11 @@
-"""Metrics on disk: a record per line, as the run goes, and TensorBoard's files beside them.
+"""``MetricWriter``: writes a run's metrics as JSON lines, and TensorBoard files beside them.
 
     with MetricWriter(folder, num_steps=10) as writer:
         for step in range(1, 11):
             writer.write(step, {"train/loss": loss, "train/reward": reward})
 
-A run begins with a record that says how far it means to go, and closes with another, so that a
-reader can tell a run that was killed from one that is through. A resumed run appends to the file.
+The first record has the planned number of steps, the last one the final status, so a reader can
+tell a killed run from a complete one. A resumed run appends to the file.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class MetricWriter:
-    """Writes a run's metrics; each record is with the system before ``write`` returns.
+    """Writes a run's metrics; each record is flushed before ``write`` returns.
 
-    Leaving it without an exception marks the run as finished, any exception as failed.
+    As a context manager it records the run as finished, or as failed after an exception.
 
     Args:
-        folder: Where ``metrics.jsonl`` and TensorBoard's files go; made if it isn't there.
+        folder: Folder of ``metrics.jsonl`` and TensorBoard's files; created if missing.
         num_steps: The run's last step, counted from 1.
-        first_step: The first one that is written now: above 1 when a run is resumed.
-        tensorboard: Write TensorBoard's files as well.
+        first_step: The first step to be written; above 1 if the run is resumed.
+        tensorboard: Whether to write TensorBoard's files.
 
     Attributes:
         path: The metrics file.
 
     Raises:
-        ConfigError: TensorBoard is asked for and not installed.
+        ConfigError: TensorBoard is requested and not installed.
         ValueError: ``first_step`` below 1, or ``num_steps`` below it.
     """
 
@@ -51,7 +51,7 @@ class MetricWriter:
         self._board = _open_board(folder, first_step) if tensorboard else None
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / METRICS_FILE
-        torn = _ends_within_a_line(self.path)
+        torn = _has_half_written_line(self.path)
         self._file = self.path.open("a", encoding="utf-8")
         if torn:
             self._file.write("\n")
@@ -59,15 +59,15 @@ class MetricWriter:
         self._append(RunStart(first_step=first_step, num_steps=num_steps))
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Record numbers of a step; it may be given more than once, with other names.
+        """Record metrics of a step; several calls with different names may have the same step.
 
         Args:
-            step: From 0, which is before training, and never falling.
+            step: 0 before training, then counted from 1; not below that of the last call.
             metrics: Numbers, or tensors and arrays of one element, by name, e.g. ``train/loss``.
 
         Raises:
-            TypeError: A value that is no number; a bool is none.
-            ValueError: A step before the one that was written last, or a closed writer.
+            TypeError: A value is not a number; a bool is none.
+            ValueError: The step is below that of the last call, or the writer is closed.
         """
         if step < self._last_step:
             raise ValueError(f"step {step} comes after step {self._last_step}")
@@ -79,7 +79,7 @@ class MetricWriter:
                 self._board.add_scalar(name, number, step)
 
     def close(self, *, finished: bool) -> None:
-        """Record whether the run is through, or failed. Closing again changes nothing."""
+        """Record whether the run finished or failed, and close the files. Idempotent."""
         if self._file.closed:
             return
         status: Literal["finished", "failed"] = "finished" if finished else "failed"
@@ -101,11 +101,11 @@ class MetricWriter:
 
     def _append(self, record: RunStart | StepMetrics | RunEnd) -> None:
         self._file.write(record.model_dump_json() + "\n")
-        self._file.flush()  # a run that is killed leaves all of its steps
+        self._file.flush()  # a killed run keeps all of its steps
 
 
 def _number(name: str, value: Any) -> float:
-    """``value`` as a float, whatever number it is."""
+    """Convert a number, or an array of one element, to a float."""
     if hasattr(value, "item") and math.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -113,8 +113,8 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _ends_within_a_line(path: Path) -> bool:
-    """Whether a run that was killed left a record half written."""
+def _has_half_written_line(path: Path) -> bool:
+    """Whether a killed run left a half-written record at the end."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:
@@ -130,5 +130,5 @@ def _open_board(folder: Path, first_step: int) -> SummaryWriter:
             f"logger.tensorboard_enabled needs {error.name}, which is not installed: "
             "pip install tensorboard, or set it to false"
         ) from error
-    # What a resumed run repeats is taken off the board, as it is from the file.
+    # TensorBoard drops the steps that a resumed run repeats, as the reader does.
     return SummaryWriter(str(folder), purge_step=first_step)

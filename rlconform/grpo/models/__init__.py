@@ -1,7 +1,7 @@
-"""The policy: a model by its name, its tokenizer, message logs, the logprobs of their tokens.
+"""Models, tokenizers, message logs and logprobs.
 
-load_model, load_tokenizer   tiny ones made in code, real ones from a local folder
-chat                         turns with roles, whose token ids make up a row
+load_model, load_tokenizer   tiny ones created in code, others from a local folder
+message_log                  turns with roles, whose token ids make up a row
 token_logprobs               one forward pass over rows, padded or packed
 """
 
@@ -11,7 +11,6 @@ from rlconform.grpo.models.logprobs import RowLayout, pick_logprobs, token_logpr
 from rlconform.grpo.models.message_log import (
     environment_turn,
     log_input_ids,
-    log_token_mask,
     open_log,
     policy_turn,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "log_input_ids",
-    "log_token_mask",
     "open_log",
     "pick_logprobs",
     "policy_turn",

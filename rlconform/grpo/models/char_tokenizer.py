@@ -1,10 +1,10 @@
-"""A tokenizer of characters, made in code: every character is a token, and so is every marker.
+"""A character tokenizer, created in code: every character is a token, and so is every marker.
 
-    <user>3+4<end><assistant>      a prompt: the user's turn, and the opening of the policy's
+    <user>3+4<end><assistant>      a prompt: the user's turn and the start of the policy's
     7<end>                         a response
 
-It is a tokenizer of transformers like any other, chat template included, so that what handles it
-handles a real model's as well.
+It is a tokenizer of transformers with a chat template, so code that works with it also works with
+the tokenizer of a real model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ END = "<end>"
 UNKNOWN = "<unk>"
 ROLES = ("system", "user", "assistant", "environment")
 MARKERS = (PAD, END, UNKNOWN, *(f"<{role}>" for role in ROLES))
-#: Few: a policy that knows nothing chooses among all of them, and is right the less often.
+#: A small vocabulary, from which an untrained policy samples uniformly.
 CHARACTERS = "0123456789+-=?"
 
 CHAT_TEMPLATE = (
@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer: ``len(MARKERS)`` markers, then ``CHARACTERS``; others become ``<unk>``."""
+    """Create the tokenizer: ``MARKERS``, then ``CHARACTERS``; other characters are ``<unk>``."""
     vocabulary = {token: index for index, token in enumerate((*MARKERS, *CHARACTERS))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")

@@ -1,4 +1,4 @@
-"""A policy by its name: tiny, made in code, or a real one from a local folder. No downloads."""
+"""Loads a model and its tokenizer by name: tiny ones, or from a local folder; no downloads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) -> PreTrainedModel:
-    """The model, on the CPU, in evaluation mode.
+    """Load the model, on the CPU and in evaluation mode.
 
     Args:
         model_name: ``tiny-llama``, ``tiny-qwen3-moe``, or a local folder.
-        precision: ``float32``, ``bfloat16`` or ``float16``: type of the weights.
-        seed: Draws a tiny model's weights, the same in every process; a folder has its own.
+        precision: Data type of the weights: ``float32``, ``bfloat16`` or ``float16``.
+        seed: Seed of a tiny model's weights; not read for a folder.
 
     Raises:
-        ConfigError: Neither a tiny model's name nor a folder with a model.
+        ConfigError: The name is neither a tiny model nor a folder with a model.
     """
     dtype = DTYPES[precision]
     if model_name in TINY_MODELS:
@@ -38,19 +38,19 @@ def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) ->
             folder, dtype=dtype, local_files_only=True
         )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{model_name}: no model to load there: {_line(error)}") from error
+        raise ConfigError(f"{model_name}: can't load a model: {_first_line(error)}") from error
     return _for_rollouts(model)
 
 
 def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, with a pad token and a chat template.
+    """Load the model's tokenizer, with a pad token and a chat template.
 
     Args:
         model_name: As for ``load_model``.
-        tokenizer_name: A local folder in its place.
+        tokenizer_name: A local folder with another tokenizer.
 
     Raises:
-        ConfigError: No tokenizer there, or one without a chat template or an end token.
+        ConfigError: There is no tokenizer, or it has no chat template or no end token.
     """
     if tokenizer_name is None and model_name in TINY_MODELS:
         return character_tokenizer()
@@ -59,7 +59,7 @@ def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTra
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{name}: no tokenizer to load there: {_line(error)}") from error
+        raise ConfigError(f"{name}: can't load a tokenizer: {_first_line(error)}") from error
     if tokenizer.chat_template is None:
         raise ConfigError(f"{name}: the tokenizer has no chat template")
     if tokenizer.eos_token_id is None:
@@ -74,18 +74,18 @@ def _folder(name: str, key: str) -> Path:
     if not Path(name).is_dir():
         raise ConfigError(
             f"{key} {name!r} is neither {' nor '.join(TINY_MODELS)} nor a local folder; models "
-            f"aren't downloaded"
+            f"are not downloaded"
         )
     return Path(name)
 
 
 def _for_rollouts(model: PreTrainedModel) -> PreTrainedModel:
-    """Without dropout, or a router's auxiliary loss, which depends on how a batch is cut."""
+    """Disable dropout and a router's auxiliary loss, which depends on the micro-batches."""
     if hasattr(model.config, "output_router_logits"):
         model.config.output_router_logits = False
     model.train(False)
     return model
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]

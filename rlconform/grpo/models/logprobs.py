@@ -1,12 +1,12 @@
-"""One forward pass: the logprob of every token, whichever way the rows lie.
+"""``token_logprobs``: one forward pass that computes the logprob of every token.
 
     padded   row 0  a b c .        packed   a b c|d e|f g h i     positions 0 1 2 0 1 0 1 2 3
-             row 1  d e . .                 a token sees those before it in its own row, no others
+             row 1  d e . .                 a token attends only to earlier tokens of its row
              row 2  f g h i
 
-Both give the same numbers up to the rounding of another kernel, so that a trainer may pack or not.
-Padding stands behind the tokens, where no token looks, and a router that drops nothing (Qwen3-MoE's
-doesn't) sends each token where it would go alone: neither needs a mask for it.
+Both layouts give the same numbers up to rounding. No mask is needed for padding: it is on the
+right, where causal attention does not reach, and the router of Qwen3-MoE drops no tokens, so
+padding does not displace real ones.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ def token_logprobs(
     layout: RowLayout = "padded",
     pad_multiple: int = 1,
 ) -> Tensor:
-    """Logprob of each token given those before it in its row: ``log softmax(logits / t)``.
+    """Compute each token's logprob given those before it in its row, ``log softmax(logits / t)``.
 
     Args:
-        model: A causal language model of transformers, wrapped in DDP or not; gradients flow where
-            they are enabled.
+        model: A causal language model of transformers, wrapped in DDP or not. Gradients are
+            recorded if they are enabled.
         input_ids: (B, T) int64, padded on the right.
-        lengths: (B,) valid tokens of each row, from 1 to T.
-        temperature: t, the one that the responses were sampled at.
-        layout: How the rows go through the model; what is returned is the same. ``padded``: as they
-            lie. ``packed``: end to end in one sequence, without the padding.
-        pad_multiple: ``packed``: each row takes the next multiple of this many tokens.
+        lengths: (B,) number of valid tokens of each row, from 1 to T.
+        temperature: t, the sampling temperature of the responses.
+        layout: ``padded``: the rows go through the model as they are. ``packed``: they are
+            concatenated to one sequence without padding. The result is the same.
+        pad_multiple: ``packed``: the length of each row is rounded up to a multiple of this.
 
     Returns:
-        (B, T) float32. At [b, i] the logprob of ``input_ids[b, i]``, as in ``generation_logprobs``:
-        0 at i = 0, which nothing stands before, and on padding.
+        (B, T) float32 with the logprob of ``input_ids[b, i]`` at [b, i], as in
+        ``generation_logprobs``; 0 at i = 0, which has no earlier token, and on padding.
 
     Raises:
-        ValueError: Shapes that don't fit, a length out of range, a temperature not above 0, an
-            attention that can't keep packed rows apart.
+        ValueError: Shapes don't fit, a length or the temperature is out of range, or the model's
+            attention can't separate packed rows.
     """
     counts = _counts(input_ids, lengths)
     if not 0 < temperature < float("inf"):
@@ -60,12 +60,12 @@ def token_logprobs(
 
 
 def pick_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """(N,) float32 logprobs of N tokens under ``softmax(logits / temperature)``, logits (N, V)."""
+    """Return (N,) float32 logprobs of N tokens under ``softmax(logits / temperature)``."""
     return -nn.functional.cross_entropy(logits.float() / temperature, tokens, reduction="none")
 
 
 def _counts(input_ids: Tensor, lengths: Lengths) -> Tensor:
-    """The lengths as (B,) int64 beside the ids, checked."""
+    """Check the lengths and return them as (B,) int64 on the device of the ids."""
     if input_ids.dim() != 2:
         raise ValueError(f"input_ids must be (B, T), got {tuple(input_ids.shape)}")
     rows, width = input_ids.shape
@@ -80,31 +80,30 @@ def _counts(input_ids: Tensor, lengths: Lengths) -> Tensor:
 def _padded_logprobs(
     model: nn.Module, input_ids: Tensor, counts: Tensor, temperature: float
 ) -> Tensor:
-    place = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-    logits = model(input_ids=input_ids, position_ids=place, use_cache=False).logits
-    following = input_ids[:, 1:]
-    # the output at token i speaks of token i + 1
+    position = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+    logits = model(input_ids=input_ids, position_ids=position, use_cache=False).logits
+    following = input_ids[:, 1:]  # the output at token i predicts token i + 1
     picked = pick_logprobs(logits[:, :-1].flatten(0, 1), following.flatten(), temperature)
     logprobs = nn.functional.pad(picked.view(following.shape), (1, 0))
-    return torch.where(place < counts[:, None], logprobs, 0)
+    return torch.where(position < counts[:, None], logprobs, 0)
 
 
 class _Pack(NamedTuple):
-    """K slots, the rows' tokens end to end: whose each is, which one in its row, and if it counts.
+    """K slots with the tokens of all rows, concatenated; padding slots belong to the row before."""
 
-    Slots between a row's tokens and the next row are the former's, and don't count.
-    """
-
+    #: (K,) the row of each slot.
     row: Tensor
-    place: Tensor
+    #: (K,) the position within the row.
+    position: Tensor
+    #: (K,) False for padding.
     valid: Tensor
 
     @classmethod
     def of(cls, counts: Tensor, pad_multiple: int) -> _Pack:
         slots = -(-counts // pad_multiple) * pad_multiple
         row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), slots)
-        place = torch.arange(len(row), device=counts.device) - (slots.cumsum(0) - slots)[row]
-        return cls(row, place, place < counts[row])
+        position = torch.arange(len(row), device=counts.device) - (slots.cumsum(0) - slots)[row]
+        return cls(row, position, position < counts[row])
 
 
 def _packed_logprobs(
@@ -114,26 +113,26 @@ def _packed_logprobs(
         raise ValueError(f"pad_multiple must be at least 1, got {pad_multiple}")
     pack = _Pack.of(counts, pad_multiple)
     width = input_ids.shape[1]
-    ids = torch.where(pack.valid, input_ids[pack.row, pack.place.clamp(max=width - 1)], 0)
+    ids = torch.where(pack.valid, input_ids[pack.row, pack.position.clamp(max=width - 1)], 0)
     logits = model(
         input_ids=ids[None],
-        position_ids=pack.place[None],
+        position_ids=pack.position[None],
         attention_mask=_attention_mask(model, pack),
         use_cache=False,
     ).logits
     picked = pick_logprobs(logits[0, :-1], ids[1:], temperature)
-    spoken_of = (pack.valid & (pack.place > 0))[1:]
-    row, place = pack.row[1:][spoken_of], pack.place[1:][spoken_of]
-    empty = picked.new_zeros(input_ids.shape)
-    return empty.index_put((row, place), picked[spoken_of])
+    predicted = (pack.valid & (pack.position > 0))[1:]
+    row, position = pack.row[1:][predicted], pack.position[1:][predicted]
+    zeros = picked.new_zeros(input_ids.shape)
+    return zeros.index_put((row, position), picked[predicted])
 
 
 def _attention_mask(model: nn.Module, pack: _Pack) -> Tensor | None:
-    """(1, 1, K, K), block-diagonal and causal, in the form that the model's attention takes."""
-    inner: Any = getattr(model, "module", model)  # inside DDP's wrapper
+    """Build the block-diagonal causal mask (1, 1, K, K) in the form that the attention needs."""
+    inner: Any = getattr(model, "module", model)  # unwrap DDP
     attention = str(inner.config._attn_implementation)
     if attention.startswith("flash_attention"):
-        return None  # it tells the rows by the positions, which begin anew with each
+        return None  # it separates rows by their positions, which restart at 0
     causal = torch.ones(len(pack.row), len(pack.row), dtype=torch.bool, device=pack.row.device)
     visible = causal.tril_() & (pack.row[:, None] == pack.row[None])
     if attention == "sdpa":
@@ -143,6 +142,6 @@ def _attention_mask(model: nn.Module, pack: _Pack) -> Tensor | None:
         hidden = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
         return hidden.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
     raise ValueError(
-        f"packed rows need eager, sdpa or flash attention to keep them apart, and the model has "
+        f"packed rows need eager, sdpa or flash attention, which can separate them; the model has "
         f"{attention!r}"
     )

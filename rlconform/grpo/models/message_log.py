@@ -1,11 +1,11 @@
-"""Message logs: a row as turns with roles, whose token ids, end to end, are its ``input_ids``.
+"""Message logs: the turns of a row with roles and token ids, which concatenated are ``input_ids``.
 
-    open_log          <user>3+4<end><assistant>      the problem, and the opening of a response
-    policy_turn       7<end>                         the tokens as the engine drew them
-    environment_turn  <environment>-<end><assistant> the answer, and the opening of the next one
+    open_log          <user>3+4<end><assistant>      the problem and the start of a response
+    policy_turn       7<end>                         the tokens from the generation engine
+    environment_turn  <environment>-<end><assistant> the observation and the start of a response
 
-A turn is a dict with ``role``, ``content`` (text) and ``token_ids`` (int64 (j,)). The policy is
-trained on its own tokens and no others: these are never decoded and encoded again.
+A turn is a dict with ``role``, ``content`` (text) and ``token_ids`` (int64 (j,)). The policy's
+tokens are stored as generated: decoding and encoding them again could change them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ENVIRONMENT = "environment"
 def open_log(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
 ) -> MessageLog:
-    """A problem's messages with their token ids, the last one's with the opening of a response.
+    """Encode a problem's messages; the last one ends with the start of a response.
 
     Args:
-        tokenizer: With a chat template.
-        messages: ``role`` (``system`` or ``user``) and ``content`` of each, at least one.
+        tokenizer: A tokenizer with a chat template.
+        messages: At least one, each with ``role`` (``system`` or ``user``) and ``content``.
 
     Raises:
-        ValueError: No messages, or a template under which they don't follow one another.
+        ValueError: There are no messages, or the template changes earlier ones.
     """
     if not messages:
         raise ValueError("a problem has at least one message")
@@ -49,13 +49,13 @@ def open_log(
 def policy_turn(
     tokenizer: PreTrainedTokenizerBase, log: MessageLog, token_ids: Tensor
 ) -> MessageLog:
-    """The log and, after it, what the policy wrote.
+    """Append the policy's turn to the log.
 
     Args:
-        tokenizer: Decodes the text. A marker that the policy wrote stays in it, so that it doesn't
-            pass for an answer; the end token alone is left out.
+        tokenizer: Decodes the text. Markers stay in it, so that a response with a marker is not
+            taken for the answer; only the final end token is omitted.
         log: The turns so far.
-        token_ids: (j,) int64, with the end token where it was reached.
+        token_ids: (j,) int64, with the end token if it was reached.
     """
     text = tokenizer.decode(token_ids[:-1] if _ended(tokenizer, token_ids) else token_ids)
     return [*log, {"role": ASSISTANT, "content": str(text), TOKEN_IDS: token_ids}]
@@ -64,34 +64,24 @@ def policy_turn(
 def environment_turn(
     tokenizer: PreTrainedTokenizerBase, log: MessageLog, content: str
 ) -> MessageLog:
-    """The log and, after it, what the environment answered, with the opening of a response.
+    """Append the environment's turn to the log, with the start of a response.
 
-    What the template has between the policy's last token and the answer is the environment's: the
-    end token too, where the response was cut off before it.
+    Tokens that the template has between the policy's last token and the observation belong to the
+    environment's turn, including the end token if the response was cut off before it.
 
     Raises:
-        ValueError: A template under which the answer doesn't follow the log.
+        ValueError: The template changes earlier turns.
     """
-    answer = {"role": ENVIRONMENT, "content": content}
+    observation = {"role": ENVIRONMENT, "content": content}
     before = _render(tokenizer, log, opening=False)
-    after = _render(tokenizer, [*log, answer], opening=True)
+    after = _render(tokenizer, [*log, observation], opening=True)
     closing = _closing(tokenizer, before, ended=_ended(tokenizer, log[-1][TOKEN_IDS]))
-    return [*log, _turn(tokenizer, answer, closing + _after(before, after))]
+    return [*log, _turn(tokenizer, observation, closing + _after(before, after))]
 
 
 def log_input_ids(log: MessageLog) -> Tensor:
-    """(L,) int64: the turns' token ids, end to end."""
+    """Concatenate the turns' token ids, (L,) int64."""
     return torch.cat([turn[TOKEN_IDS] for turn in log])
-
-
-def log_token_mask(log: MessageLog) -> Tensor:
-    """(L,) int32: 1 on the tokens that the policy wrote."""
-    return torch.cat(
-        [
-            torch.full(turn[TOKEN_IDS].shape, turn["role"] == ASSISTANT, dtype=torch.int32)
-            for turn in log
-        ]
-    )
 
 
 def _ended(tokenizer: PreTrainedTokenizerBase, token_ids: Tensor) -> bool:
@@ -101,9 +91,9 @@ def _ended(tokenizer: PreTrainedTokenizerBase, token_ids: Tensor) -> bool:
 def _render(
     tokenizer: PreTrainedTokenizerBase, turns: Sequence[Mapping[str, Any]], *, opening: bool
 ) -> str:
-    """The turns as text. Templates of real models know no environment: it speaks as the user."""
-    knows = f"<{ENVIRONMENT}>" in tokenizer.get_vocab()
-    roles = {} if knows else {ENVIRONMENT: "user"}
+    """Render turns as text; for templates without an environment role its turns are the user's."""
+    has_environment = f"<{ENVIRONMENT}>" in tokenizer.get_vocab()
+    roles = {} if has_environment else {ENVIRONMENT: "user"}
     plain = [
         {"role": roles.get(turn["role"], turn["role"]), "content": turn["content"]}
         for turn in turns
@@ -113,7 +103,7 @@ def _render(
 
 
 def _closing(tokenizer: PreTrainedTokenizerBase, rendered: str, *, ended: bool) -> str:
-    """What a rendered log has behind its last response: of the end token on, or after it."""
+    """Return the rendered text after the last response, from its end token on unless ``ended``."""
     _, end, rest = rendered.rpartition(str(tokenizer.eos_token))
     if not end:  # a template that ends no turn
         return ""
@@ -123,8 +113,8 @@ def _closing(tokenizer: PreTrainedTokenizerBase, rendered: str, *, ended: bool) 
 def _after(before: str, whole: str) -> str:
     if not whole.startswith(before):
         raise ValueError(
-            "the chat template changes earlier turns as later ones come: turns can't be encoded "
-            "one by one"
+            "the chat template changes earlier turns when a turn is added, so turns can't be "
+            "encoded one by one"
         )
     return whole.removeprefix(before)
 

@@ -1,7 +1,7 @@
-"""Tiny models of the real architectures, made in code: a configuration and seeded random weights.
+"""Tiny models of real architectures, created in code with random weights from a seed.
 
-tiny-llama       Llama: 2 layers, 4 heads over 2 key-value heads, tied to no other weights
-tiny-qwen3-moe   Qwen3-MoE: the same size, 8 experts, 2 of them for each token
+tiny-llama       Llama: 2 layers, 4 heads with 2 key-value heads, untied embeddings
+tiny-qwen3-moe   Qwen3-MoE: the same size, 8 experts, 2 of them active per token
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
-    "initializer_range": 0.1,  # in so narrow a model the usual 0.02 learns nothing for 50 steps
+    "initializer_range": 0.1,  # with the usual 0.02 a model this narrow learns nothing for 50 steps
     "max_position_embeddings": 512,
     "tie_word_embeddings": False,
     "attention_dropout": 0.0,
@@ -41,11 +41,7 @@ _SIZES: dict[str, Any] = {
 
 
 def tiny_config(name: str) -> PreTrainedConfig:
-    """The configuration of ``tiny-llama`` or ``tiny-qwen3-moe``.
-
-    Raises:
-        ValueError: Another name.
-    """
+    """Return the configuration of a tiny model; ``ValueError`` for another name."""
     if name == "tiny-llama":
         return LlamaConfig(**_SIZES)
     if name == "tiny-qwen3-moe":
@@ -61,13 +57,10 @@ def tiny_config(name: str) -> PreTrainedConfig:
 
 
 def tiny_model(name: str, seed: int) -> PreTrainedModel:
-    """A tiny model in float32 on the CPU, its weights drawn from the seed.
+    """Create a tiny model in float32 on the CPU with weights from the seed.
 
-    Attention is plain matrix products, the experts a plain loop: on a CPU both add up in one fixed
-    order. torch's own generator is left as it was.
-
-    Raises:
-        ValueError: Another name.
+    It uses the eager implementations of attention and experts, which add in a fixed order on a CPU.
+    torch's global generator is left unchanged. ``ValueError`` for another name.
     """
     config = tiny_config(name)
     with torch.random.fork_rng(devices=[]):

@@ -1,9 +1,9 @@
-"""Names of weights: as a model holds them, and as its checkpoints on disk do.
+"""Conversion of weight names from a model in memory to its checkpoint on disk.
 
     in memory      model.layers.0.mlp.experts.gate_up_proj          (E, 2 I, H), all experts in one
-    checkpoint     model.layers.0.mlp.experts.0.gate_proj.weight    (I, H), and so on for each
+    checkpoint     model.layers.0.mlp.experts.0.gate_proj.weight    (I, H), one per expert
 
-Engines other than transformers read the latter. Dense models have the same names in both.
+Engines other than transformers read checkpoint names. Dense models have equal names in both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DOWN = ".experts.down_proj"
 
 
 def as_checkpoint(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The weights under the names, and in the pieces, of a checkpoint; they share memory.
+    """Yield the weights with the names and shapes of a checkpoint, as views of the same memory.
 
     Args:
         weights: A model's ``state_dict``.

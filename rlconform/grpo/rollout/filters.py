@@ -1,9 +1,9 @@
-"""Rollout filters: which of the claimed rows are trained on, told from their tags alone.
+"""Rollout filters: they decide from the tags of claimed rows which rows to train on.
 
     claim_meta ──▶ meta ──▶ filter.split ──▶ kept     ──▶ shard_meta_for_dp ──▶ ranks
                                         └──▶ dropped  ──▶ clear_samples
 
-A filter is never given a client: what it drops costs no fetch.
+A filter has no client, so a dropped row is never fetched.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ import numpy as np
 
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 
-#: Tag with the version of the weights that a row was generated under.
+#: Tag with the version of the weights that generated a row.
 WEIGHT_VERSION = "weight_version"
 
 
 class RolloutFilterError(Exception):
-    """Root of the errors by which a filter says that it can't decide."""
+    """Base class of errors of a filter that can't decide."""
 
 
 class MissingTag(RolloutFilterError, LookupError):
-    """A row lacks its tags, or the one that the filter decides by."""
+    """A row has no tags, or lacks the one that the filter needs."""
 
 
 class WrongVersion(RolloutFilterError, ValueError):
-    """A version that is no integer, is negative, or lies ahead of the current one."""
+    """A version is not an integer, negative, or above the current version."""
 
 
 class NoCurrentVersion(RolloutFilterError, ValueError):
-    """Staleness is asked for before the trainer has a version to count from."""
+    """The filter was used before ``current_version`` was set."""
 
 
-class Split(NamedTuple):
-    """A claim's rows, each in one of two metas, in the order claimed."""
+class FilterResult(NamedTuple):
+    """The claimed rows in two metas, in the order claimed."""
 
     kept: KVBatchMeta
     dropped: KVBatchMeta
 
 
 class BaseRolloutFilter(ABC):
-    """Decides row by row, by ``keeps``; a claimed meta is all that it sees.
+    """Base class of filters; subclasses decide row by row in ``keeps``.
 
     Example:
         kept, dropped = StalenessFilter(max_staleness=1, current_version=7).split(claimed)
@@ -53,39 +53,39 @@ class BaseRolloutFilter(ABC):
 
     @abstractmethod
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
-        """Whether the row ``sample_id`` with these tags is trained on.
+        """Whether to train on the row ``sample_id`` with these tags.
 
         Raises:
-            RolloutFilterError: The tags don't tell.
+            RolloutFilterError: The tags are not enough to decide.
         """
 
     def keep(self, meta: BatchMeta) -> list[int]:
-        """Row numbers of ``meta`` to keep, ascending.
+        """Return the row numbers of ``meta`` to keep, ascending.
 
         Raises:
-            MissingTag: ``meta`` has a row without tags.
-            ValueError: ``meta`` has tags, but not one entry for each row.
-            RolloutFilterError: A row's tags don't tell.
+            MissingTag: A row has no tags.
+            ValueError: The number of tag entries differs from the number of rows.
+            RolloutFilterError: The tags of a row are not enough to decide.
         """
         rows = enumerate(_tagged_rows(KVBatchMeta.of(meta)))
         return [row for row, (sample_id, tags) in rows if self.keeps(sample_id, tags)]
 
-    def split(self, meta: BatchMeta) -> Split:
-        """The rows to keep, and the others; errors as in ``keep``."""
+    def split(self, meta: BatchMeta) -> FilterResult:
+        """Split the rows into kept and dropped ones; errors as in ``keep``."""
         rows = self.keep(meta)
         whole = KVBatchMeta.of(meta)
-        return Split(whole.subset(rows), whole.drop(rows))
+        return FilterResult(whole.subset(rows), whole.drop(rows))
 
 
 class StalenessFilter(BaseRolloutFilter):
     """Keeps rows generated at most ``max_staleness`` weight versions before the current one.
 
-    It never guesses: a version is a whole number, Python's or numpy's, and anything else raises.
+    A version must be an integer of Python or numpy; anything else raises.
 
     Args:
-        max_staleness: Versions that a row may lie behind, 0 for on-policy only.
-        current_version: Version of the trainer's weights now; assign it anew after each update.
-        key: The tag that holds a row's version.
+        max_staleness: Largest number of versions that a row may be behind; 0 keeps on-policy rows.
+        current_version: Version of the trainer's weights; assign it after each update.
+        key: The tag with a row's version.
 
     Raises:
         ValueError: ``max_staleness`` is not a non-negative integer.
@@ -106,21 +106,20 @@ class StalenessFilter(BaseRolloutFilter):
         self._key = key
 
     def keep(self, meta: BatchMeta) -> list[int]:
-        """Row numbers of ``meta`` to keep, ascending; errors as in ``keeps`` and the base class.
+        """Return the row numbers of ``meta`` to keep; errors as in ``keeps`` and the base class.
 
-        The current version is judged before any row: a trainer without one shows at its first
-        claim, also where that is empty.
+        The current version is checked first, so that a missing one raises also for an empty claim.
         """
         self._current()
         return super().keep(meta)
 
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
-        """Whether the row is fresh enough.
+        """Whether the row is at most ``max_staleness`` versions old.
 
         Raises:
-            MissingTag: No tag ``key``.
-            WrongVersion: The tag is None, a bool, a float, any other thing than a non-negative
-                integer, or ahead of ``current_version``: then one of the two is wrong.
+            MissingTag: The row has no tag ``key``.
+            WrongVersion: The tag is not a non-negative integer (a bool is none), or is above
+                ``current_version``.
             NoCurrentVersion: ``current_version`` is None.
         """
         current = self._current()
@@ -134,14 +133,14 @@ class StalenessFilter(BaseRolloutFilter):
             )
         if version > current:
             raise WrongVersion(
-                f"{sample_id!r} was generated under version {version}, ahead of the current "
-                f"one, {current}"
+                f"{sample_id!r} was generated by version {version}, above the current version "
+                f"{current}"
             )
         return current - version <= self.max_staleness
 
     def _current(self) -> int:
         if self.current_version is None:
-            raise NoCurrentVersion("no current version to judge rows by")
+            raise NoCurrentVersion("the current version is not set")
         current = _version(self.current_version)
         if current is None:
             raise WrongVersion(
@@ -151,14 +150,14 @@ class StalenessFilter(BaseRolloutFilter):
 
 
 def _version(value: object) -> int | None:
-    """``value`` as an int if it is a non-negative integer; bools and floats are none."""
+    """Return ``value`` as an int if it is a non-negative integer, else None; a bool is none."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
         return int(value)
     return None
 
 
 def _tagged_rows(meta: KVBatchMeta) -> Iterator[tuple[str, Tags]]:
-    """Each row's id with its tags."""
+    """Yield each row's id with its tags."""
     for row, sample_id in enumerate(meta.sample_ids):
         if meta.tags is None or not isinstance(meta.tags[row], Mapping):
             raise MissingTag(f"{sample_id!r} has no tags")

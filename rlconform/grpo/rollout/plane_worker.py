@@ -1,9 +1,9 @@
-"""``PlaneRolloutWorker``: a rollout actor that writes its rows to a data plane, once.
+"""``PlaneRolloutWorker``: a rollout worker that writes its rows to a data plane.
 
-    driver ── problems ──▶ actor ── one first write: all columns, lengths and tags ──▶ plane
-           ◀── meta and carry, a few numbers per row ──┘
+    driver ── problems ──▶ worker ── one first write: all columns, lengths, tags ──▶ plane
+           ◀── meta, row summaries ──┘
 
-The driver waits for the actor, which waits for the plane.
+The driver waits for the worker, which waits for the plane.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class PlaneRolloutWorker(RolloutWorker):
     _client: MetricsClient | None = None
 
     def attach(self, attach: Attach) -> None:
-        """Attach to the running plane, in place of any before it."""
+        """Attach to the running plane, after detaching from a previous one."""
         self.detach()
         self._meter = TrafficMeter()
-        self._client = MetricsClient(attach(), self._meter.hear)
+        self._client = MetricsClient(attach(), self._meter.on_operation)
 
     def collect_to_plane(
         self, problems: Sequence[Problem], split: Split, partition_id: str
     ) -> tuple[KVBatchMeta, list[RowSummary]]:
-        """Write the rows that ``collect`` gives; their meta, and what the driver needs of each.
+        """Collect rows and write them to the plane; return their meta and summaries.
 
         Raises:
             RuntimeError: ``attach`` was not called.
         """
         if self._client is None:
-            raise RuntimeError("attach to a plane first")
+            raise RuntimeError("call attach first")
         rollout = self.collect(problems, split)
         meta = kv_first_write(
             self._client,
@@ -47,14 +47,14 @@ class PlaneRolloutWorker(RolloutWorker):
             partition_id,
             tags=[{WEIGHT_VERSION: rollout.weight_version} for _ in rollout.sample_ids],
         )
-        return meta, rollout.carry
+        return meta, rollout.summaries
 
     def traffic(self) -> Traffic:
-        """What went through this actor's client since the last call."""
+        """Return the traffic of this worker's client since the last call."""
         return self._meter.take()
 
     def detach(self) -> None:
-        """Let go of the plane. Idempotent."""
+        """Detach from the plane. Idempotent."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,11 +1,11 @@
-"""Rollouts: the policy's engine answers problems, turn by turn, and the task rewards it.
+"""``RolloutWorker``: the Ray actor that lets the policy answer problems, turn by turn.
 
     problems ── open_log ──▶ logs ── generate ──▶ policy's turn ── respond ──▶ reward
                                ▲                                     └─ observation, if it goes on
                                └── environment's turn ◀──────────────┘
-    logs ──▶ columns (N, S), and beside them a small carry for the driver
+    logs ──▶ columns (N, S) and, for the driver, one RowSummary per row
 
-``RolloutWorker`` is the Ray actor that does it and hands the rows themselves to its driver.
+The driver waits for the worker; the engine runs inside the worker and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from rlconform.plane import mint_sample_ids
 from rlconform.wire import strip_message_logs
 from rlconform.wire.message_logs import MessageLog
 
-#: Object column of a rollout: each row's turns, without their token ids.
+#: Object column of a rollout with the turns of each row, without their token ids.
 MESSAGE_LOGS = "message_logs"
 
 #: Columns of a rollout.
@@ -64,12 +64,12 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class RowSummary:
-    """What the driver is told of a row in place of its tensors.
+    """What the driver needs to know of a row, without its tensors.
 
     Attributes:
-        reward: Of the task, summed over its turns.
-        spans: (start, stop) of the tokens that the policy wrote, turn by turn.
-        truncated: Whether its last turn was cut off.
+        reward: The task's reward, summed over the turns.
+        spans: (start, stop) of the policy's tokens, one span per turn.
+        truncated: Whether the last turn was cut off at the token limit.
     """
 
     reward: float
@@ -78,32 +78,32 @@ class RowSummary:
 
     @property
     def response_length(self) -> int:
-        """Tokens that the policy wrote."""
+        """Number of tokens that the policy wrote."""
         return sum(stop - start for start, stop in self.spans)
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """N rows, those of a prompt side by side.
+    """N rows; those of a prompt are adjacent.
 
     Attributes:
         sample_ids: N ids ``<uid>_g<i>``.
         columns: (N,) ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
             ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask``
             (N,) float32, padded on the right to the longest row; and ``message_logs``.
-        carry: One for each row.
-        weight_version: Of the weights that wrote them.
+        summaries: One per row.
+        weight_version: Version of the weights that generated the rows.
     """
 
     sample_ids: list[str]
     columns: TensorDict
-    carry: list[RowSummary]
+    summaries: list[RowSummary]
     weight_version: int
 
 
 @dataclass
 class _Row:
-    """A row while it is written."""
+    """A row while it is generated."""
 
     sample_id: str
     problem: Problem
@@ -121,7 +121,7 @@ class _Row:
 
 
 class RolloutWorker:
-    """Writes rollouts under the weights that it is given; a Ray actor's class.
+    """Generates rollouts with the weights of the last ``refit``; the class of a Ray actor.
 
     Args:
         device: ``cpu`` or ``cuda``.
@@ -131,32 +131,30 @@ class RolloutWorker:
         self._device = device
 
     def build(self, config: MasterConfig) -> None:
-        """Make the run's engine and tasks, in place of any before them."""
+        """Create the run's engine, replacing that of a previous run."""
         make_deterministic(config.grpo.seed)
-        seed = config.grpo.seed
         self._config = config
         self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
-        self._tasks: dict[
-            Split, RolloutTask
-        ] = {}  # a run that never validates has no problems for it
+        self._tasks: dict[Split, RolloutTask] = {}  # filled by ``collect``
         self._engine = build_engine(
-            config.generation, config.policy, seed=seed, device=self._device
+            config.generation, config.policy, seed=config.grpo.seed, device=self._device
         )
 
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Go on with other weights, see ``Engine.refit``."""
+        """Replace the weights, see ``GenerationEngine.refit``."""
         self._engine.refit(weights, version)
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
-        """Rows for the problems: a group of each in training, one row of each in validation.
+        """Generate rows: a group per problem in training, one row per problem in validation.
 
         Raises:
-            ValueError: A prompt that leaves no room for a response.
+            ValueError: A prompt is so long that no response fits.
         """
         if split not in self._tasks:
             self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
-        writer = _Writer(self._config, self._engine, self._tokenizer, self._tasks[split], split)
-        rows = writer.rows(problems)
+        task = self._tasks[split]
+        loop = _TurnLoop(self._config, self._engine, self._tokenizer, task, split)
+        rows = loop.run(problems)
         pad = int(self._tokenizer.pad_token_id)
         return Rollout(
             [row.sample_id for row in rows],
@@ -166,12 +164,12 @@ class RolloutWorker:
         )
 
     def close(self) -> None:
-        """Give back the engine's memory and devices."""
+        """Release the engine's memory and devices."""
         self._engine.close()
 
 
-class _Writer:
-    """The turns of all rows of one rollout."""
+class _TurnLoop:
+    """Generates all rows of one rollout, turn by turn."""
 
     def __init__(
         self,
@@ -182,8 +180,8 @@ class _Writer:
         split: Split,
     ) -> None:
         self._seed = config.grpo.seed
-        self._most_turns = config.grpo.max_rollout_turns
-        self._longest_prompt = (
+        self._max_turns = config.grpo.max_rollout_turns
+        self._max_prompt = (
             config.policy.max_total_sequence_length - config.generation.max_new_tokens
         )
         self._group_size = config.grpo.num_generations_per_prompt if split == "train" else 1
@@ -195,32 +193,32 @@ class _Writer:
             greedy=split == "val" and config.generation.val_greedy,
         )
 
-    def rows(self, problems: Sequence[Problem]) -> list[_Row]:
-        """All rows, written to their ends."""
+    def run(self, problems: Sequence[Problem]) -> list[_Row]:
+        """Generate all rows to their ends."""
         ids = iter(mint_sample_ids((problem.uid for problem in problems), self._group_size))
         rows = [
-            _Row(next(ids), problem, self._opened(problem))
+            _Row(next(ids), problem, self._open_log(problem))
             for problem in problems
             for _ in range(self._group_size)
         ]
-        for turn in range(self._most_turns):
-            going = [row for row in rows if not row.done]
-            if going:
-                self._turn(going, turn)
+        for turn in range(self._max_turns):
+            active = [row for row in rows if not row.done]
+            if active:
+                self._generate_turn(active, turn)
         return rows
 
-    def _opened(self, problem: Problem) -> MessageLog:
+    def _open_log(self, problem: Problem) -> MessageLog:
         log = open_log(self._tokenizer, problem.messages)
         tokens = len(log_input_ids(log))
-        if tokens > self._longest_prompt:
+        if tokens > self._max_prompt:
             raise ValueError(
                 f"problem {problem.uid!r} has {tokens} tokens, and with generation.max_new_tokens "
-                f"only {self._longest_prompt} fit policy.max_total_sequence_length"
+                f"only {self._max_prompt} fit policy.max_total_sequence_length"
             )
         return log
 
-    def _turn(self, rows: Sequence[_Row], turn: int) -> None:
-        """One turn of the policy in each row, and the environment's answer."""
+    def _generate_turn(self, rows: Sequence[_Row], turn: int) -> None:
+        """Generate the policy's next turn of each row, and add the environment's answer."""
         ids = [log_input_ids(row.log) for row in rows]
         prompts = Prompts.of(ids, int(self._tokenizer.pad_token_id))
         seeds = row_seeds(self._seed, [row.sample_id for row in rows], turn)
@@ -231,46 +229,43 @@ class _Writer:
             row.log = policy_turn(self._tokenizer, row.log, tokens)
             row.turns.append(PolicyTurn(row.log[-1]["content"], ended=not truncated))
             row.truncated = truncated
-            self._answer(row)
+            self._respond(row)
 
-    def _answer(self, row: _Row) -> None:
-        """What the environment makes of the row's last turn."""
+    def _respond(self, row: _Row) -> None:
+        """Add the environment's reward and, unless the row ends, its observation."""
         outcome = self._task.respond(row.problem, row.turns)
         row.reward += outcome.reward
         row.done = outcome.observation is None or row.truncated
         if outcome.observation is None or row.done:
             return
         answered = environment_turn(self._tokenizer, row.log, outcome.observation)
-        if (
-            len(row.turns) == self._most_turns
-            or len(log_input_ids(answered)) > self._longest_prompt
-        ):
-            row.done = True  # nobody would read the answer
+        if len(row.turns) == self._max_turns or len(log_input_ids(answered)) > self._max_prompt:
+            row.done = True  # no policy turn would follow the observation
         else:
             row.log = answered
 
 
 def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor:
-    """(N, width) int32: 1 on the tokens that the policy wrote, row by row.
+    """Build the mask of the policy's tokens, (N, width) int32.
 
     Args:
-        spans: N rows' (start, stop) spans.
+        spans: The (start, stop) spans of N rows.
         width: Tokens that rows are padded to.
     """
     mask = torch.zeros((len(spans), width), dtype=torch.int32)
-    for row, of_row in zip(mask, spans, strict=True):
-        for start, stop in of_row:
+    for row, row_spans in zip(mask, spans, strict=True):
+        for start, stop in row_spans:
             row[start:stop] = 1
     return mask
 
 
 def _columns(rows: Sequence[_Row], pad_token_id: int) -> TensorDict:
-    """The rows' tensors, padded to the longest."""
+    """Build the rows' columns, padded to the longest row."""
     prompts = Prompts.of([log_input_ids(row.log) for row in rows], pad_token_id)
     logprobs = torch.zeros(prompts.input_ids.shape, dtype=torch.float32)
-    for into, row in zip(logprobs, rows, strict=True):
+    for target, row in zip(logprobs, rows, strict=True):
         for (start, stop), values in zip(row.spans, row.logprobs, strict=True):
-            into[start:stop] = values
+            target[start:stop] = values
     columns: dict[str, Any] = {
         INPUT_IDS: prompts.input_ids,
         INPUT_LENGTHS: prompts.lengths,

@@ -1,4 +1,4 @@
-"""Verifiable tasks: what is asked, and whether the answer is right."""
+"""Verifiable tasks: problems, and an environment that rewards the answers."""
 
 from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 from rlconform.grpo.tasks.dataloader import Dataloader

@@ -1,45 +1,42 @@
-"""What a task is: problems by number, and an environment that answers and rewards.
+"""``RolloutTask``: the interface of tasks, with numbered problems and an environment that rewards.
 
     problem(index) ──▶ messages ──▶ policy's turn ──▶ respond(problem, turns) ──▶ reward
                                         ▲                      └── observation, if it goes on
                                         └──────────────────────┘
 
-Pure: the same number gives the same problem, the same turns the same reward, in every process, so
-that nothing but numbers needs saving.
+Tasks are pure: in every process the same index gives the same problem, and the same turns get the
+same reward. So a checkpoint needs only the index of the next problem.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to solve.
+    """One problem of a task.
 
     Attributes:
-        uid: Unique in its run; its rows are ``<uid>_g0``, ``<uid>_g1``, ...
-        messages: ``role`` and ``content`` of each: what the policy is given first.
-        answer: What is right.
-        info: Primitives that only the task reads.
+        uid: Id, unique in the run; the rows are ``<uid>_g0``, ``<uid>_g1``, ...
+        messages: The prompt, as messages with ``role`` and ``content``.
+        answer: The right answer.
     """
 
     uid: str
     messages: tuple[Mapping[str, str], ...]
     answer: str
-    info: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PolicyTurn:
-    """What the policy wrote in one turn.
+    """The policy's text in one turn.
 
     Attributes:
-        text: Without the end token.
-        ended: Whether it came to an end by itself, rather than being cut off.
+        text: The text without the end token.
+        ended: Whether the policy wrote the end token; False if the turn was cut off.
     """
 
     text: str
@@ -48,11 +45,11 @@ class PolicyTurn:
 
 @dataclass(frozen=True)
 class EnvStep:
-    """The environment's answer to a turn.
+    """The environment's response to a turn.
 
     Attributes:
-        reward: Of this turn; a row's is the sum over its turns.
-        observation: What the policy is told next; None ends the row.
+        reward: Reward of this turn; a row's reward is the sum over its turns.
+        observation: Text of the environment's turn; None ends the row.
     """
 
     reward: float
@@ -60,26 +57,26 @@ class EnvStep:
 
 
 class RolloutTask(ABC):
-    """Problems and their environment.
+    """A task: its problems and their environment.
 
     Example:
         task = build_task(config.data, seed=config.grpo.seed, split="train")
         problem = task.problem(17)
-        outcome = task.respond(problem, [PolicyTurn("7", ended=True)])
+        env_step = task.respond(problem, [PolicyTurn("7", ended=True)])
     """
 
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """Number of problems, after which they come again; None without end."""
+        """Number of problems in an epoch; None if there is no limit."""
 
     @abstractmethod
     def problem(self, index: int) -> Problem:
-        """Problem number ``index``, from 0 on.
+        """Return problem ``index``, counted from 0.
 
-        A finite task starts again after the last one; uids differ all the same.
+        A finite task repeats its problems in further epochs, with new uids.
         """
 
     @abstractmethod
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """Judge the last of the policy's turns so far, one or more."""
+        """Reward the last of the policy's turns so far, and continue or end the row."""

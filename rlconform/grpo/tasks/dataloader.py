@@ -1,4 +1,4 @@
-"""Batches of problems, in an order that the seed alone decides, from wherever a run stopped."""
+"""``Dataloader``: batches of a task's problems, with a position that a checkpoint stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlconform.grpo.tasks.base import Problem, RolloutTask
 
 
 class Dataloader:
-    """Problems 0, 1, 2, ... of a task, batch by batch, without end.
+    """Takes problems 0, 1, 2, ... of a task, batch by batch, without a limit.
 
     Example:
         loader = Dataloader(task)
@@ -17,7 +17,7 @@ class Dataloader:
         Dataloader(task).load_state_dict(saved)
 
     Attributes:
-        position: Problems taken so far.
+        position: Number of problems taken so far.
     """
 
     def __init__(self, task: RolloutTask) -> None:
@@ -25,7 +25,7 @@ class Dataloader:
         self.position = 0
 
     def take(self, count: int) -> list[Problem]:
-        """The next ``count`` problems. ``ValueError`` for a count below 1."""
+        """Take the next ``count`` problems; ``ValueError`` if it is below 1."""
         if count < 1:
             raise ValueError(f"take at least 1 problem, got {count}")
         first = self.position
@@ -33,12 +33,12 @@ class Dataloader:
         return [self._task.problem(index) for index in range(first, self.position)]
 
     def state_dict(self) -> dict[str, int]:
-        """What ``load_state_dict`` goes on from."""
+        """Return the state for ``load_state_dict``."""
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on from a saved state. ``ValueError`` where it holds no position."""
+        """Restore a saved state; ``ValueError`` if it has no valid position."""
         position = state.get("position")
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
-            raise ValueError(f"a dataloader's state holds its position, got {dict(state)}")
+            raise ValueError(f"expected a dataloader's state with its position; got {dict(state)}")
         self.position = position

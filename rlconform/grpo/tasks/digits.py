@@ -1,6 +1,6 @@
-"""Made problems over digits: right or wrong can be told exactly, and none needs a download.
+"""Synthetic problems on digits, with exact rewards and without a download.
 
-emit   "413"    ──▶ "7"      the target, whatever is asked
+emit   "413"    ──▶ "7"      the target, for every question
 copy   "413"    ──▶ "413"
 sort   "413"    ──▶ "134"
 sum    "4+1+3"  ──▶ "8"      modulo the number of digits
@@ -17,13 +17,13 @@ from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 
 
 class DigitTaskShape(NamedTuple):
-    """How problems of digits look.
+    """Size of the problems.
 
     Attributes:
-        min_length: Fewest digits of a problem.
-        max_length: Most of them.
-        digits: They are from 0 up to, not including, this one.
-        partial_credit: See ``credit``.
+        min_length: Minimum digits of a problem.
+        max_length: Maximum digits of a problem.
+        digits: The digits are 0 to ``digits - 1``.
+        partial_credit: Whether partly right answers get a reward, see ``credit``.
     """
 
     min_length: int = 1
@@ -33,12 +33,12 @@ class DigitTaskShape(NamedTuple):
 
 
 class DigitTask(RolloutTask):
-    """Problems of a few digits, drawn from the seed; one turn.
+    """Base class of the tasks on digits, with one turn per row.
 
     Args:
-        seed: Draws the problems: number ``index`` is the same in every process.
-        prefix: Begins every uid.
-        shape: How they look.
+        seed: Seed of the problems.
+        prefix: Prefix of every uid.
+        shape: Size of the problems.
     """
 
     def __init__(self, seed: int, prefix: str, shape: DigitTaskShape) -> None:
@@ -48,7 +48,7 @@ class DigitTask(RolloutTask):
 
     @property
     def size(self) -> None:
-        """Without end."""
+        """No limit."""
         return None
 
     def problem(self, index: int) -> Problem:
@@ -61,80 +61,80 @@ class DigitTask(RolloutTask):
         return Problem(f"{self._prefix}-{index}", (question,), self.answer(drawn))
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """See ``RolloutTask``; a row is over after its first turn."""
+        """Reward the turn, which ends the row."""
         return EnvStep(credit(problem.answer, turns[-1], self._shape.partial_credit))
 
     def question(self, digits: Sequence[int]) -> str:
-        """What the policy is shown."""
+        """Return the question for these digits."""
         return "".join(map(str, digits))
 
     @abstractmethod
     def answer(self, digits: Sequence[int]) -> str:
-        """What it is to write."""
+        """Return the right answer."""
 
 
 class Emit(DigitTask):
-    """Write the target, whatever is asked; the other arguments are ``DigitTask``'s."""
+    """The answer is always the target."""
 
     def __init__(self, seed: int, prefix: str, shape: DigitTaskShape, target: str) -> None:
         super().__init__(seed, prefix, shape)
         self._target = target
 
     def answer(self, digits: Sequence[int]) -> str:  # noqa: ARG002
-        """The target."""
+        """Return the target."""
         return self._target
 
 
 class Copy(DigitTask):
-    """Write the digits."""
+    """The answer is the question."""
 
     def answer(self, digits: Sequence[int]) -> str:
-        """The digits as they stand."""
+        """Return the digits unchanged."""
         return "".join(map(str, digits))
 
 
 class Sort(DigitTask):
-    """Write the digits in ascending order."""
+    """The answer is the digits in ascending order."""
 
     def answer(self, digits: Sequence[int]) -> str:
-        """The digits, smallest first."""
+        """Return the sorted digits."""
         return "".join(map(str, sorted(digits)))
 
 
 class Sum(DigitTask):
-    """Write the last digit of the sum, in a system of so many digits."""
+    """The answer is the sum of the digits modulo their number."""
 
     def question(self, digits: Sequence[int]) -> str:
-        """The terms."""
+        """Return the terms of the sum."""
         return "+".join(map(str, digits))
 
     def answer(self, digits: Sequence[int]) -> str:
-        """The sum modulo the number of digits."""
+        """Return the sum."""
         return str(sum(digits) % self._shape.digits)
 
 
 def credit(answer: str, turn: PolicyTurn, partial: bool) -> float:
-    """Reward of a response of which ``answer`` is due.
+    """Compute the reward of a response.
 
-    Exact: 1 for the answer and its end, 0 for anything else. Partial: with m of the answer's A
-    characters right before the first wrong one, m / (A + 1), and 1 with the end in its place.
+    It is 1 for the exact answer followed by the end token. Otherwise it is 0 or, with ``partial``,
+    m / (A + 1) where m of the answer's A characters are right before the first wrong one.
     """
     if turn.ended and turn.text == answer:
         return 1.0
     if not partial:
         return 0.0
     pairs = zip(answer, turn.text, strict=False)
-    right = next((place for place, (due, came) in enumerate(pairs) if due != came), None)
+    right = next((i for i, (expected, got) in enumerate(pairs) if expected != got), None)
     if right is None:
         right = min(len(answer), len(turn.text))
     return right / (len(answer) + 1)
 
 
 def problem_draws(seed: int, prefix: str, index: int) -> Random:
-    """A generator for problem ``index``.
+    """Create the random generator of problem ``index``.
 
-    Only its method ``random`` is sure to keep its numbers from one Python to the next.
+    Only its method ``random`` gives the same numbers in every version of Python.
     """
     if index < 0:
-        raise ValueError(f"problems are numbered from 0, got {index}")
+        raise ValueError(f"expected an index of at least 0; got {index}")
     return Random(f"{seed}/{prefix}/{index}")

@@ -1,4 +1,4 @@
-"""``build_task``: the task that a ``data:`` block names."""
+"""``build_task``: creates the task of a ``data:`` block."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _DIGIT_TASKS: dict[str, type[DigitTask]] = {"copy": Copy, "sort": Sort, "sum": S
 
 
 def build_task(config: DataConfig, seed: int, split: Split = "train") -> RolloutTask:
-    """The task of a ``data:`` block.
+    """Create the task of a ``data:`` block.
 
     Args:
         config: The block.
-        seed: Draws made problems, and the order of a file's.
-        split: Validation has problems and uids of its own.
+        seed: Seed of synthetic problems, and of the order of a file's problems.
+        split: Training and validation have different problems and uids.
 
     Raises:
-        ConfigError: A file of problems that can't be used; none for ``val``.
+        ConfigError: The file of problems can't be used, or there is none for ``val``.
     """
     if config.task == "jsonl":
         return _jsonl(config, seed, split)
@@ -43,7 +43,7 @@ def _jsonl(config: DataConfig, seed: int, split: Split) -> JSONLines:
     path = config.path if split == "train" else config.val_path
     if path is None:
         key = "path" if split == "train" else "val_path"
-        raise ConfigError(f"data.{key} is due: the file of the {split} problems")
+        raise ConfigError(f"expected data.{key}, the file of the {split} problems")
     return JSONLines(
         path,
         seed,

@@ -1,4 +1,4 @@
-"""Several turns: find a hidden digit, told after each guess whether to look higher or lower.
+"""``GuessDigit``: a task with several turns; each wrong guess gets the hint "higher" or "lower".
 
 <user>?   ──▶ "5"   ──▶ <environment>+   ──▶ "8"   ──▶ <environment>-   ──▶ "7"   reward 1
 """
@@ -14,12 +14,12 @@ HIGHER, LOWER, NO_DIGIT = "+", "-", "?"
 
 
 class GuessDigit(RolloutTask):
-    """A digit to be found; the row goes on until it is, or until the trainer's last turn.
+    """Find a hidden digit; a row ends when it is found, or after the maximum number of turns.
 
     Args:
-        seed: Draws the hidden digits.
-        prefix: Begins every uid.
-        digits: They are from 0 up to, not including, this one.
+        seed: Seed of the hidden digits.
+        prefix: Prefix of every uid.
+        digits: The digits are 0 to ``digits - 1``.
     """
 
     def __init__(self, seed: int, prefix: str, *, digits: int = 10) -> None:
@@ -29,7 +29,7 @@ class GuessDigit(RolloutTask):
 
     @property
     def size(self) -> None:
-        """Without end."""
+        """No limit."""
         return None
 
     def problem(self, index: int) -> Problem:
@@ -39,9 +39,9 @@ class GuessDigit(RolloutTask):
         return Problem(f"{self._prefix}-{index}", (question,), str(hidden))
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """1 for the hidden digit; otherwise 0, and what to do next.
+        """Reward 1 for the hidden digit, otherwise 0 and a hint.
 
-        A turn that was cut off ends the row: nothing can follow it.
+        A turn that was cut off ends the row.
         """
         turn = turns[-1]
         if not turn.ended:

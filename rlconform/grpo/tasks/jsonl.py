@@ -1,9 +1,10 @@
-"""Problems from a file, one JSON object a line, in the manner of GSM8K.
+"""``JSONLines``: problems from a file, one JSON object per line, as in GSM8K.
 
     {"question": "Ann has 3 apples and buys 4. How many?", "answer": "3 + 4 = 7 ... #### 7"}
 
-The answer's last number, behind ``####`` where that stands, is due (Cobbe et al. 2021); of a
-response, too, the last number counts. Numbers are compared by value: 1,000 and $1000.0 are equal.
+The right answer is the last number of ``answer``, after ``####`` if it contains that (Cobbe et al.
+2021); a response counts by its last number too. Numbers are compared by value: 1,000 and $1000.0
+are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rlconform.contract import ConfigError
 from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 
 FINAL = "####"
-#: An integer with or without commas between its thousands, or a decimal fraction.
+#: An integer with or without thousands separators, or a decimal fraction.
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
@@ -30,17 +31,17 @@ class _Line(NamedTuple):
 
 
 class JSONLines(RolloutTask):
-    """The problems of a file, epoch after epoch; one turn.
+    """The problems of a file, with one turn per row; they repeat in every epoch.
 
     Args:
-        path: The file, read whole.
-        seed: Draws each epoch's order.
-        prefix: Begins every uid.
-        shuffle: Whether there is such an order; else the file's.
+        path: The file.
+        seed: Seed of the order of each epoch.
+        prefix: Prefix of every uid.
+        shuffle: Whether to shuffle each epoch; else the order is that of the file.
         system_prompt: First message of every problem.
 
     Raises:
-        ConfigError: The file can't be read, or a line isn't such an object.
+        ConfigError: The file can't be read, or a line has no question and answer.
     """
 
     def __init__(
@@ -63,35 +64,35 @@ class JSONLines(RolloutTask):
 
     @property
     def size(self) -> int:
-        """Lines of the file."""
+        """Number of problems in the file."""
         return len(self._lines)
 
     def problem(self, index: int) -> Problem:
-        """See ``RolloutTask``; its ``answer`` is the number that is due."""
+        """See ``RolloutTask``; ``answer`` is the right number."""
         if index < 0:
-            raise ValueError(f"problems are numbered from 0, got {index}")
+            raise ValueError(f"expected an index of at least 0; got {index}")
         line = self._lines[self._line_number(index)]
         question = {"role": "user", "content": line.question}
         return Problem(f"{self._prefix}-{index}", (*self._system, question), line.answer)
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """1 where the response's last number is the one due; a row is over after its first turn."""
-        came = last_number(turns[-1].text)
-        return EnvStep(float(came is not None and came == last_number(problem.answer)))
+        """Reward 1 if the last number of the response is the answer; the row ends."""
+        number = last_number(turns[-1].text)
+        return EnvStep(float(number is not None and number == last_number(problem.answer)))
 
     def _line_number(self, index: int) -> int:
-        epoch, place = divmod(index, len(self._lines))
+        epoch, position = divmod(index, len(self._lines))
         if not self._shuffle:
-            return place
+            return position
         if epoch != self._epoch:
             draw = Random(f"{self._seed}/{self._prefix}/epoch {epoch}").random
             keys = [draw() for _ in self._lines]
             self._epoch, self._order = epoch, sorted(range(len(keys)), key=keys.__getitem__)
-        return self._order[place]
+        return self._order[position]
 
 
 def last_number(text: str) -> Decimal | None:
-    """Value of the last number in a text, of what is behind ``####`` where that stands."""
+    """Return the last number of a text, after ``####`` if the text contains that."""
     numbers = _NUMBER.findall(text.rpartition(FINAL)[2])
     return Decimal(numbers[-1].replace(",", "")) if numbers else None
 
@@ -107,7 +108,7 @@ def _read(path: Path) -> list[_Line]:
         if line.strip()
     ]
     if not lines:
-        raise ConfigError(f"{path}: there are no problems in it")
+        raise ConfigError(f"{path}: the file has no problems")
     return lines
 
 
@@ -117,11 +118,11 @@ def _parse(line: str, where: str) -> _Line:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}: not JSON: {error.msg}") from error
     if not isinstance(row, dict):
-        raise ConfigError(f"{where}: not an object with a question and an answer")
+        raise ConfigError(f"{where}: expected an object with a question and an answer")
     for key in ("question", "answer"):
         if not isinstance(row.get(key), str):
-            raise ConfigError(f"{where}: {key} must be a text, got {row.get(key)!r}")
-    due = last_number(row["answer"])
-    if due is None:
+            raise ConfigError(f"{where}: {key} must be a string, got {row.get(key)!r}")
+    number = last_number(row["answer"])
+    if number is None:
         raise ConfigError(f"{where}: there is no number in the answer {row['answer']!r}")
-    return _Line(row["question"], str(due))
+    return _Line(row["question"], str(number))

@@ -1,11 +1,12 @@
-"""What every trainer has: its problems, its crew, the version of its weights, and its state.
+"""``Trainer``: the base class of trainers, with problems, actors, weight version, checkpoints.
 
-    fit ── step() ──▶ StepResult      once per step
-        ── validate() ──▶ metrics     now and then
-        ── save(folder), load(folder) its state on disk
+    fit ── step() ──▶ StepResult        once per step
+        ── validate() ──▶ metrics       every ``grpo.val_period`` steps
+        ── save(folder), load(folder)   checkpoints
         ── shutdown()
 
-How a step's rows travel is the subclass's matter, and nobody else's.
+A subclass implements ``step``, ``validate`` and ``shutdown`` for its way of moving rows between the
+rollout worker and the policy workers. ``trainers.driver_step`` has the functions that they share.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rlconform.grpo.models import load_tokenizer
 from rlconform.grpo.stage_timer import StageTimer
 from rlconform.grpo.tasks import Dataloader, Problem, build_task
 from rlconform.grpo.trainers.driver_step import prompts_to_generate
+from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 _STATE = "trainer.json"
 _POLICY = "policy"
@@ -31,12 +33,12 @@ _POLICY = "policy"
 
 @dataclass(frozen=True)
 class StepResult:
-    """What came of a step.
+    """The result of a step.
 
     Attributes:
-        sample_ids: N rows, in order.
+        sample_ids: Ids of the N rows, in order.
         advantages: (N, S) float32.
-        metrics: Numbers by name; of the updates, the rollout, the stages' seconds.
+        metrics: Metrics of the rollout and the updates, and the seconds of each stage.
     """
 
     sample_ids: Sequence[str]
@@ -45,66 +47,66 @@ class StepResult:
 
 
 class Trainer(ABC):
-    """A run of GRPO (Shao et al. 2024, arXiv 2402.03300).
+    """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300).
 
     Args:
-        config: The run's.
-        crew: Its actors, not yet built.
+        config: The run's configuration.
+        actors: The run's actors; the trainer calls their ``build``.
     """
 
-    def __init__(self, config: MasterConfig, crew: RunActors) -> None:
+    def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         self.config = config
-        self.crew = crew
-        self.stopwatch = StageTimer()
+        self.actors = actors
+        self.timer = StageTimer()
         self.steps_done = 0
         tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
         self.pad_token_id = int(tokenizer.pad_token_id)
         self._loader = Dataloader(build_task(config.data, config.grpo.seed, "train"))
-        crew.build(config)
+        actors.build(config)
 
     @property
     def weight_version(self) -> int:
-        """Of the policy's weights: how many steps they were trained for."""
+        """Version of the policy's weights: the number of steps that they were trained for."""
         return self.steps_done
 
     @abstractmethod
     def step(self) -> StepResult:
-        """Generate, train, and bring the new weights to the engine."""
+        """Generate rows, train on them, and copy the new weights to the engine."""
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
-        """Answer the validation's problems; ``val/...`` metrics."""
+        """Generate answers to the validation problems and return ``val/...`` metrics."""
 
     @abstractmethod
     def shutdown(self) -> None:
-        """Let go of whatever carried the rows; the crew is its starter's matter."""
+        """Release what the trainer opened; whoever started the actors ends them."""
 
     def save(self, folder: Path) -> None:
-        """Write the run's state: weights, optimizer, generators, dataloader, step."""
+        """Write a checkpoint: weights, optimizer, random generators, dataloader, step."""
         folder.mkdir(parents=True)
-        self.crew.workers.all("save", folder / _POLICY)
+        self.actors.workers.all(PolicyWorker.save, folder / _POLICY)
         state = {"steps_done": self.steps_done, "dataloader": self._loader.state_dict()}
         (folder / _STATE).write_text(json.dumps(state), "utf-8")
 
     def load(self, folder: Path) -> None:
-        """Go on from a saved state; the engine gets its weights too."""
-        self.crew.workers.all("load", folder / _POLICY)
+        """Load a checkpoint and copy its weights to the engine."""
+        self.actors.workers.all(PolicyWorker.load, folder / _POLICY)
         state = json.loads((folder / _STATE).read_text("utf-8"))
         self.steps_done = state["steps_done"]
         self._loader.load_state_dict(state["dataloader"])
-        self.crew.refit(self.weight_version)
+        self.actors.refit(self.weight_version)
 
     def next_problems(self) -> list[Problem]:
-        """The problems of the next generation batch."""
+        """Take the problems of the next generation batch."""
         return self._loader.take(prompts_to_generate(self.config.grpo))
 
     def validation_problems(self) -> list[Problem]:
-        """The same ones each time, as many as there are and the run asks for."""
+        """Return the first ``grpo.max_val_samples`` validation problems, the same each time."""
         task = build_task(self.config.data, self.config.grpo.seed, "val")
         most = self.config.grpo.max_val_samples
         return [task.problem(i) for i in range(most if task.size is None else min(most, task.size))]
 
     def finish_update(self) -> None:
-        """Count the step, and bring its weights to the engine."""
+        """Count the step and copy its weights to the engine."""
         self.steps_done += 1
-        self.crew.refit(self.weight_version)
+        self.actors.refit(self.weight_version)

@@ -1,9 +1,9 @@
-"""``LegacyTrainer``: GRPO with every batch in the driver's memory.
+"""``LegacyTrainer``: GRPO with every batch in the driver's memory, without a data plane.
 
-    problems ──▶ rollout actor ── rows ──▶ driver ── shards ──▶ ranks ── logprobs ──▶ driver
-                                             └────── shards ──▶ ranks: an update each
+    problems ──▶ rollout worker ── rows ──▶ driver ── shards ──▶ ranks ── logprobs ──▶ driver
+                                              └────── shards ──▶ ranks: one update per batch
 
-Each call waits for the actors that it asks; nothing else waits for anything.
+Each call blocks the driver until the actors that it called have answered.
 """
 
 from __future__ import annotations
@@ -24,89 +24,93 @@ from rlconform.contract.fields import (
 )
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig
-from rlconform.grpo.rollout.worker import Rollout
+from rlconform.grpo.rollout.worker import Rollout, RolloutWorker
 from rlconform.grpo.trainers.base import StepResult, Trainer
 from rlconform.grpo.trainers.driver_step import (
-    Carries,
-    Generated,
+    RowSummaries,
+    StepRows,
     advantages_and_mask,
-    chosen,
-    scored,
+    score_rollout,
+    select_rows,
+    set_padded_width,
     step_metrics,
     validation_metrics,
-    with_width,
 )
-from rlconform.grpo.trainers.legacy_batch import select_rows
+from rlconform.grpo.trainers.legacy_batch import gather_rows
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
 
 
 class LegacyTrainer(Trainer):
-    """A run whose driver holds each batch; see ``Trainer``.
+    """Trains with rows in the driver's memory.
 
     Args:
-        config: The run's.
-        crew: Of ``PolicyWorker`` and ``RolloutWorker``.
+        config: The run's configuration.
+        actors: Actors of ``PolicyWorker`` and ``RolloutWorker``.
     """
 
-    def __init__(self, config: MasterConfig, crew: RunActors) -> None:
-        super().__init__(config, crew)
-        self._policy = LegacyPolicy(crew.workers, config)
+    def __init__(self, config: MasterConfig, actors: RunActors) -> None:
+        super().__init__(config, actors)
+        self._policy = LegacyPolicy(actors.workers, config)
 
     def step(self) -> StepResult:
-        """One step."""
-        with self.stopwatch.stage("generation"):
+        """Run one step."""
+        with self.timer.stage("generation"):
             generated, rows = self._generate()
 
-        with self.stopwatch.stage("prev_logprobs"):
+        with self.timer.stage("prev_logprobs"):
             rows[PREV_LOGPROBS] = self._policy.get_logprobs(rows)
 
         if self.config.loss_fn.needs_reference_policy:
-            with self.stopwatch.stage("reference_logprobs"):
+            with self.timer.stage("reference_logprobs"):
                 rows[REFERENCE_POLICY_LOGPROBS] = self._policy.get_reference_policy_logprobs(rows)
 
-        with self.stopwatch.stage("advantages"):
+        with self.timer.stage("advantages"):
             targets = advantages_and_mask(
                 generated, rows[PREV_LOGPROBS], rows[GENERATION_LOGPROBS], self.config
             )
             rows.update(targets.columns)
 
-        with self.stopwatch.stage("train"):
+        with self.timer.stage("train"):
             updates = self._policy.train(rows)
 
-        with self.stopwatch.stage("refit"):
+        with self.timer.stage("refit"):
             self.finish_update()
 
-        metrics = step_metrics(generated, targets, updates) | self.stopwatch.take("step")
+        metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
         return StepResult(generated.meta.sample_ids, targets.columns[ADVANTAGES], metrics)
 
-    def _generate(self) -> tuple[Generated, TensorDict]:
-        """Rollouts until the step is full; its rows."""
-        collected, carry, rollouts = None, Carries(), list[Rollout]()
+    def _generate(self) -> tuple[StepRows, TensorDict]:
+        """Collect rollouts until the step has all of its rows; return them."""
+        collected, summaries, rollouts = None, RowSummaries(), list[Rollout]()
         for gen_batches in count(1):
-            rollout = self.crew.rollouts("collect", self.next_problems(), "train")
+            rollout = self.actors.call_rollout_worker(
+                RolloutWorker.collect, self.next_problems(), "train"
+            )
             rollouts.append(rollout)
-            carry.update(zip(rollout.sample_ids, rollout.carry, strict=True))
-            generated = scored(_names(rollout), carry, self.config)
-            selection = chosen(collected, generated, gen_batches, self.config.grpo)
+            summaries.update(zip(rollout.sample_ids, rollout.summaries, strict=True))
+            generated = score_rollout(_meta(rollout), summaries, self.config)
+            selection = select_rows(collected, generated, gen_batches, self.config.grpo)
             if selection.complete:
                 break
             collected = selection.kept
-        meta = with_width(selection.kept, self.config)
+        meta = set_padded_width(selection.kept, self.config)
         width = meta.extra_info[GLOBAL_FORWARD_PAD_SEQLEN]
-        rows = select_rows(rollouts, meta.sample_ids, width, {INPUT_IDS: self.pad_token_id})
-        return Generated(meta, carry, gen_batches), rows
+        rows = gather_rows(rollouts, meta.sample_ids, width, {INPUT_IDS: self.pad_token_id})
+        return StepRows(meta, summaries, gen_batches), rows
 
     def validate(self) -> dict[str, float]:
-        """Validation metrics."""
-        with self.stopwatch.stage("validation"):
-            rollout = self.crew.rollouts("collect", self.validation_problems(), "val")
-        return validation_metrics(rollout.carry) | self.stopwatch.take()
+        """Compute validation metrics."""
+        with self.timer.stage("validation"):
+            rollout = self.actors.call_rollout_worker(
+                RolloutWorker.collect, self.validation_problems(), "val"
+            )
+        return validation_metrics(rollout.summaries) | self.timer.take()
 
     def shutdown(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing; there is nothing to release."""
 
 
-def _names(rollout: Rollout) -> KVBatchMeta:
-    """The rows in names, as the driver scores and chooses them."""
+def _meta(rollout: Rollout) -> KVBatchMeta:
+    """Describe the rows by a meta, as for rows in a plane."""
     lengths: list[int] = rollout.columns[INPUT_LENGTHS].tolist()
     return KVBatchMeta("memory", None, list(rollout.sample_ids), sequence_lengths=lengths)

@@ -1,4 +1,4 @@
-"""Rows of several rollouts as one padded batch in memory."""
+"""Joins rows of several rollouts into one padded batch in memory."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.grpo.rollout.worker import Rollout
 
 
-def select_rows(
+def gather_rows(
     rollouts: Sequence[Rollout],
     sample_ids: Sequence[str],
     width: int,
     pad_values: Mapping[str, int],
 ) -> TensorDict:
-    """The named rows' tensors, in that order.
+    """Gather the tensors of the given rows from several rollouts.
 
     Args:
-        rollouts: Where the rows are, in whichever order; each as wide as its own longest row.
-        sample_ids: N rows.
-        width: Tokens that per-token columns are to have, S; no row named is longer.
-        pad_values: By column, 0 where it names none.
+        rollouts: The rollouts, each padded to its own longest row.
+        sample_ids: Ids of the N rows, in the order of the result.
+        width: S, the width of per-token columns in the result; no selected row is longer.
+        pad_values: Pad value by column; 0 for columns that are not listed.
 
     Returns:
-        (N,) columns of the rollouts, (N, S, ...) the per-token ones.
+        (N,) rows; per-token columns are (N, S, ...).
 
     Raises:
-        KeyError: A row that is in none of them.
+        KeyError: A row is in none of the rollouts.
     """
     parts = [_tensors(rollout, width, pad_values) for rollout in rollouts]
-    every = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     ids = [sample_id for rollout in rollouts for sample_id in rollout.sample_ids]
-    place = {sample_id: row for row, sample_id in enumerate(ids)}
-    order = torch.tensor([place[sample_id] for sample_id in sample_ids])
-    columns = {name: column[order] for name, column in every.items()}
+    row_of = {sample_id: row for row, sample_id in enumerate(ids)}
+    order = torch.tensor([row_of[sample_id] for sample_id in sample_ids])
+    columns = {name: column[order] for name, column in joined.items()}
     return TensorDict(columns, batch_size=[len(sample_ids)])
 
 
@@ -51,6 +51,6 @@ def _tensors(rollout: Rollout, width: int, pad_values: Mapping[str, int]) -> dic
 
 
 def _to_width(column: Tensor, width: int, pad_value: int) -> Tensor:
-    """(N, width): cut, where no row that is kept reaches so far, or padded."""
+    """Cut or pad a column to (N, width); only rows that are not selected lose tokens."""
     cut = column[:, :width]
     return functional.pad(cut, (0, width - cut.shape[1]), value=pad_value)

@@ -1,12 +1,14 @@
-"""``LegacyPolicy``: the policy of a driver that holds every batch itself.
+"""``LegacyPolicy``: sends batches from the driver's memory to the ranks and joins their results.
 
-    rows (N, S) ── shard_batch_for_dp ──▶ each rank its rows, in the call
-    logprobs (N, S) ◀── put back in order ── the ranks' answers
+    rows (N, S) ── shard_batch_for_dp ──▶ each rank gets its rows as arguments
+    logprobs (N, S) ◀── restored order ── the ranks' results
 
-It is what ``PlanePolicy`` is held against.
+``PlanePolicy`` does the same through a data plane; parity tests compare the two.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from tensordict import TensorDict
@@ -17,18 +19,19 @@ from rlconform.grpo.config import MasterConfig, Stage
 from rlconform.grpo.trainers.driver_step import train_fields
 from rlconform.grpo.trainers.legacy_sharding import RankBatch, shard_batch_for_dp
 from rlconform.grpo.workers.policy_model import Metrics
+from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.grpo.workers.worker_group import WorkerGroup
 
-#: Column (N,) that goes along to the ranks' order: where each row stood.
-_PLACE = "place"
+#: Column (N,) with each row's position before sharding.
+_POSITION = "position"
 
 
 class LegacyPolicy:
-    """Cuts batches for the ranks, and puts their results together.
+    """Shards batches over the ranks, and joins their results.
 
     Args:
-        workers: Ranks of class ``PolicyWorker``, built.
-        config: The run's.
+        workers: Ranks of class ``PolicyWorker``, after ``build``.
+        config: The run's configuration.
     """
 
     def __init__(self, workers: WorkerGroup, config: MasterConfig) -> None:
@@ -36,30 +39,28 @@ class LegacyPolicy:
         self._config = config
 
     def get_logprobs(self, rows: TensorDict) -> Tensor:
-        """(N, S) logprobs of the rows under the policy's weights."""
-        return self._logprobs("logprobs", rows)
+        """Compute (N, S) logprobs under the policy's weights."""
+        return self._logprobs(PolicyWorker.logprobs, rows)
 
     def get_reference_policy_logprobs(self, rows: TensorDict) -> Tensor:
-        """(N, S) logprobs of the rows under the reference policy's weights."""
-        return self._logprobs("reference_logprobs", rows)
+        """Compute (N, S) logprobs under the reference policy's weights."""
+        return self._logprobs(PolicyWorker.reference_logprobs, rows)
 
     def train(self, rows: TensorDict) -> list[Metrics]:
-        """One update of the weights for each global batch of the rows."""
+        """Update the weights once per global batch."""
         size = self._config.train_global_batch_size
         shards = self._shards(rows.select(*train_fields(self._config)), "train", size)
         n_batches = rows.batch_size[0] // size
-        updates: list[list[Metrics]] = self._workers.each(
-            "train", [(*shard, n_batches) for shard in shards]
-        )
+        updates = self._workers.each(PolicyWorker.train, [(*shard, n_batches) for shard in shards])
         return updates[0]
 
-    def _logprobs(self, method: str, rows: TensorDict) -> Tensor:
-        placed = rows.select(*LP_SEED_FIELDS).set(_PLACE, torch.arange(rows.batch_size[0]))
-        shards = self._shards(placed, "logprob")
+    def _logprobs(self, method: Callable[..., Tensor], rows: TensorDict) -> Tensor:
+        positioned = rows.select(*LP_SEED_FIELDS).set(_POSITION, torch.arange(rows.batch_size[0]))
+        shards = self._shards(positioned, "logprob")
         outputs = self._workers.each(method, shards)
         result = torch.empty(rows[INPUT_IDS].shape, dtype=torch.float32)
         for (shard, _), logprobs in zip(shards, outputs, strict=True):
-            result[shard[_PLACE]] = logprobs
+            result[shard[_POSITION]] = logprobs
         return result
 
     def _shards(

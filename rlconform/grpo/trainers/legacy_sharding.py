@@ -1,11 +1,11 @@
-"""The path of a trainer without a data plane: the driver holds the batch and cuts it in memory.
+"""Sharding of a batch in the driver's memory, for a trainer without a data plane.
 
     padded batch ── reorder by the plan ──▶ one batch, rank after rank ── slice ──▶ rank batches
 
-It is what the path through a plane is held against, and shares the pure planner with it, but
-neither codec nor client: what differs between the two, the transport did. A fault of the planner
-itself is the same on both paths, and so PAR-01 and PAR-02 are blind to it: the planner's own tests
-hold it, by golden plans (``fixtures/golden/packing.json``) and by the laws of sharding.
+Parity tests compare this path with the path through a plane. Both use the same planner
+(``plane.sharding``) but nothing else, so a difference between them comes from the transport. They
+can't detect a bug in the planner, which is the same in both; PAR-01 and PAR-02 are blind to it. The
+planner has its own tests: golden plans (``fixtures/golden/packing.json``) and properties.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensordict import TensorDict
 from rlconform.plane.sharding import DynamicBatching, SequencePacking, plan_shards
 from rlconform.wire import classify_leaf, object_column, object_rows
 
-#: A rank's rows, and how they are packed into its micro-batches.
+#: A rank's rows and their packing metadata.
 RankBatch = tuple[TensorDict, dict[str, Any]]
 
 
@@ -33,23 +33,23 @@ def shard_batch_for_dp(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> list[RankBatch]:
-    """Split a padded batch of N rows among ``dp_world`` ranks.
+    """Split a padded batch of N rows over ``dp_world`` ranks.
 
     Args:
-        batch: Dense tensors (N, ...) and object columns of N values; padded, so none is jagged.
-        lengths: N valid token counts.
-        dp_world: Ranks.
-        batch_size: Rows of a global batch, all N by default; each is split among all ranks.
-        sequence_packing: Micro-batches of packed rows; or
-        dynamic_batching: micro-batches of rows of like lengths; or neither.
+        batch: Dense tensors (N, ...) and object columns of N values; no jagged columns.
+        lengths: Number of valid tokens of each row.
+        dp_world: Number of ranks.
+        batch_size: Rows of a global batch, all N by default; each is split over all ranks.
+        sequence_packing: Options for micro-batches of packed rows.
+        dynamic_batching: Options for micro-batches of rows of similar length.
 
     Returns:
-        For each rank its rows, as wide as in ``batch``, and its packing metadata, the same that
-        ``shard_meta_for_dp`` leaves in a shard's ``extra_info``.
+        For each rank its rows, as wide as in ``batch``, and its packing metadata, equal to the
+        ``extra_info`` of a shard from ``shard_meta_for_dp``.
 
     Raises:
-        ValueError: ``lengths`` is not one per row, or what ``plan_shards`` refuses.
-        TypeError: A jagged column, or a leaf that is neither a tensor nor an object column.
+        ValueError: ``lengths`` has not N values, or ``plan_shards`` rejects the arguments.
+        TypeError: A column is jagged, or neither a tensor nor an object column.
     """
     if tuple(batch.batch_size) != (len(lengths),):
         raise ValueError(f"{len(lengths)} lengths for a batch of {tuple(batch.batch_size)} rows")
@@ -69,13 +69,13 @@ def shard_batch_for_dp(
 
 
 def _reorder(batch: TensorDict, rows: Sequence[int]) -> dict[str, Any]:
-    """Copies of the columns, row i taken from ``rows[i]``; object columns as lists."""
+    """Copy the columns with row i taken from ``rows[i]``; object columns become lists."""
     index = torch.tensor(rows, dtype=torch.int64)
     columns: dict[str, Any] = {}
     for name, leaf in batch.items():
         kind = classify_leaf(leaf)
         if kind == "jagged":
-            raise TypeError(f"column {name!r} is jagged; a batch is split as its ranks see it")
+            raise TypeError(f"column {name!r} is jagged; expected a padded batch")
         if kind == "object":
             values = object_rows(leaf, batch.batch_size[0])
             columns[name] = [values[row] for row in rows]
@@ -85,7 +85,7 @@ def _reorder(batch: TensorDict, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def _slice(columns: dict[str, Any], start: int, stop: int) -> TensorDict:
-    """Rows ``start`` to ``stop``, the last not included, of each column."""
+    """Return the rows ``start:stop`` of each column."""
     cut = {name: column[start:stop] for name, column in columns.items()}
     leaves = {name: object_column(c) if isinstance(c, list) else c for name, c in cut.items()}
     return TensorDict(leaves, batch_size=[stop - start])

@@ -1,12 +1,12 @@
-"""``PlaneTrainer``: GRPO whose driver sees names, tags and two columns; the plane has the rows.
+"""``PlaneTrainer``: GRPO with rows in a data plane; the driver sees metas, tags and two columns.
 
-    problems ──▶ rollout actor ── first write ──▶ plane
-                      └── meta, carry ──▶ driver     rewards, baseline, std, which rows to drop
+    problems ──▶ rollout worker ── first write ──▶ plane
+                       └── meta, row summaries ──▶ driver: rewards, baseline, std, rows to drop
     shards of the meta ──▶ ranks ── fetch, write one column back ──▶ plane
     two columns ──▶ driver ── advantages, mask ──▶ plane
-    shards of the meta ──▶ ranks ── fetch ──▶ an update each
+    shards of the meta ──▶ ranks ── fetch ──▶ one update per global batch
 
-Each call waits for the actors that it asks, and they for the plane.
+Each call blocks the driver until the actors have answered; they wait for the plane.
 """
 
 from __future__ import annotations
@@ -20,117 +20,119 @@ from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.dynamic_sampling import STD, Selection, TooManyGenBatches
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.plane_traffic import Attach
+from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.tasks import Problem, Split
 from rlconform.grpo.trainers.base import StepResult, Trainer
 from rlconform.grpo.trainers.driver_step import (
     BASELINE,
     REWARD,
-    Carries,
-    Generated,
+    RowSummaries,
+    StepRows,
     advantages_and_mask,
-    chosen,
-    scored,
+    score_rollout,
+    select_rows,
+    set_padded_width,
     step_metrics,
     validation_metrics,
-    with_width,
 )
 from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION, PlanePolicy
 
 
 class PlaneTrainer(Trainer):
-    """A run whose rows travel through a data plane; see ``Trainer``.
+    """Trains with rows in a data plane.
 
     Args:
-        config: The run's.
-        crew: Of ``PlanePolicyWorker`` and ``PlaneRolloutWorker``.
-        client: The driver's, which owns the plane; whoever opened it closes it.
+        config: The run's configuration.
+        actors: Actors of ``PlanePolicyWorker`` and ``PlaneRolloutWorker``.
+        client: The driver's client, which owns the plane; the caller closes it.
         attach: Opens a client in an actor.
     """
 
     def __init__(
-        self, config: MasterConfig, crew: RunActors, client: DataPlaneClient, attach: Attach
+        self, config: MasterConfig, actors: RunActors, client: DataPlaneClient, attach: Attach
     ) -> None:
-        super().__init__(config, crew)
-        self._policy = PlanePolicy(crew, config, client, attach, self.pad_token_id)
+        super().__init__(config, actors)
+        self._policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
 
     def step(self) -> StepResult:
-        """One step."""
-        with self.stopwatch.stage("prepare"):
+        """Run one step."""
+        with self.timer.stage("prepare"):
             self._policy.prepare_step()
 
-        with self.stopwatch.stage("generation"):
+        with self.timer.stage("generation"):
             generated = self._generate()
             meta = generated.meta
 
-        with self.stopwatch.stage("prev_logprobs"):
+        with self.timer.stage("prev_logprobs"):
             self._policy.get_logprobs_from_meta(meta)
 
         if self.config.loss_fn.needs_reference_policy:
-            with self.stopwatch.stage("reference_logprobs"):
+            with self.timer.stage("reference_logprobs"):
                 self._policy.get_reference_policy_logprobs_from_meta(meta)
 
-        with self.stopwatch.stage("advantages"):
+        with self.timer.stage("advantages"):
             read = self._policy.read_from_dataplane(meta, [PREV_LOGPROBS, GENERATION_LOGPROBS])
             targets = advantages_and_mask(
                 generated, read[PREV_LOGPROBS], read[GENERATION_LOGPROBS], self.config
             )
             meta = self._policy.write_to_dataplane(meta, targets.columns)
 
-        with self.stopwatch.stage("train"):
+        with self.timer.stage("train"):
             updates = self._policy.train_from_meta(meta)
 
-        with self.stopwatch.stage("refit"):
+        with self.timer.stage("refit"):
             self.finish_update()
 
-        with self.stopwatch.stage("finish"):
+        with self.timer.stage("finish"):
             self._policy.finish_step(meta)
 
-        metrics = step_metrics(generated, targets, updates) | self.stopwatch.take("step")
+        metrics = step_metrics(generated, targets, updates) | self.timer.take("step")
         return StepResult(
             meta.sample_ids, targets.columns[ADVANTAGES], metrics | self._policy.traffic()
         )
 
-    def _generate(self) -> Generated:
-        """Rollouts until the step is full; rows that are not trained on leave the plane."""
-        collected, carry = None, Carries()
+    def _generate(self) -> StepRows:
+        """Collect rollouts until the step has all of its rows; clear the dropped ones."""
+        collected, summaries = None, RowSummaries()
         for gen_batches in count(1):
-            meta, of_rows = self._collect(self.next_problems(), "train", TRAIN_PARTITION)
-            carry.update(zip(meta.sample_ids, of_rows, strict=True))
-            generated = scored(meta, carry, self.config)
+            meta, new = self._collect(self.next_problems(), "train", TRAIN_PARTITION)
+            summaries.update(zip(meta.sample_ids, new, strict=True))
+            generated = score_rollout(meta, summaries, self.config)
             self._policy.stamp_tags(generated, [REWARD, BASELINE, STD])
-            selection = self._chosen(collected, generated, gen_batches)
+            selection = self._select_rows(collected, generated, gen_batches)
             self._policy.discard_samples(selection.cleared)
             if selection.complete:
                 break
             collected = selection.kept
-        return Generated(with_width(selection.kept, self.config), carry, gen_batches)
+        return StepRows(set_padded_width(selection.kept, self.config), summaries, gen_batches)
 
     def _collect(
         self, problems: Sequence[Problem], split: Split, partition_id: str
     ) -> tuple[KVBatchMeta, list[RowSummary]]:
-        meta, carry = self.crew.rollouts("collect_to_plane", problems, split, partition_id)
-        return meta, carry
+        return self.actors.call_rollout_worker(
+            PlaneRolloutWorker.collect_to_plane, problems, split, partition_id
+        )
 
-    def _chosen(
+    def _select_rows(
         self, collected: KVBatchMeta | None, generated: KVBatchMeta, gen_batches: int
     ) -> Selection:
-        """``chosen``; a step that is given up leaves no rows behind."""
+        """Call ``select_rows``; if the step fails, clear its rows from the plane."""
         try:
-            return chosen(collected, generated, gen_batches, self.config.grpo)
+            return select_rows(collected, generated, gen_batches, self.config.grpo)
         except TooManyGenBatches as error:
             self._policy.discard_samples(error.sample_ids)
             raise
 
     def validate(self) -> dict[str, float]:
-        """Validation metrics; its rows have a partition of their own."""
+        """Compute validation metrics; the rows are in a partition of their own."""
         problems = self.validation_problems()
-        with self.stopwatch.stage("validation"):
+        with self.timer.stage("validation"):
             self._policy.prepare_val_partition(len(problems))
-            meta, carry = self._collect(problems, "val", VAL_PARTITION)
+            meta, summaries = self._collect(problems, "val", VAL_PARTITION)
             self._policy.finish_step(meta)
-        return validation_metrics(carry) | self.stopwatch.take()
+        return validation_metrics(summaries) | self.timer.take()
 
     def shutdown(self) -> None:
-        """Detach the crew from the plane."""
+        """Detach the actors from the plane."""
         self._policy.shutdown()

@@ -1,13 +1,13 @@
-"""``PlanePolicy``: the policy of a driver that holds names, and no tensors but two columns.
+"""``PlanePolicy``: lets the ranks process the rows of a meta, and reads and writes driver columns.
 
-    driver ── prepare_step ──────────────▶ plane      the partition of the step
+    driver ── prepare_step ──────────────▶ plane      registers the step's partition
            ── get_logprobs_from_meta ──▶ ranks ── fetch, write one column back ──▶ plane
            ── read_from_dataplane ◀────── plane
            ── write_to_dataplane ───────▶ plane
            ── train_from_meta ─────────▶ ranks ── fetch ──▶ plane
-           ── finish_step ──────────────▶ plane      its rows are gone
+           ── finish_step ──────────────▶ plane      clears the step's rows
 
-Each call waits for the ranks and they for the plane; nothing else waits for anything.
+Each call blocks the driver until the ranks have answered; they wait for the plane.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, INPUT_IDS
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig, Stage
 from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
+from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS
 from rlconform.grpo.trainers.driver_step import prompts_to_generate, train_fields
+from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy_model import Metrics
 from rlconform.plane import MetricsClient, read_columns, shard_meta_for_dp, write_columns
 
-#: Partitions of a run; each is cleared and used again.
+#: Partitions of a run; each is cleared and reused.
 TRAIN_PARTITION = "train"
 VAL_PARTITION = "val"
 
@@ -36,46 +38,48 @@ TASKS = ["prev_lp", "ref_lp", "train"]
 
 
 class PlanePolicy:
-    """Attaches the crew to the run's plane, and speaks to both.
+    """Attaches the actors to the run's plane, and calls both.
 
     Example:
-        policy = PlanePolicy(crew, config, client, attach, pad_token_id)
+        policy = PlanePolicy(actors, config, client, attach, pad_token_id)
         policy.prepare_step()
-        meta, carry = crew.rollouts("collect_to_plane", problems, "train", TRAIN_PARTITION)
+        meta, summaries = actors.call_rollout_worker(
+            PlaneRolloutWorker.collect_to_plane, problems, "train", TRAIN_PARTITION
+        )
         policy.get_logprobs_from_meta(meta)
         updates = policy.train_from_meta(meta)
         policy.finish_step(meta)
         policy.shutdown()
 
     Args:
-        crew: Of ``PlanePolicyWorker`` and ``PlaneRolloutWorker``, built.
-        config: The run's.
-        client: The driver's, which owns the plane; whoever opened it closes it.
-        attach: Opens a client in an actor; it travels there.
-        pad_token_id: What ``input_ids`` are padded with.
+        actors: Actors of ``PlanePolicyWorker`` and ``PlaneRolloutWorker``, after ``build``.
+        config: The run's configuration.
+        client: The driver's client, which owns the plane; the caller closes it.
+        attach: Opens a client in an actor; it is pickled.
+        pad_token_id: Pad value of ``input_ids``.
 
     Raises:
-        PlaneUnavailable: An actor could not attach.
+        PlaneUnavailable: An actor could not attach to the plane.
     """
 
     def __init__(
         self,
-        crew: RunActors,
+        actors: RunActors,
         config: MasterConfig,
         client: DataPlaneClient,
         attach: Attach,
         pad_token_id: int,
     ) -> None:
-        self._crew = crew
+        self._actors = actors
         self._config = config
         self._pad_values = {INPUT_IDS: pad_token_id}
         self._meter = TrafficMeter()
-        self._client = MetricsClient(client, self._meter.hear)
-        crew.workers.all("attach", attach, pad_token_id)
-        crew.rollouts("attach", attach)
+        self._client = MetricsClient(client, self._meter.on_operation)
+        actors.workers.all(PlanePolicyWorker.attach, attach, pad_token_id)
+        actors.call_rollout_worker(PlaneRolloutWorker.attach, attach)
 
     def prepare_step(self) -> None:
-        """Register the partition that the step's rows are written to."""
+        """Register the partition of the step's rows."""
         group = self._config.grpo.num_generations_per_prompt
         self._client.register_partition(
             partition_id=TRAIN_PARTITION,
@@ -86,7 +90,7 @@ class PlanePolicy:
         )
 
     def prepare_val_partition(self, num_samples: int) -> None:
-        """Register the partition that a validation's rows are written to."""
+        """Register the partition of a validation's rows."""
         self._client.register_partition(
             partition_id=VAL_PARTITION,
             fields=list(ROLLOUT_FIELDS),
@@ -97,16 +101,16 @@ class PlanePolicy:
     def discard_samples(
         self, sample_ids: Sequence[str], partition_id: str = TRAIN_PARTITION
     ) -> None:
-        """Drop rows that are not trained on; no ids, no call."""
+        """Clear dropped rows; without ids the plane is not called."""
         if sample_ids:
             self._client.clear_samples(sample_ids=list(sample_ids), partition_id=partition_id)
 
     def finish_step(self, meta: KVBatchMeta) -> None:
-        """Drop the step's rows: the plane is as empty as before it."""
+        """Clear the step's rows; the plane is as empty as before the step."""
         self.discard_samples(meta.sample_ids, meta.partition_id)
 
     def read_from_dataplane(self, meta: KVBatchMeta, fields: Sequence[str]) -> TensorDict:
-        """Columns of the rows, per-token ones (N, S) of the step's width."""
+        """Read columns of the rows, per-token ones padded to the step's width (N, S)."""
         return read_columns(
             self._client,
             meta,
@@ -116,58 +120,62 @@ class PlanePolicy:
         )
 
     def write_to_dataplane(self, meta: KVBatchMeta, columns: Mapping[str, Tensor]) -> KVBatchMeta:
-        """Write further columns of the rows in one put; the meta that names them too."""
+        """Write columns of the rows in one put; return the meta with their names added."""
         write_columns(self._client, meta, columns)
         return meta.with_fields(columns)
 
     def stamp_tags(self, meta: KVBatchMeta, names: Sequence[str]) -> None:
-        """Write tags that the meta has to the plane, for whoever claims the rows."""
+        """Copy tags from the meta to the plane, for consumers that claim the rows."""
         tags = [{name: row[name] for name in names} for row in meta.tags or []]
         self._client.put_samples(
             sample_ids=meta.sample_ids, partition_id=meta.partition_id, tags=tags
         )
 
     def get_logprobs_from_meta(self, meta: KVBatchMeta) -> None:
-        """Have the ranks write ``prev_logprobs`` of the rows."""
-        self._each_shard("logprobs_from_meta", meta, "logprob")
+        """Let the ranks compute and write ``prev_logprobs``."""
+        shards = self._shards(meta, "logprob")
+        self._actors.workers.each(
+            PlanePolicyWorker.logprobs_from_meta, [(shard,) for shard in shards]
+        )
 
     def get_reference_policy_logprobs_from_meta(self, meta: KVBatchMeta) -> None:
-        """Have the ranks write ``reference_policy_logprobs`` of the rows."""
-        self._each_shard("reference_logprobs_from_meta", meta, "logprob")
+        """Let the ranks compute and write ``reference_policy_logprobs``."""
+        shards = self._shards(meta, "logprob")
+        self._actors.workers.each(
+            PlanePolicyWorker.reference_logprobs_from_meta, [(shard,) for shard in shards]
+        )
 
     def train_from_meta(self, meta: KVBatchMeta) -> list[Metrics]:
-        """One update of the weights for each global batch of the rows."""
+        """Update the weights once per global batch."""
         size = self._config.train_global_batch_size
         shards = self._shards(meta, "train", size)
         fields = train_fields(self._config)
-        updates: list[list[Metrics]] = self._crew.workers.each(
-            "train_from_meta", [(shard, fields, meta.size // size) for shard in shards]
+        updates = self._actors.workers.each(
+            PlanePolicyWorker.train_from_meta,
+            [(shard, fields, meta.size // size) for shard in shards],
         )
         return updates[0]
 
     def traffic(self) -> dict[str, float]:
-        """What went through the plane since the last call, by whose client; see ``Traffic``."""
-        of_process = {
+        """Compute the metrics ``plane/...`` of the traffic since the last call, see ``Traffic``."""
+        by_process = {
             "driver": self._meter.take(),
-            "rollout": self._crew.rollouts("traffic"),
-            "workers": Traffic.of_ranks(self._crew.workers.all("traffic")),
+            "rollout": self._actors.call_rollout_worker(PlaneRolloutWorker.traffic),
+            "workers": Traffic.of_ranks(self._actors.workers.all(PlanePolicyWorker.traffic)),
         }
-        every = of_process.values()
+        clients = by_process.values()
         return {
-            "plane/calls": float(sum(each.calls for each in every)),
-            "plane/bytes_written": float(sum(each.bytes_written for each in every)),
-            "plane/bytes_read": float(sum(each.bytes_read for each in every)),
-            **{f"plane/{name}_s": each.seconds for name, each in of_process.items()},
-            "plane/s": sum(each.seconds for each in every),
+            "plane/calls": float(sum(each.calls for each in clients)),
+            "plane/bytes_written": float(sum(each.bytes_written for each in clients)),
+            "plane/bytes_read": float(sum(each.bytes_read for each in clients)),
+            **{f"plane/{name}_s": each.seconds for name, each in by_process.items()},
+            "plane/s": sum(each.seconds for each in clients),
         }
 
     def shutdown(self) -> None:
-        """Detach the crew."""
-        self._crew.workers.all("detach")
-        self._crew.rollouts("detach")
-
-    def _each_shard(self, method: str, meta: KVBatchMeta, stage: Stage) -> None:
-        self._crew.workers.each(method, [(shard,) for shard in self._shards(meta, stage)])
+        """Detach the actors from the plane."""
+        self._actors.workers.all(PlanePolicyWorker.detach)
+        self._actors.call_rollout_worker(PlaneRolloutWorker.detach)
 
     def _shards(
         self, meta: KVBatchMeta, stage: Stage, batch_size: int | None = None
@@ -175,7 +183,7 @@ class PlanePolicy:
         packing = self._config.policy.packing
         shards, _ = shard_meta_for_dp(
             meta,
-            self._crew.workers.world,
+            self._actors.workers.world,
             batch_size,
             sequence_packing=packing.sequence_packing(stage),
             dynamic_batching=packing.dynamic_batching(stage),

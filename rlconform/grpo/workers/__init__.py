@@ -1,11 +1,12 @@
-"""The policy's workers: data-parallel ranks as Ray actors.
+"""The policy workers: the data-parallel ranks of the policy as Ray actors.
 
-    policy          a rank's logprobs and updates, on tensors that it is given
-    worker          that rank as an actor; plane_worker, one that fetches its rows from a plane
-    group           the actors, driven together
-    microbatches    a rank's rows in the pieces that go through the model
-    parallel        replicas or shards of the model, sums over ranks
-    state           checkpoints
+    policy_model          logprobs and updates of one rank, on tensors in memory
+    policy_worker         a rank as an actor that receives its rows from the driver
+    plane_policy_worker   a rank as an actor that reads its rows from a data plane
+    worker_group          all ranks, called together
+    microbatches          which rows of a rank go through the model together
+    data_parallel         DDP or FSDP: one model on all ranks, gradients summed over them
+    optimizer, checkpoint, determinism
 
-Nothing in here knows of rollouts or rewards.
+Workers know nothing about rollouts or rewards.
 """

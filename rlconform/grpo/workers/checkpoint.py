@@ -1,10 +1,10 @@
-"""A policy's state on disk: weights, optimizer, schedule, and each rank's random generators.
+"""Checkpoints of a policy: weights, optimizer, schedule, and each rank's random generators.
 
-    folder/weights/...        torch's distributed checkpoint: every rank's part of the weights and
-                              of the optimizer's state, whichever way the ranks keep the model
-    folder/rank_<rank>.pt     generators and schedule
+    folder/weights/...        torch's distributed checkpoint with every rank's part of the weights
+                              and of the optimizer's state, for DDP and FSDP alike
+    folder/rank_<rank>.pt     random generators and schedule
 
-Every function is collective: all ranks call it.
+Every function is collective: all ranks must call it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WEIGHTS = "weights"
 
 
 def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
-    """Write the state; every rank calls it."""
+    """Write a checkpoint; collective."""
     folder.mkdir(parents=True, exist_ok=True)
     state_dict_saver.save(_distributed_state(policy), checkpoint_id=folder / _WEIGHTS)
     own = {"schedule": policy.schedule.state_dict(), "generators": _generators()}
@@ -31,16 +31,16 @@ def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
 
 
 def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
-    """Take over a saved state; every rank calls it.
+    """Load a checkpoint; collective.
 
     Raises:
-        ConfigError: The checkpoint was written by fewer ranks.
+        ConfigError: The checkpoint was written with fewer ranks.
     """
-    of_rank = folder / f"rank_{rank}.pt"
-    if not of_rank.exists():
+    rank_file = folder / f"rank_{rank}.pt"
+    if not rank_file.exists():
         raise ConfigError(
-            f"{folder} has no state of rank {rank}: the checkpoint is of fewer ranks, set "
-            f"cluster.dp_size to as many"
+            f"{folder} has no state of rank {rank}: the checkpoint was written with fewer "
+            f"ranks; set cluster.dp_size to their number"
         )
     state = _distributed_state(policy)
     state_dict_loader.load(state, checkpoint_id=folder / _WEIGHTS)
@@ -50,7 +50,7 @@ def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
         model_state_dict=state["model"],
         optim_state_dict=state["optimizer"],
     )
-    own = torch.load(of_rank, weights_only=True)
+    own = torch.load(rank_file, weights_only=True)
     policy.schedule.load_state_dict(own["schedule"])
     torch.set_rng_state(own["generators"]["cpu"])
     if torch.cuda.is_available():

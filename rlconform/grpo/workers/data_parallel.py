@@ -1,11 +1,11 @@
-"""How the data-parallel ranks keep one model: each a whole replica, or each a part of it.
+"""Data parallelism: one model on all ranks, as replicas (DDP) or as shards (FSDP).
 
     wrap(model) ── forward, backward per micro-batch ──▶ gradients of this rank's rows
                 ── finish_gradients, once per step ────▶ their sum over all ranks, on every rank
 
-Losses come normalised by counts of the whole batch, so that ranks' gradients add up: nobody
-averages. A sum of floats depends on its order; both ways add in one that the number of ranks and
-the model's size alone decide, the same in each run.
+Losses are normalised by the counts of the whole batch, so gradients are summed over ranks, not
+averaged. A floating-point sum depends on its order. Here the order depends only on the number of
+ranks and the size of the model, so runs are reproducible.
 """
 
 from __future__ import annotations
@@ -26,41 +26,40 @@ class DataParallel(ABC):
     """One model on all ranks of the default process group.
 
     Attributes:
-        loss_scale: What a micro-batch's loss is multiplied by before its backward pass.
+        loss_scale: Factor of a micro-batch's loss before its backward pass.
     """
 
     loss_scale: float = 1.0
 
     @abstractmethod
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as this rank keeps it; all ranks bring equal weights."""
+        """Return this rank's replica or shard of the model; all ranks pass equal weights."""
 
     @abstractmethod
     def before_backward(self, model: nn.Module, is_last: bool) -> None:
-        """Called before each backward pass of an optimizer step; ``is_last`` before its last."""
+        """Prepare a backward pass; ``is_last`` marks the last one of an optimizer step."""
 
     @abstractmethod
     def finish_gradients(self, model: nn.Module) -> None:
-        """Called after the last one: gradients are the sums over all ranks from then on."""
+        """Make the gradients the sums over all ranks, after the last backward pass."""
 
 
 class DDP(DataParallel):
-    """Distributed data parallelism: every rank has the whole model.
+    """Every rank has the whole model, with one all-reduce of all gradients per optimizer step.
 
-    One all-reduce per optimizer step, of all gradients end to end. torch's own class overlaps its
-    with the backward pass, in buckets that it forms anew after the first step: a run that was
-    resumed would add in another order than one that was not.
+    torch's ``DistributedDataParallel`` is not used: it reduces in buckets that it rebuilds after
+    the first step, so a resumed run would add in another order than an uninterrupted one.
     """
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model itself."""
+        """Return the model unchanged."""
         return model
 
     def before_backward(self, model: nn.Module, is_last: bool) -> None:
-        """Gradients accumulate by themselves."""
+        """Do nothing; gradients accumulate."""
 
     def finish_gradients(self, model: nn.Module) -> None:
-        """Sum the gradients of all ranks; one that a rank lacks, as an unused expert's, is 0."""
+        """Sum over ranks; a missing gradient, such as that of an unused expert, counts as 0."""
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             if parameter.grad is None:
@@ -74,16 +73,17 @@ class DDP(DataParallel):
 
 
 class FSDP(DataParallel):
-    """FSDP2: every rank keeps a part of each weight, of its gradient and of the optimizer's state.
+    """FSDP2: every rank has a shard of each weight, of its gradient and of the optimizer's state.
 
-    Zhao et al. 2023, arXiv 2304.11277. FSDP averages gradients over the ranks, hence the scale.
+    Zhao et al. 2023, arXiv 2304.11277. FSDP averages gradients over ranks; ``loss_scale``, the
+    number of ranks, turns the mean into the sum.
     """
 
     def __init__(self) -> None:
         self.loss_scale = float(dist.get_world_size())
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Shard layer by layer, so that one layer at a time is whole."""
+        """Shard layer by layer, so that only one layer is gathered at a time."""
         for layer in _layers(model):
             fully_shard(layer)
         fully_shard(model)
@@ -96,20 +96,20 @@ class FSDP(DataParallel):
         model.set_requires_gradient_sync(is_last)
 
     def finish_gradients(self, model: nn.Module) -> None:
-        """The last backward pass has done it."""
+        """Do nothing; the last backward pass has reduced the gradients."""
 
 
 PARALLELISMS: dict[Parallelism, type[DataParallel]] = {"ddp": DDP, "fsdp2": FSDP}
 
 
 def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
-    """Scale the gradients down to ``max_norm`` if they are larger; their norm before that.
+    """Clip the Euclidean norm of all gradients to ``max_norm``; return the norm before clipping.
 
-    The norm is the Euclidean one of all gradients together, the same on every rank.
+    Call it after ``finish_gradients``; the result is then the same on every rank.
 
     Args:
-        model: After ``finish_gradients``.
-        max_norm: None leaves the gradients as they are.
+        model: The model with its gradients.
+        max_norm: None leaves the gradients unchanged.
     """
     bound = float("inf") if max_norm is None else max_norm
     norm: Any = nn.utils.clip_grad_norm_(model.parameters(), bound)
@@ -118,9 +118,9 @@ def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All weights by name, in CPU memory of their own on rank 0; empty on the other ranks.
+    """Return copies of all weights by name in CPU memory on rank 0, nothing on other ranks.
 
-    Collective under FSDP: every rank calls it.
+    Collective under FSDP: every rank must call it.
     """
     weights: dict[str, Any] = get_model_state_dict(
         model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -131,5 +131,5 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _layers(model: Any) -> list[nn.Module]:
-    """The decoder's layers of a causal language model of transformers."""
+    """Return the decoder layers of a causal language model of transformers."""
     return list(model.get_decoder().layers)

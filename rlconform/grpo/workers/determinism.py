@@ -1,7 +1,7 @@
-"""The same bits from the same inputs: what a process must set before it computes anything.
+"""Settings that make a process compute the same bits from the same inputs.
 
-Bit-equality of two runs needs more than seeds: a kernel that adds in the order in which its threads
-arrive rounds differently each time. See "Reproducibility" in PyTorch's notes.
+Seeds are not enough for two bit-equal runs: a kernel that adds in the order in which its threads
+finish rounds differently each time. See "Reproducibility" in PyTorch's notes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 
 
 def make_deterministic(seed: int) -> None:
-    """Deterministic kernels, full float32 products, one thread per operation, seeded generators.
+    """Select deterministic kernels, full float32 products and one thread, and seed torch.
 
-    An operation that has no deterministic kernel raises from now on. To be called before the
-    process first uses CUDA: cuBLAS reads its workspace setting then, and only then.
+    Afterwards an operation without a deterministic kernel raises. Call this before the process
+    first uses CUDA, because cuBLAS reads its workspace setting only then.
 
     Args:
-        seed: Of torch's generators, on every device; at least 0.
+        seed: Seed of torch's generators on every device, at least 0.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(1)

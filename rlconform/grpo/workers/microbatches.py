@@ -1,9 +1,10 @@
-"""A rank's rows as global batches of micro-batches, by the driver's plan or by a number of rows.
+"""Micro-batches of a rank: which of its rows go through the model together.
 
-    rows (N, S) ── plan_of ──▶ one list of Spans per optimizer step ── cut ──▶ micro-batch (n, W)
+    rows (N, S) ── plan_microbatches ──▶ TokenSpans of each optimizer step
+                ── slice_microbatch ──▶ micro-batch (n, W)
 
-Ranks that run different numbers of micro-batches wait for each other for ever; hence the plan is
-the driver's wherever rows are packed, and follows from N alone where they aren't.
+All ranks must run the same number of micro-batches, or they wait for each other forever. So the
+driver makes the plan if rows are packed, and without packing the plan depends on N only.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from rlconform.grpo.models import RowLayout
 
 
 class TokenSpan(NamedTuple):
-    """Where a micro-batch lies among its rank's rows.
+    """The rows ``start:stop`` of a rank that form a micro-batch.
 
     Attributes:
-        start: Its first row.
-        stop: The row after its last.
-        tokens: As planned: the width of its rows where they are padded, and the tokens of all of
-            them where they are packed.
+        start: First row.
+        stop: The row after the last.
+        tokens: Planned size: the width of its rows if they are padded, the sum of their tokens if
+            they are packed.
     """
 
     start: int
@@ -39,57 +40,56 @@ class TokenSpan(NamedTuple):
     tokens: int
 
 
-def plan_of(
+def plan_microbatches(
     n_rows: int, width: int, packing: Mapping[str, Any], n_batches: int, microbatch_rows: int
 ) -> list[list[TokenSpan]]:
-    """The micro-batches of each global batch, in the order in which they run.
+    """List the micro-batches of each global batch in the order in which they run.
 
     Args:
-        n_rows: Rows of this rank, N.
-        width: Tokens that they are padded to, S.
-        packing: The driver's plan, see ``plane.sharding``; empty where rows aren't packed, and then
-        n_batches: global batches of as many rows each, cut into micro-batches of
-        microbatch_rows: rows.
+        n_rows: N, the rows of this rank.
+        width: S, the tokens that they are padded to.
+        packing: The driver's plan, see ``plane.sharding``; empty if rows aren't packed.
+        n_batches: Number of global batches; read only without a plan.
+        microbatch_rows: Rows of a micro-batch; read only without a plan.
 
     Raises:
-        ValueError: The plan speaks of another number of rows, or N doesn't divide.
+        ValueError: The plan has another number of rows, or N is no multiple of ``n_batches``.
     """
     if packing:
         return _planned(n_rows, packing)
     if n_rows % n_batches:
         raise ValueError(f"{n_rows} rows don't divide into {n_batches} global batches")
-    of_batch = n_rows // n_batches
+    batch_rows = n_rows // n_batches
     return [
         [
-            TokenSpan(start, min(start + microbatch_rows, first + of_batch), width)
-            for start in range(first, first + of_batch, microbatch_rows)
+            TokenSpan(start, min(start + microbatch_rows, first + batch_rows), width)
+            for start in range(first, first + batch_rows, microbatch_rows)
         ]
-        for first in range(0, n_rows, of_batch)
+        for first in range(0, n_rows, batch_rows)
     ]
 
 
-def cut(rows: TensorDict, span: TokenSpan, layout: RowLayout) -> TensorDict:
-    """The span's rows, per-token columns (n, S, ...) narrowed to what its rows need.
+def slice_microbatch(rows: TensorDict, span: TokenSpan, layout: RowLayout) -> TensorDict:
+    """Select the rows of a span and narrow per-token columns (n, S, ...) to the needed width.
 
     Args:
-        rows: (N,) a rank's rows, padded.
-        span: One of ``plan_of``.
-        layout: ``padded`` rows are as wide as planned; of ``packed`` ones, which the plan counts
-            together, the longest decides.
+        rows: (N,) padded rows of a rank.
+        span: One span of ``plan_microbatches``.
+        layout: ``padded`` rows get the planned width, ``packed`` ones that of the longest row.
     """
-    chosen = rows[span.start : span.stop]
-    width = int(chosen[INPUT_LENGTHS].max()) if layout == "packed" else span.tokens
+    selected = rows[span.start : span.stop]
+    width = int(selected[INPUT_LENGTHS].max()) if layout == "packed" else span.tokens
     narrowed = {
         name: leaf[:, :width] if name in PER_TOKEN_FIELDS and leaf.dim() > 1 else leaf
-        for name, leaf in chosen.items()
+        for name, leaf in selected.items()
     }
-    return TensorDict(narrowed, batch_size=chosen.batch_size)
+    return TensorDict(narrowed, batch_size=selected.batch_size)
 
 
 def _planned(n_rows: int, packing: Mapping[str, Any]) -> list[list[TokenSpan]]:
     counts = packing[ELEM_COUNTS_PER_GB]
     if sum(counts) != n_rows:
-        raise ValueError(f"the plan speaks of {sum(counts)} rows, and there are {n_rows}")
+        raise ValueError(f"the plan has {sum(counts)} rows, expected {n_rows}")
     firsts = [sum(counts[:batch]) for batch in range(len(counts) + 1)]
     return [
         [

@@ -1,4 +1,4 @@
-"""The optimizer and its learning rate over the steps."""
+"""The optimizer and its learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlconform.grpo.config import OptimizerConfig, SchedulerConfig
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
-    """AdamW over the weights that are trained (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
+    """Create AdamW for the trainable weights (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
     return AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=config.lr,
@@ -24,21 +24,21 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
 
 
 def build_schedule(optimizer: AdamW, config: SchedulerConfig, n_updates: int) -> LambdaLR:
-    """The schedule of the learning rate; ``step`` it after each update of the weights.
+    """Create the learning-rate schedule; call its ``step`` after each update of the weights.
 
     Args:
-        optimizer: Its learning rate is the schedule's peak.
-        config: Its shape; ``warmup_steps`` are counted in updates.
-        n_updates: Updates of the whole run, at the last of which the rate is at its lowest.
+        optimizer: Its learning rate is the peak of the schedule.
+        config: The shape; ``warmup_steps`` counts updates.
+        n_updates: Updates of the whole run; the last one has the lowest rate.
     """
     return LambdaLR(optimizer, learning_rate_factor(config, n_updates))
 
 
 def learning_rate_factor(config: SchedulerConfig, n_updates: int) -> Callable[[int], float]:
-    """The factor of the peak rate at each update, counted from 0.
+    """Return the function from an update's number, counted from 0, to its factor of the peak rate.
 
-    In update u of the warm-up of w updates it is (u + 1) / w; after that 1, or with the share p of
-    the remaining updates done and the lowest factor m::
+    During a warm-up of w updates the factor is (u + 1) / w. After it the factor is 1 (constant) or,
+    with p the share of the remaining updates that are done and m the lowest factor::
 
         linear    1 - (1 - m) p
         cosine    m + (1 - m) (1 + cos(pi p)) / 2       (Loshchilov and Hutter 2017, SGDR)

@@ -1,10 +1,10 @@
-"""``PlanePolicyWorker``: the same rank, whose rows come from a data plane and results go there.
+"""``PlanePolicyWorker``: a policy worker that reads and writes its rows in a data plane.
 
-    driver ── a shard's meta ──▶ worker ── fetch ──▶ plane
-                                   └── logprobs, one column ──▶ plane
-           ◀── what was written, in names ──┘
+    driver ── meta of a shard ──▶ worker ── fetch ──▶ plane
+                                         ── write one column of logprobs ──▶ plane
+           ◀── receipt ─────────┘
 
-How ranks wait for each other is ``PolicyWorker``'s matter.
+The worker waits for the plane; in collectives it waits for other ranks, see ``PolicyWorker``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rlconform.plane import DataPlaneWorkerMixin, MetricsClient, ModelRanks
 
 
 class PlanePolicyWorker(DataPlaneWorkerMixin, PolicyWorker):
-    """One rank with a client of the plane. Each rank is a whole replica: it has no siblings."""
+    """One rank with a client of the plane, without tensor or pipeline parallelism."""
 
     _client: MetricsClient | None = None
 
     def attach(self, attach: Attach, pad_token_id: int) -> None:
-        """Attach to the running plane, in place of any before it."""
+        """Attach to the running plane, after detaching from a previous one."""
         self.detach()
         self._meter = TrafficMeter()
-        self._client = MetricsClient(attach(), self._meter.hear)
+        self._client = MetricsClient(attach(), self._meter.on_operation)
         self.attach_plane(
             self._client,
             ranks=ModelRanks(tp=0, cp=0, pp=0),
@@ -39,13 +39,13 @@ class PlanePolicyWorker(DataPlaneWorkerMixin, PolicyWorker):
         )
 
     def logprobs_from_meta(self, shard: KVBatchMeta) -> BatchMeta | None:
-        """Write ``prev_logprobs`` of the shard's rows; the plane's receipt."""
+        """Compute and write ``prev_logprobs`` of the shard's rows; return the plane's receipt."""
         work = self.fetch_shard(shard, LP_SEED_FIELDS)
         logprobs = self.logprobs(work.batch, work.packing)
         return self.write_back(shard, PREV_LOGPROBS, logprobs).receipt
 
     def reference_logprobs_from_meta(self, shard: KVBatchMeta) -> BatchMeta | None:
-        """Write ``reference_policy_logprobs`` of the shard's rows; the plane's receipt."""
+        """Compute and write ``reference_policy_logprobs``; return the plane's receipt."""
         work = self.fetch_shard(shard, LP_SEED_FIELDS)
         logprobs = self.reference_logprobs(work.batch, work.packing)
         return self.write_back(shard, REFERENCE_POLICY_LOGPROBS, logprobs).receipt
@@ -53,16 +53,16 @@ class PlanePolicyWorker(DataPlaneWorkerMixin, PolicyWorker):
     def train_from_meta(
         self, shard: KVBatchMeta, select_fields: list[str], n_batches: int
     ) -> list[Metrics]:
-        """Train on these columns of the shard's rows, see ``Policy.train``."""
+        """Train on these columns of the shard's rows, see ``PolicyModel.train``."""
         work = self.fetch_shard(shard, select_fields)
         return self.train(work.batch, work.packing, n_batches)
 
     def traffic(self) -> Traffic:
-        """What went through this rank's client since the last call."""
+        """Return the traffic of this rank's client since the last call."""
         return self._meter.take()
 
     def detach(self) -> None:
-        """Let go of the plane. Idempotent."""
+        """Detach from the plane. Idempotent."""
         self.detach_plane()
         if self._client is not None:
             self._client.close()

@@ -1,10 +1,10 @@
 """The policy of one data-parallel rank: logprobs of its rows, and updates of its weights.
 
-    rows (N, S) ──▶ micro-batches ──▶ logprobs ──▶ loss, its share of the whole batch's
+    rows (N, S) ──▶ micro-batches ──▶ logprobs ──▶ loss, normalised by the whole batch
                                                      └─ backward, summed over micro-batches ─┐
                       next global batch ◀── optimizer, schedule ◀── clip ◀── sum over ranks ◀┘
 
-It knows tensors and the other ranks; where rows come from and results go to is its owner's matter.
+It works on tensors in memory; its owner brings the rows and takes the results.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from rlconform.contract.fields import (
     SAMPLE_MASK,
     TOKEN_MASK,
 )
-from rlconform.grpo.algorithm.loss import LossOptions, policy_gradient_loss
+from rlconform.grpo.algorithm.loss import policy_gradient_loss
 from rlconform.grpo.algorithm.masking import count_valid
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.models import RowLayout, load_model, token_logprobs
 from rlconform.grpo.workers.data_parallel import PARALLELISMS, clip_gradients
-from rlconform.grpo.workers.microbatches import TokenSpan, cut, plan_of
+from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches, slice_microbatch
 from rlconform.grpo.workers.optimizer import build_optimizer, build_schedule
 
-#: One update's metrics by name: counts, and the whole global batch's values.
+#: Metrics of one update by name: counts and values of the whole global batch.
 Metrics = dict[str, float]
 
 
 class PolicyModel:
-    """A rank's model, its frozen reference, optimizer and schedule.
+    """One rank's model, its frozen reference, optimizer and schedule.
 
     Example:
-        policy = Policy(config, device)
+        policy = PolicyModel(config, device)
         rows["prev_logprobs"] = policy.logprobs(rows, packing)
-        updates = policy.train(rows, packing)  # on every rank at the same time
+        updates = policy.train(rows, packing, n_batches=1)  # on every rank at the same time
 
     Args:
-        config: The run's.
-        device: Where to compute.
+        config: The run's configuration.
+        device: Device of the model.
     """
 
     def __init__(self, config: MasterConfig, device: torch.device) -> None:
@@ -59,7 +59,6 @@ class PolicyModel:
         packed = config.policy.packing.mode == "sequence_packing"
         self._layout: RowLayout = "packed" if packed else "padded"
         self._parallel = PARALLELISMS[config.policy.parallelism]()
-        self._loss = loss_options(config)
         self.model = self._load()
         self.reference = self._load() if config.loss_fn.needs_reference_policy else None
         self.optimizer = build_optimizer(self.model, config.policy.optimizer)
@@ -69,7 +68,7 @@ class PolicyModel:
         self.schedule = build_schedule(self.optimizer, config.policy.scheduler, updates)
 
     def _load(self) -> nn.Module:
-        """The weights that the run starts from, as this rank keeps them."""
+        """Load the run's initial weights, wrapped for this rank."""
         policy = self._config.policy
         model: nn.Module = load_model(
             policy.model_name, precision=policy.precision, seed=self._config.grpo.seed
@@ -77,7 +76,7 @@ class PolicyModel:
         return self._parallel.wrap(model.to(self._device))
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Logprobs of each token under the weights as they are.
+        """Compute the logprob of each token under the current weights.
 
         Args:
             rows: N rows with ``input_ids`` (N, S) and ``input_lengths`` (N,).
@@ -89,10 +88,10 @@ class PolicyModel:
         return self._logprobs(self.model, rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """As ``logprobs``, under the weights that the run started from.
+        """Compute the logprobs under the run's initial weights; otherwise like ``logprobs``.
 
         Raises:
-            RuntimeError: The loss has no KL penalty, and no reference was kept.
+            RuntimeError: The loss has no KL penalty, so there is no reference model.
         """
         if self.reference is None:
             raise RuntimeError("without loss_fn.reference_policy_kl_penalty there is no reference")
@@ -103,28 +102,30 @@ class PolicyModel:
         model.eval()
         n_rows, width = rows[INPUT_IDS].shape
         result = torch.zeros((n_rows, width), dtype=torch.float32)
-        (spans,) = plan_of(n_rows, width, packing, 1, self._config.policy.logprob_batch_size)
+        (spans,) = plan_microbatches(
+            n_rows, width, packing, 1, self._config.policy.logprob_batch_size
+        )
         for span in spans:
-            logprobs = self._run(model, cut(rows, span, self._layout))
+            logprobs = self._token_logprobs(model, slice_microbatch(rows, span, self._layout))
             result[span.start : span.stop, : logprobs.shape[1]] = logprobs.cpu()
         return result
 
     def train(self, rows: TensorDict, packing: Mapping[str, Any], n_batches: int) -> list[Metrics]:
-        """One update of the weights for each global batch; every rank with rows of its own.
+        """Update the weights once per global batch; every rank must call it with its own rows.
 
         Args:
             rows: N rows with the columns ``DP_TRAIN_FIELDS``; the reference's only with a penalty.
             packing: The driver's plan for these rows; empty without packing.
-            n_batches: Global batches that they belong to.
+            n_batches: Number of global batches that the rows belong to.
 
         Returns:
-            For each update ``loss``, ``grad_norm`` (before clipping), ``lr`` and what
-            ``policy_gradient_loss`` measures, of the whole global batch; equal on every rank.
+            For each update ``loss``, ``grad_norm`` (before clipping), ``lr`` and the metrics of
+            ``policy_gradient_loss``, all of the whole global batch and equal on every rank.
         """
         self.model.train()
         n_rows, width = rows[INPUT_IDS].shape
-        of_microbatch = self._config.policy.train_micro_batch_size
-        plan = plan_of(n_rows, width, packing, n_batches, of_microbatch)
+        microbatch_rows = self._config.policy.train_micro_batch_size
+        plan = plan_microbatches(n_rows, width, packing, n_batches, microbatch_rows)
         return [self._update(rows, spans) for spans in plan]
 
     def _update(self, rows: TensorDict, spans: Sequence[TokenSpan]) -> Metrics:
@@ -133,7 +134,7 @@ class PolicyModel:
         measured: defaultdict[str, float] = defaultdict(float)
         self.optimizer.zero_grad()
         for span in spans:
-            loss, metrics = self._share_of_loss(cut(rows, span, self._layout), counts)
+            loss, metrics = self._share_of_loss(slice_microbatch(rows, span, self._layout), counts)
             self._parallel.before_backward(self.model, is_last=span is spans[-1])
             (loss * self._parallel.loss_scale).backward()  # type: ignore[no-untyped-call]
             for name, value in {"loss": loss, **metrics}.items():
@@ -149,23 +150,23 @@ class PolicyModel:
     def _share_of_loss(
         self, part: TensorDict, counts: Sequence[float]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The micro-batch's part of the loss, normalised by the whole global batch's counts."""
+        """Compute a micro-batch's share of the loss, normalised by the global batch's counts."""
         tokens, samples = map(int, counts)
         on_device: Any = part.to(self._device)
         return policy_gradient_loss(
-            self._run(self.model, part),
+            self._token_logprobs(self.model, part),
             on_device[PREV_LOGPROBS],
             on_device.get(REFERENCE_POLICY_LOGPROBS, None),
             on_device[ADVANTAGES],
             on_device[TOKEN_MASK],
             on_device[SAMPLE_MASK],
-            self._loss,
+            self._config.loss_fn,
             valid_tokens=tokens,
             valid_samples=samples,
             engine_logprobs=on_device[GENERATION_LOGPROBS],
         )
 
-    def _run(self, model: Any, part: TensorDict) -> Tensor:
+    def _token_logprobs(self, model: Any, part: TensorDict) -> Tensor:
         return token_logprobs(
             model,
             part[INPUT_IDS].to(self._device),
@@ -176,24 +177,10 @@ class PolicyModel:
         )
 
 
-def loss_options(config: MasterConfig) -> LossOptions:
-    """The loss that the run asks for."""
-    chosen = config.loss_fn
-    return LossOptions(
-        ratio_clip_min=chosen.ratio_clip_min,
-        ratio_clip_max=chosen.ratio_clip_max,
-        ratio_clip_c=chosen.ratio_clip_c,
-        reference_policy_kl_penalty=chosen.reference_policy_kl_penalty,
-        token_level_loss=chosen.token_level_loss,
-        use_importance_sampling_correction=chosen.use_importance_sampling_correction,
-        truncated_importance_sampling_ratio=chosen.truncated_importance_sampling_ratio,
-    )
-
-
 def sum_over_ranks(values: Any, device: torch.device) -> list[float]:
-    """Each number's sum over all ranks, added in float64 in the order of the ranks."""
+    """Sum each number over all ranks, in float64 and in the order of the ranks."""
     own = torch.tensor(list(values), dtype=torch.float64, device=device)
-    of_ranks = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(of_ranks, own)
-    summed: list[float] = sum(of_ranks[1:], start=of_ranks[0]).tolist()
+    by_rank = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(by_rank, own)
+    summed: list[float] = sum(by_rank[1:], start=by_rank[0]).tolist()
     return summed

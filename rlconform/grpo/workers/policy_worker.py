@@ -1,11 +1,11 @@
-"""``PolicyWorker``: one data-parallel rank as a Ray actor, whose driver hands it its rows.
+"""``PolicyWorker``: one data-parallel rank of the policy as a Ray actor.
 
-    driver ── join ──▶ worker ◀── gloo, nccl ──▶ the other ranks
-           ── build(config) ──▶ a policy, as often as the driver likes
-           ── logprobs, train: every rank at the same time, each with its own rows ──▶ results
+    driver ── join ───────────▶ worker ◀── gloo or nccl ──▶ the other ranks
+           ── build(config) ──▶ a new policy for the next run
+           ── logprobs, train: on every rank at the same time, with its own rows ──▶ results
 
-Whoever waits for another rank in a collective waits ``timeout_s`` at most; a rank that dies makes
-the driver's call fail at once.
+A rank waits for the others in collectives, at most ``timeout_s``. If a rank dies, the driver's call
+fails at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 class PolicyWorker:
-    """One rank.
+    """One rank that receives its rows as arguments.
 
     Args:
-        rank: Its number among the ranks.
-        world: How many there are.
-        device: ``cpu``, or ``cuda`` for the first GPU that the process may see.
+        rank: Rank in the process group.
+        world: Number of ranks.
+        device: ``cpu``, or ``cuda`` for the first visible GPU.
     """
 
     def __init__(self, rank: int, world: int, device: str) -> None:
@@ -46,8 +46,8 @@ class PolicyWorker:
         self._store: Any = None  # dist.TCPStore, which torch's stubs don't export
         self._policy: PolicyModel | None = None
 
-    def meeting_point(self, timeout_s: float) -> tuple[str, int]:
-        """Rank 0 opens the store at which all ranks meet; its host and port.
+    def open_store(self, timeout_s: float) -> tuple[str, int]:
+        """Open the ``TCPStore`` of the process group (on rank 0); return its host and port.
 
         Args:
             timeout_s: Seconds that a rank waits for another in the store.
@@ -60,12 +60,12 @@ class PolicyWorker:
         return host, self._store.port
 
     def join(self, host: str, port: int, timeout_s: float) -> None:
-        """Form the ranks' process group.
+        """Join the process group of all ranks.
 
         Args:
-            host: Of rank 0.
-            port: From its ``meeting_point``.
-            timeout_s: Seconds after which a collective that a rank doesn't come to fails.
+            host: Host of rank 0's store.
+            port: Port of rank 0's store.
+            timeout_s: Seconds after which a collective fails if a rank does not take part.
         """
         timeout = timedelta(seconds=timeout_s)
         if self._store is None:
@@ -81,44 +81,37 @@ class PolicyWorker:
         )
 
     def build(self, config: MasterConfig) -> None:
-        """Make the run's policy, in place of any before it."""
+        """Create the run's policy, replacing that of a previous run."""
         make_deterministic(config.grpo.seed)
         self._policy = PolicyModel(config, self._device)
 
     @property
     def policy(self) -> PolicyModel:
-        """The policy. ``RuntimeError`` before ``build``."""
+        """The rank's policy; ``RuntimeError`` before ``build``."""
         if self._policy is None:
-            raise RuntimeError("build the policy first")
+            raise RuntimeError("call build first")
         return self._policy
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """(N, S) logprobs of this rank's rows, see ``Policy.logprobs``."""
+        """See ``PolicyModel.logprobs``."""
         return self.policy.logprobs(rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """(N, S) logprobs under the reference policy, see ``Policy.reference_logprobs``."""
+        """See ``PolicyModel.reference_logprobs``."""
         return self.policy.reference_logprobs(rows, packing)
 
     def train(self, rows: TensorDict, packing: Mapping[str, Any], n_batches: int) -> list[Metrics]:
-        """An update of the weights for each global batch, see ``Policy.train``."""
+        """See ``PolicyModel.train``."""
         return self.policy.train(rows, packing, n_batches)
 
     def weights(self) -> dict[str, Tensor]:
-        """All weights by name on rank 0, nothing on the others; every rank is asked."""
+        """Return all weights by name on rank 0, nothing on other ranks; collective."""
         return whole_weights(self.policy.model)
 
     def save(self, folder: Path) -> None:
-        """Write this rank's part of a checkpoint; every rank is asked."""
+        """Write this rank's part of a checkpoint; collective."""
         save_policy(self.policy, folder, self.rank)
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint; every rank is asked."""
+        """Load a checkpoint; collective."""
         load_policy(self.policy, folder, self.rank)
-
-    def leave(self) -> None:
-        """Leave the process group. Idempotent."""
-        self._policy = None
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        self._store = None

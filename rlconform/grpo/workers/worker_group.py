@@ -1,15 +1,15 @@
-"""``WorkerGroup``: the ranks as Ray actors, driven together.
+"""``WorkerGroup``: the policy workers of all ranks as Ray actors, called together.
 
-    group.each("logprobs", [(rows, plan), ...])  one argument list for each rank
-    group.all("weights")                         the same for every rank
+    group.all(PolicyWorker.weights)                            the same call on every rank
+    group.each(PolicyWorker.logprobs, [(rows, packing), ...])  one tuple of arguments per rank
 
-A call ends when all ranks have answered, when one of them fails or dies, or at the timeout.
+A call blocks until all ranks have answered, one of them has failed or died, or the timeout passed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
@@ -17,7 +17,10 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from rlconform.grpo.config import ClusterConfig
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 
-#: Of a GPU, so that each rank has one to itself and a rollout actor can still share it.
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: GPU share of a rank: no two ranks share a GPU, and the rollout worker fits beside one.
 _GPU_SHARE = 0.9
 
 
@@ -30,13 +33,13 @@ class WorkerGroup:
 
     Example:
         group = WorkerGroup(PolicyWorker, config.cluster)
-        group.all("build", config)
-        outputs = group.each("logprobs", rank_batches)
+        group.all(PolicyWorker.build, config)
+        outputs = group.each(PolicyWorker.logprobs, rank_batches)
         group.shutdown()
 
     Args:
         worker_class: ``PolicyWorker`` or a subclass.
-        config: How many ranks, and on what.
+        config: Number of ranks and their device.
 
     Raises:
         WorkerLost: A rank did not start.
@@ -52,28 +55,37 @@ class WorkerGroup:
         self._actors: list[Any] = [
             actor.remote(rank, self.world, config.device) for rank in range(self.world)
         ]
-        host, port = self._get(
-            self._actors[0].meeting_point.remote(self._timeout_s), "meeting_point"
-        )
-        self.all("join", host, port, self._timeout_s)
+        store = self._actors[0].open_store.remote(self._timeout_s)
+        host, port = fetch(store, self._timeout_s, "a policy worker's open_store")
+        self.all(PolicyWorker.join, host, port, self._timeout_s)
 
-    def each(self, method: str, arguments: Sequence[Sequence[Any]]) -> list[Any]:
-        """Call the method on every rank with arguments of its own; the results by rank.
+    def each(self, method: Callable[..., R], arguments: Sequence[Sequence[Any]]) -> list[R]:
+        """Call the method on every rank with its own arguments; return the results by rank.
 
         Raises:
             WorkerLost: A rank died, or the timeout passed.
-            Exception: What a rank raised.
+            Exception: The exception that a rank raised.
         """
-        results: list[Any] = self._get(self._start(method, arguments), method)
+        calls = [
+            getattr(actor, method.__name__).remote(*args)
+            for actor, args in zip(self._actors, arguments, strict=True)
+        ]
+        results: list[R] = fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
         return results
 
-    def all(self, method: str, *arguments: Any) -> list[Any]:
-        """Call the method on every rank with the same arguments, as ``each`` does."""
-        return self.each(method, [arguments] * self.world)
+    def all(
+        self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> list[R]:
+        """Call the method on every rank with the same arguments; otherwise like ``each``."""
+        calls = self.start(method, *args, **kwargs)
+        results: list[R] = fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
+        return results
 
-    def start(self, method: str, *arguments: Any) -> list[Any]:
-        """Call the method on every rank and wait for none; Ray's references to the results."""
-        return self._start(method, [arguments] * self.world)
+    def start(
+        self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> list[Any]:
+        """Call the method on every rank without waiting; return Ray's references to the results."""
+        return [getattr(actor, method.__name__).remote(*args, **kwargs) for actor in self._actors]
 
     def shutdown(self) -> None:
         """End the ranks. Idempotent."""
@@ -81,22 +93,13 @@ class WorkerGroup:
             ray.kill(actor)
         self._actors = []
 
-    def _start(self, method: str, arguments: Sequence[Sequence[Any]]) -> list[Any]:
-        return [
-            getattr(actor, method).remote(*own)
-            for actor, own in zip(self._actors, arguments, strict=True)
-        ]
-
-    def _get(self, calls: Any, method: str) -> Any:
-        return fetch(calls, self._timeout_s, f"a policy worker's {method}")
-
 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:
-    """The results of actors' calls.
+    """Wait for the results of actor calls.
 
     Raises:
-        WorkerLost: An actor died, or the timeout passed; ``what`` says whose call it was.
-        Exception: What the call raised.
+        WorkerLost: An actor died, or the timeout passed; ``what`` names the call.
+        Exception: The exception that the call raised.
     """
     try:
         return ray.get(calls, timeout=timeout_s)
@@ -105,5 +108,5 @@ def fetch(calls: Any, timeout_s: float, what: str) -> Any:
     except RayActorError as error:
         raise WorkerLost(f"{what}: the actor died: {error}") from error
     except RayTaskError as error:
-        # Its own type and message, as if it had been raised here; the actor's trace beside it.
+        # Raise the original exception type; the chained RayTaskError shows the actor's traceback.
         raise error.cause if isinstance(error.cause, Exception) else error from error

@@ -7,13 +7,14 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags, UnknownPartition, UnknownTask
-from rlconform.mutants.memory.helpers import Claimed, engine_mutant, memory_mutant, rows_in
+from rlconform.contract import KVBatchMeta, UnknownPartition, UnknownTask
+from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 from rlconform.wire import object_rows, rows_of
 
 
@@ -21,7 +22,6 @@ class _Asks(MemoryClient):
     """Claims as if ``asked(call)`` had been asked for."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows; the meta has the fields of the call."""
         meta = super().claim_meta(partition_id, *args, **self.asked(partition_id, kwargs))
         return replace(meta, fields=list(kwargs["required_fields"]))
 
@@ -31,25 +31,22 @@ class _Asks(MemoryClient):
 
 
 @memory_mutant("CLAIM-01", evidence="rows of a claim of none")
-class TakesZeroForNoLimit(_Asks):
+class ClaimZeroIsUnlimited(_Asks):
     """A ``batch_size`` of 0 is taken for "as many as there are"."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call, with a large batch size for 0."""
         return {**call, "batch_size": 1 << 30} if call["batch_size"] == 0 else call
 
 
 @memory_mutant("CLAIM-01", evidence="no row ready for 'train' beside")
-class RequiresDeclaredFieldsOnly(_Asks):
+class ClaimUndeclaredFieldsIgnored(_Asks):
     """Passes over required fields that weren't declared: rows come before such a field is there."""
 
-    def register_partition(self, partition_id: str, fields: list[str], *a: Any, **k: Any) -> None:
-        """Register, and note the fields."""
+    def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
         self.__dict__.setdefault("_declared", {})[partition_id] = set(fields)
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call for those of the fields that were declared."""
         declared = self.__dict__.get("_declared", {}).get(partition_id, set())
         known = [name for name in call["required_fields"] if name in declared]
         return {**call, "required_fields": known or call["required_fields"]}
@@ -65,13 +62,10 @@ class RequiresDeclaredFieldsOnly(_Asks):
     "CLAIM-09",
     evidence="rows of the other task",
 )
-class OneCursorForTheSameFields(MemoryEngine):
+class ClaimCursorSharedBySameFields(MemoryEngine):
     """Keeps a cursor for each list of fields: tasks that need the same ones share their rows."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim from the cursor of the fields."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         owners = self.__dict__.setdefault("_owners", {})
         first = owners.setdefault((partition_id, frozenset(names)), task)
         with self._locked() as index:
@@ -80,24 +74,20 @@ class OneCursorForTheSameFields(MemoryEngine):
 
 
 @engine_mutant("CLAIM-03", evidence="whose partition has the long name")
-class JoinsPartitionAndTask(MemoryEngine):
+class ClaimCursorKeyAmbiguous(MemoryEngine):
     """Keeps cursors under ``partition:task``: task b:c of partition a shares that of c in a:b."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._cursors: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, but those of whose ids the cursor has one of another partition."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)
         cursor = self._cursors[f"{partition_id}:{task}"]
         new = [n for n, i in enumerate(ids) if cursor.setdefault(i, partition_id) == partition_id]
         return [ids[n] for n in new], [tags[n] for n in new]
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and what the cursors know of them."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         for cursor in self._cursors.values():
             for sample_id, where in list(cursor.items()):
@@ -112,20 +102,18 @@ class JoinsPartitionAndTask(MemoryEngine):
     evidence="rows before their last field",
     may_fail=("CLAIM-02", "CLAIM-15"),
 )
-class WaitsForTheFirstField(_Asks):
+class ClaimFirstFieldSuffices(_Asks):
     """A row counts as ready once the first of the required fields is there."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call for the first field."""
         return {**call, "required_fields": call["required_fields"][:1]}
 
 
 @memory_mutant("CLAIM-07", evidence="rows before their last field", may_fail=("CLAIM-02",))
-class WaitsForTheLastField(_Asks):
+class ClaimLastFieldSuffices(_Asks):
     """A row counts as ready once the last of the required fields is there: the list's last."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call for the last field."""
         return {**call, "required_fields": call["required_fields"][-1:]}
 
 
@@ -134,17 +122,10 @@ class WaitsForTheLastField(_Asks):
     evidence="rows after it",
     may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-10", "CLAIM-15", "STAT-01"),
 )
-class LooksAtARowOnce(MemoryEngine):
+class ClaimNeverRechecksRow(MemoryEngine):
     """Passes each row once, and not again when its last field has come."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and leave out of the queues what they have passed."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
         with self._locked() as index:
             known = rows_in(index, partition_id, sample_ids)
@@ -155,18 +136,15 @@ class LooksAtARowOnce(MemoryEngine):
 
 
 @engine_mutant("CLAIM-07", evidence="an aborted rollout's")
-class EmptyRowsAreNeverReady(MemoryEngine):
+class ClaimEmptyRowsNeverReady(MemoryEngine):
     """Takes a row for produced by its bytes: one of no tokens, or of None, is handed to nobody."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, and pass over those without bytes."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)
         full = [n for n, i in enumerate(ids) if not self._lacks_bytes(partition_id, i, names)]
         return [ids[n] for n in full], [tags[n] for n in full]
 
-    def _lacks_bytes(self, partition_id: str, sample_id: str, names: list[str]) -> bool:
+    def _lacks_bytes(self, partition_id: str, sample_id: str, names: Names) -> bool:
         try:
             leaves = self.get(partition_id, [sample_id], names).values()
         except LookupError:  # it was cleared meanwhile
@@ -180,26 +158,20 @@ class EmptyRowsAreNeverReady(MemoryEngine):
 
 
 @engine_mutant("CLAIM-11", evidence="a task that was not registered")
-class MakesATaskOfATypo(MemoryEngine):
+class ClaimUnknownTaskCreated(MemoryEngine):
     """Takes a task that it doesn't know for a new one, with a cursor of its own (NR-03)."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows for whatever task."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             index.partition(partition_id)._tasks.add(task)
         return super().claim(partition_id, task, names, rows, wait_s)
 
 
 @engine_mutant("CLAIM-11", evidence="a partition that was not registered")
-class FindsNothingInATypo(MemoryEngine):
+class ClaimUnknownPartitionIsEmpty(MemoryEngine):
     """A claim on a partition that it doesn't know finds nothing ready, whenever it is asked."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
             return super().claim(partition_id, task, names, rows, wait_s)
         except UnknownPartition:
@@ -207,11 +179,10 @@ class FindsNothingInATypo(MemoryEngine):
 
 
 @memory_mutant("CLAIM-11", evidence="to be refused; got TimeoutError")
-class WaitsForATaskToCome(MemoryClient):
+class ClaimUnknownTaskAwaited(MemoryClient):
     """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim; for an unknown task, wait."""
         try:
             return super().claim_meta(*args, **kwargs)
         except UnknownTask as error:
@@ -222,48 +193,41 @@ class WaitsForATaskToCome(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", evidence="fields ['y', 'x']")
-class SortsTheFields(MemoryClient):
+class ClaimMetaSortsFields(MemoryClient):
     """Keeps required fields as a set: who takes columns by their place takes the wrong ones."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         return replace(meta, fields=sorted(meta.fields or []))
 
 
 @memory_mutant("CLAIM-14", evidence="task_name 'train'")
-class ForgetsTheTask(MemoryClient):
+class ClaimMetaWithoutTask(MemoryClient):
     """Makes the meta of a claim as that of a put, which has no task."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         return replace(super().claim_meta(*args, **kwargs), task_name=None)
 
 
 @memory_mutant("CLAIM-14", "SHARD-02", evidence="partition_id")
-class NamesThePartitionItsOwnWay(MemoryClient):
+class ClaimMetaRenamesPartition(MemoryClient):
     """Says in the meta how it calls the partition itself; it finds its rows by either name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         return replace(meta, partition_id=f"plane/{meta.partition_id}")
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         if isinstance(partition_id, str):
             partition_id = partition_id.removeprefix("plane/")
         return super().get_samples(sample_ids, partition_id, select_fields)
 
 
 @memory_mutant("CLAIM-14", evidence="fields ['y', 'x']", may_fail=("CLAIM-08", "GET-11"))
-class NamesEveryField(MemoryClient):
+class ClaimMetaNamesAllFields(MemoryClient):
     """Says in the meta which fields the rows have, not which the claim asked for."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         with self._engine._locked() as index:  # type: ignore[attr-defined]
             rows = rows_in(index, meta.partition_id, meta.sample_ids)
@@ -272,10 +236,9 @@ class NamesEveryField(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", evidence="task_name 'train'")
-class ForgetsTheTaskAsItWaits(MemoryClient):
+class ClaimBlockingMetaWithoutTask(MemoryClient):
     """The meta of a blocking claim comes by another way, on which the task gets lost."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         return replace(meta, task_name=None) if kwargs.get("blocking", True) else meta

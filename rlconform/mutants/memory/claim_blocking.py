@@ -13,33 +13,27 @@ from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Timeouts
 from rlconform.mutants.memory.helpers import (
     PAGE,
-    Claimed,
     engine_mutant,
     give_back,
     memory_mutant,
     rows_in,
 )
+from rlconform.mutants.types import Claimed, Ids, Names, Wait
 
 
 @engine_mutant("CLAIM-04", evidence="1536 rows ready", may_fail=("CLAIM-05",))
-class PagesClaims(MemoryEngine):
+class ClaimLimitedToPage(MemoryEngine):
     """A claim hands out one page of a listing, of 100 rows at most, and never asks for the next."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, of one page."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         return super().claim(partition_id, task, names, min(rows, PAGE), wait_s)
 
 
 @engine_mutant("CLAIM-04", evidence="rows ready, of 8 asked for")
-class ServesWholeBatches(MemoryEngine):
+class ClaimPartialBatchWithheld(MemoryEngine):
     """A claim that doesn't block gets a whole batch or nothing: a step's tail stays (NR-04)."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows if there are as many."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             if not index.partition(partition_id).is_ready(task, frozenset(names), rows):
                 rows = rows if wait_s is not None else 0
@@ -51,13 +45,10 @@ PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 
 
 @engine_mutant("CLAIM-04", evidence="a claim that must not block", timeouts=PATIENT)
-class LingersForAFullBatch(MemoryEngine):
+class ClaimNonBlockingWaits(MemoryEngine):
     """Where some rows are ready it waits for the batch to fill, though it was not to block."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, of a fuller batch where there is one to come."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             some = index.partition(partition_id).is_ready(task, frozenset(names), 1)
         if wait_s is None and some:
@@ -69,13 +60,12 @@ class LingersForAFullBatch(MemoryEngine):
 
 
 @engine_mutant("CLAIM-04", evidence="beside a claim that waits", may_fail=("CLAIM-05",))
-class ReservesWhileItWaits(MemoryEngine):
+class ClaimWaitingReservesRows(MemoryEngine):
     """A claim that waits holds what is ready till it has enough or gives up: others find none."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until rows are ready, hiding those that are."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -97,7 +87,7 @@ class _NotifiesOne(threading.Condition):
 
 
 @engine_mutant("CLAIM-05", evidence="a claim for x to come back")
-class WakesOneWaiter(MemoryEngine):
+class ClaimPutWakesOneWaiter(MemoryEngine):
     """A put wakes one claim (notify, not notify_all): it may be one that waits for other rows."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -106,14 +96,13 @@ class WakesOneWaiter(MemoryEngine):
             self._plane.changed = _NotifiesOne()
 
     def close(self) -> None:
-        """Let go of the plane, and tell all who wait."""
         super().close()
         with self._plane.changed:
             self._plane.changed.notify(len(threading.enumerate()))
 
 
 @memory_mutant("CLAIM-05", evidence="a put beside 16 claims")
-class FourCallsAtOnce(MemoryClient):
+class ClaimsExhaustThreadPool(MemoryClient):
     """Has four threads for calls: four claims that wait keep out the put that they wait for."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -121,26 +110,23 @@ class FourCallsAtOnce(MemoryClient):
         self._threads = threading.Semaphore(4)
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, when a thread is free."""
         with self._threads:
             return super().put_samples(*args, **kwargs)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, when a thread is free."""
         with self._threads:
             return super().claim_meta(*args, **kwargs)
 
 
 @engine_mutant("CLAIM-05", evidence="in place of the one that was cleared")
-class CountsRowsThatWereCleared(MemoryEngine):
+class ClaimWakesByClearedRows(MemoryEngine):
     """A claim that waits counts rows as they come: one that is cleared meanwhile still counts."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._cleared: Counter[str] = Counter()
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and count those that nobody had claimed."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             rows = rows_in(index, partition_id, sample_ids)
             self._cleared[partition_id] += sum(1 for r in rows if r.fields and not r.claimed_by)
@@ -149,7 +135,6 @@ class CountsRowsThatWereCleared(MemoryEngine):
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until as many rows have come."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -161,20 +146,18 @@ class CountsRowsThatWereCleared(MemoryEngine):
 
 
 @memory_mutant("CLAIM-05", evidence="the claim to wait for a second row")
-class DoesNotBlockUnlessTold(MemoryClient):
+class ClaimDefaultDoesNotBlock(MemoryClient):
     """Has another default than the contract: a claim that doesn't say whether it waits, doesn't."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         return super().claim_meta(*args, **{"blocking": False, **kwargs})
 
 
 @memory_mutant("CLAIM-05", evidence="the claim to wait for the third row")
-class RanksNeverWait(MemoryClient):
+class ClaimOfRankNeverBlocks(MemoryClient):
     """Serves a rank's claim from what there is, though it was asked to wait."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim; a rank at once."""
         if kwargs.get("dp_rank") is not None:
             kwargs["blocking"] = False
         return super().claim_meta(*args, **kwargs)
@@ -183,13 +166,12 @@ class RanksNeverWait(MemoryClient):
 @engine_mutant(
     "CLAIM-05", evidence="the claim to wait for the third row", may_fail=("TAG-01", "CLAIM-06")
 )
-class WakesWithWhatIsThere(MemoryEngine):
+class ClaimWakesWithPartialBatch(MemoryEngine):
     """A claim that a put wakes goes on with what is ready then, a whole batch or not."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until something has come."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -207,13 +189,10 @@ class WakesWithWhatIsThere(MemoryEngine):
     may_fail=("TAG-01", "CLAIM-06", "CLAIM-15"),
     timeouts=PATIENT,
 )
-class LooksSeldom(MemoryEngine):
+class ClaimPollsEveryTwoSeconds(MemoryEngine):
     """A claim that waits looks every other second whether it still has to."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, looking for them now and then."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         deadline = time.monotonic() + (wait_s or 0.0)
         while wait_s is not None:
             try:
@@ -227,13 +206,12 @@ class LooksSeldom(MemoryEngine):
 
 
 @engine_mutant("CLAIM-05", evidence="the blocked claim to come back")
-class WakesForNewRowsOnly(MemoryEngine):
+class ClaimWakesForNewRowsOnly(MemoryEngine):
     """Only new rows wake a claim, and not the last field of old ones: a stage sleeps on."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait, looking again when there are more rows."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         deadline = time.monotonic() + wait_s
@@ -247,7 +225,7 @@ class WakesForNewRowsOnly(MemoryEngine):
 @memory_mutant(
     "CLAIM-05", "CLAIM-04", evidence="TimeoutError", may_fail=("TAG-01", "CLAIM-06", "CLAIM-15")
 )
-class WaitsInItsOneThread(MemoryClient):
+class ClaimBlocksOnlyThread(MemoryClient):
     """One thread serves all calls: a waiting claim keeps out the put that it waits for (TQ-02)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -255,24 +233,19 @@ class WaitsInItsOneThread(MemoryClient):
         self._served = threading.Lock()
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, when no other call is served."""
         with self._served:
             return super().put_samples(*args, **kwargs)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, when no other call is served."""
         with self._served:
             return super().claim_meta(*args, **kwargs)
 
 
 @engine_mutant("CLAIM-05", evidence="one of the claims to wait on")
-class TellsAllWhoWait(MemoryEngine):
+class ClaimSecondWaiterGetsNothing(MemoryEngine):
     """Rows that come are told to all claims that wait, and the second goes away with nothing."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Wait for rows, and claim what is there."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         if wait_s is not None:
             with self._locked():
                 self._wait_until_ready(partition_id, task, frozenset(names), rows, wait_s)

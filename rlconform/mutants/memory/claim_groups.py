@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tensordict import TensorDictBase
-
 from rlconform.backends.index.row import generation_of
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import Tags
 from rlconform.mutants.memory.helpers import (
-    Claimed,
     RowSlots,
     claimed_rows,
     engine_mutant,
@@ -21,16 +18,14 @@ from rlconform.mutants.memory.helpers import (
     memory_mutant,
     rows_in,
 )
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 
 
 @engine_mutant("CLAIM-15", evidence="one of the groups")
-class CutsTheLastGroup(MemoryEngine):
+class ClaimLastGroupSplit(MemoryEngine):
     """Takes whole groups as long as they fit, and of the last as many rows as were asked for."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim whole groups, and give back what is too much."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             partition = index.partition(partition_id)
             size = max(1, partition._group_size)
@@ -41,26 +36,18 @@ class CutsTheLastGroup(MemoryEngine):
 
 
 @memory_mutant("CLAIM-15", evidence="rows of the one whole group")
-class IgnoresTheGroupSize(MemoryClient):
+class ClaimGroupSizeIgnored(MemoryClient):
     """Takes ``grpo_group_size`` and makes nothing of it."""
 
     def register_partition(self, *args: Any, **kwargs: Any) -> None:
-        """Register without groups."""
         super().register_partition(*args, **{**kwargs, "grpo_group_size": None})
 
 
 @engine_mutant("CLAIM-15", evidence="rows of the one whole group")
-class GroupsNeighbours(RowSlots):
+class ClaimGroupsByNeighbouringSlots(RowSlots):
     """Takes neighbouring slots for a group: reused, they hold rows of two prompts (TQ-31)."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and make groups of slots."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             for row in rows_in(index, partition_id, sample_ids):
@@ -70,17 +57,10 @@ class GroupsNeighbours(RowSlots):
 
 
 @engine_mutant("CLAIM-15", evidence="rows of two half groups")
-class GroupsByTheFirstPart(MemoryEngine):
+class ClaimGroupsByFirstIdPart(MemoryEngine):
     """Takes a uid to end at its first underscore: ``step3_p0`` and ``step3_p1`` are one group."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and group rows by what comes first in their names."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             for row in rows_in(index, partition_id, sample_ids):
@@ -89,13 +69,10 @@ class GroupsByTheFirstPart(MemoryEngine):
 
 
 @engine_mutant("CLAIM-15", evidence="of which one lacks a field")
-class GroupsAreWholeWhenTheirRowsAreThere(MemoryEngine):
+class ClaimGroupPartlyReady(MemoryEngine):
     """Takes a group for whole once all its rows are there, and hands out those that are ready."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim the ready rows of groups that are there."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             partition = index.partition(partition_id)
             size = partition._group_size
@@ -115,13 +92,12 @@ class GroupsAreWholeWhenTheirRowsAreThere(MemoryEngine):
 
 
 @engine_mutant("CLAIM-15", evidence="the claim to wait for a whole group")
-class WaitsForRowsNotGroups(MemoryEngine):
+class ClaimBlockingCountsRowsNotGroups(MemoryEngine):
     """A claim that waits counts ready rows, not whole groups of them."""
 
     def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
     ) -> tuple[list[str], list[Tags]]:
-        """Hand rows to the task; to one that waits also halves of groups."""
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             if wait_s is not None and partition is not None and partition._group_size > 1:

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import Tags, UnknownField
+from rlconform.contract import UnknownField
 from rlconform.mutants.memory.helpers import (
-    Claimed,
     claimed_rows,
     engine_mutant,
     give_back,
     mark,
     rows_in,
 )
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wait
 
 
 @engine_mutant("CLAIM-02", evidence="rows not yet claimed", may_fail=("CLAIM-10", "CLEAR-01"))
-class CountsRowsFromTheFront(MemoryEngine):
+class ClaimCursorCountsFromFront(MemoryEngine):
     """A cursor is a count of rows handed out: rows cleared behind it make it pass over others."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._passed_over: Counter[tuple[str, str]] = Counter()
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows; all behind them move up."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             for row in rows_in(index, partition_id, sample_ids):
                 self._passed_over.update((partition_id, task) for task in row.claimed_by)
@@ -37,10 +36,7 @@ class CountsRowsFromTheFront(MemoryEngine):
             for key in [key for key in self._passed_over if key[0] == partition_id]:
                 del self._passed_over[key]
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim from where the count leads."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         over = self._passed_over.pop((partition_id, task), 0)
         if over:
             super().claim(partition_id, task, names, over, None)
@@ -50,14 +46,7 @@ class CountsRowsFromTheFront(MemoryEngine):
 class _QueuesAgain(MemoryEngine):
     """Queues the rows of a put once more, for tasks that have claimed them."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and queue rows."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
         with self._locked() as index:
             known = rows_in(index, partition_id, sample_ids)
@@ -76,46 +65,40 @@ class _QueuesAgain(MemoryEngine):
 @engine_mutant(
     "CLAIM-08", evidence="rows claimed again after a write", may_fail=("CLAIM-10", "STAT-01")
 )
-class QueuesOverwrittenRows(_QueuesAgain):
+class ClaimRepeatsOverwrittenRows(_QueuesAgain):
     """A write of a field queues its row, whether it is the first one or not."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
-        """Whether a write of these fields queues the row."""
         return bool(row.fields & names)
 
 
 @engine_mutant("CLAIM-08", evidence="rows claimed again", may_fail=("CLAIM-02", "CLAIM-10"))
-class QueuesGrownRows(_QueuesAgain):
+class ClaimRepeatsGrownRows(_QueuesAgain):
     """A field that is new to its row makes it ready, for tasks too that claimed it before."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
-        """Whether a write of these fields queues the row."""
         return bool(names - row.fields)
 
 
 @engine_mutant(
     "CLAIM-08",
-    evidence="rows claimed again after a stamp",
+    evidence="rows claimed again after a put of tags",
     may_fail=("CLAIM-02", "TAG-01", "CLAIM-10", "STAT-01"),
 )
-class QueuesStampedRows(_QueuesAgain):
+class ClaimRepeatsStampedRows(_QueuesAgain):
     """A put of tags alone announces its rows like any other put, and they are claimed again."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
-        """Whether a write of these fields queues the row."""
         return not names
 
 
 @engine_mutant(
     "CLAIM-08", evidence="rows claimed again by other fields", may_fail=("CLAIM-02", "CLAIM-10")
 )
-class CursorForEachListOfFields(MemoryEngine):
+class ClaimCursorPerFieldList(MemoryEngine):
     """A task that asks for other fields than before starts from the first row again."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim from the task's cursor for these fields."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         cursor = f"{task}|{sorted(names)}"
         with self._locked() as index:
             partition = index.partition(partition_id)
@@ -132,15 +115,14 @@ class CursorForEachListOfFields(MemoryEngine):
 @engine_mutant(
     "CLAIM-09", "SHARD-02", "PUT-13", evidence="it was delivered", may_fail=("PUT-09", "LIFE-05")
 )
-class DeliversOnce(MemoryEngine):
+class GetClaimedRowsDeliveredOnce(MemoryEngine):
     """Hands a claimed row's bytes out once, as a queue does, and lets go of them."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._delivered: set[tuple[IndexRow, str]] = set()
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows; of claimed ones, what was not read yet."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         came = super().get(partition_id, sample_ids, names)
         with self._locked() as index:
             rows = rows_in(index, partition_id, sample_ids)
@@ -165,13 +147,10 @@ class DeliversOnce(MemoryEngine):
         "CLEAR-04",
     ),
 )
-class FreesWhatEveryTaskClaimed(MemoryEngine):
+class ClaimFreesFullyClaimedRows(MemoryEngine):
     """Frees a row once the last of its partition's tasks has claimed it, before anyone reads it."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, and drop those that nobody waits for any more."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         came = super().claim(partition_id, task, names, rows, wait_s)
         with self._locked() as index:
             tasks = index.partition(partition_id)._tasks
@@ -186,17 +165,14 @@ class FreesWhatEveryTaskClaimed(MemoryEngine):
     evidence="cleared",
     may_fail=("CLAIM-02", "CLAIM-15", "CLEAR-01", "CLEAR-04", "REG-03"),
 )
-class KeepsAFewRowsAhead(MemoryEngine):
+class ClaimPrefetchesRows(MemoryEngine):
     """Takes twice the rows asked for and keeps half for the next claim, cleared by then or not."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._ahead: dict[tuple[str, str, frozenset[str]], deque[IndexRow]] = {}
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows: first those that are kept."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         key = (partition_id, task, frozenset(names))
         with self._locked() as index:
             partition = index.partition(partition_id)
@@ -210,8 +186,7 @@ class KeepsAFewRowsAhead(MemoryEngine):
                 return claimed_rows([kept.popleft() for _ in range(min(rows, len(kept)))])
         return super().claim(partition_id, task, names, rows, wait_s)
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether all was claimed, and is not kept here."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         kept = [
             row
             for (where, task, _), rows in self._ahead.items()

@@ -10,7 +10,6 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import (
-    Claimed,
     RowSlots,
     engine_mutant,
     give_back,
@@ -18,6 +17,7 @@ from rlconform.mutants.memory.helpers import (
     memory_mutant,
     rows_in,
 )
+from rlconform.mutants.types import Claimed, Names, Wait
 
 
 class _KnowsRanks(MemoryClient):
@@ -27,13 +27,12 @@ class _KnowsRanks(MemoryClient):
         self,
         partition_id: str,
         task_name: str,
-        required_fields: list[str],
+        required_fields: Names,
         batch_size: int,
         dp_rank: int | None = None,
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
-        """Claim rows for a rank."""
         call = (partition_id, task_name, required_fields, batch_size, dp_rank, blocking, timeout_s)
         if not self.splits(dp_rank):
             return super().claim_meta(*call)
@@ -60,18 +59,17 @@ class _KnowsRanks(MemoryClient):
 @memory_mutant(
     "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
 )
-class CursorForEachRank(_KnowsRanks):
+class ClaimCursorPerRank(_KnowsRanks):
     """Hands each rank all rows, as a broadcast would."""
 
 
 @memory_mutant(
     "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
 )
-class TakesRankZeroForNone(_KnowsRanks):
+class ClaimRankZeroIsNone(_KnowsRanks):
     """Asks ``if dp_rank``: rank 0 has the task's cursor, and all others have their own."""
 
     def splits(self, rank: int | None) -> bool:
-        """Whether the rank has a cursor of its own."""
         return bool(rank)
 
 
@@ -81,7 +79,6 @@ class _DealsRows(MemoryClient):
     ranks: int
 
     def claim_meta(self, partition_id: str, task_name: str, *args: Any, **kw: Any) -> KVBatchMeta:
-        """Claim rows of the rank's residue."""
         rank, size = kw.get("dp_rank"), kw.get("batch_size")
         if rank is None or kw.get("blocking"):
             return super().claim_meta(partition_id, task_name, *args, **kw)
@@ -97,14 +94,14 @@ class _DealsRows(MemoryClient):
 
 
 @memory_mutant("CLAIM-12", evidence="rows of the one rank that asks")
-class DealsRowsToTwoRanks(_DealsRows):
+class ClaimDealtToTwoRanks(_DealsRows):
     """Deals rows to two ranks: the half of one that never asks is never claimed."""
 
     ranks = 2
 
 
 @memory_mutant("CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02",))
-class DealsRowsToEightRanks(_DealsRows):
+class ClaimDealtToEightRanks(_DealsRows):
     """Deals rows to the eight ranks of its configuration, however many ask."""
 
     ranks = 8
@@ -113,10 +110,7 @@ class DealsRowsToEightRanks(_DealsRows):
 class _Chooses(MemoryEngine):
     """Claims the rows that come first in ``order``."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim all that are ready, and give back those that come later."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             partition = index.partition(partition_id)
             if wait_s is not None or partition._group_size > 1:
@@ -133,27 +127,24 @@ class _Chooses(MemoryEngine):
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
-class ServesTheNewest(_Chooses):
+class ClaimNewestFirst(_Chooses):
     """Keeps what is ready on a stack: a row that isn't claimed at once waits till the end."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
-        """The newest first."""
         return -row.age
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
-class ServesByName(_Chooses):
+class ClaimSortedById(_Chooses):
     """Serves rows in the order of their names: as long as new ones come, the last starve."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
-        """By name."""
         return row.sample_id
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
-class ServesBySlot(RowSlots, _Chooses):
+class ClaimSortedBySlot(RowSlots, _Chooses):
     """Serves rows by their slots: one that takes over a cleared row's slot jumps the queue."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
-        """By slot."""
         return self._slots.get(partition_id, {}).get(row.sample_id, 0)

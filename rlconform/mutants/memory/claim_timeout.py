@@ -8,29 +8,24 @@ from typing import Any
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import DataPlaneError, KVBatchMeta
-from rlconform.mutants.memory.helpers import Claimed, engine_mutant, memory_mutant
+from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant
+from rlconform.mutants.types import Claimed, Names, Wait
 
 
 @engine_mutant("CLAIM-06", evidence="an end after 5.")
-class GivesUpAfterFiveSeconds(MemoryEngine):
+class ClaimTimeoutCappedAtFiveSeconds(MemoryEngine):
     """A claim that waits is one request, and requests end after 5 s, whatever timeout it names."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, waiting for them for a while."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         wait_s = None if wait_s is None else min(wait_s, 5.0)
         return super().claim(partition_id, task, names, rows, wait_s)
 
 
 @engine_mutant("CLAIM-06", evidence="timed out")
-class RaisesItsOwnTimeout(MemoryEngine):
+class ClaimTimeoutRaisesOwnError(MemoryEngine):
     """Raises its own error when the time is up, as for anything that fails."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
             return super().claim(partition_id, task, names, rows, wait_s)
         except TimeoutError as error:
@@ -38,13 +33,10 @@ class RaisesItsOwnTimeout(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
-class GivesWhatThereIsInTheEnd(MemoryEngine):
+class ClaimTimeoutReturnsPartial(MemoryEngine):
     """Hands out what is ready when the time is up, a short batch or an empty one."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
             return super().claim(partition_id, task, names, rows, wait_s)
         except TimeoutError:
@@ -52,25 +44,19 @@ class GivesWhatThereIsInTheEnd(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
-class WaitsWholeTurns(MemoryEngine):
+class ClaimTimeoutRoundedDown(MemoryEngine):
     """Waits in turns of 0.2 s, as many as fit in the time: 0.5 s are over after 0.4."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         turns = wait_s if wait_s is None else wait_s // 0.2 * 0.2
         return super().claim(partition_id, task, names, rows, turns)
 
 
 @engine_mutant("CLAIM-06", evidence="the blocked claim to come back within")
-class LooksAtTheClockSeldom(MemoryEngine):
+class ClaimTimeoutCheckedSeldom(MemoryEngine):
     """Sees that the time is up when it next wakes, every other second."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         turns = wait_s if wait_s is None else -(-wait_s // 2.0) * 2.0
         return super().claim(partition_id, task, names, rows, turns)
 
@@ -81,13 +67,10 @@ class LooksAtTheClockSeldom(MemoryEngine):
     evidence="rows still claimable after the timeout",
     may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-15"),
 )
-class LosesWhatItGathered(MemoryEngine):
+class ClaimTimeoutLosesRows(MemoryEngine):
     """A claim that waits takes rows as they come, and keeps them when the time is up."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, one by one while it waits."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         if wait_s is None:
             return super().claim(partition_id, task, names, rows, None)
         deadline = time.monotonic() + wait_s
@@ -100,13 +83,12 @@ class LosesWhatItGathered(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="it still runs")
-class StartsTheClockAnew(MemoryEngine):
+class ClaimTimeoutRestarts(MemoryEngine):
     """Counts the time from whatever happened last in the plane: in a busy one it is never up."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
     ) -> None:
-        """Wait until rows are ready, or nothing has happened for ``wait_s``."""
         partition = self._plane.index.partition(partition_id)
         partition.check_exact(rows)
         while not partition.is_ready(task, required, rows):
@@ -115,11 +97,10 @@ class StartsTheClockAnew(MemoryEngine):
 
 
 @memory_mutant("CLAIM-06", evidence="it still runs")
-class TakesZeroSecondsForTheDefault(MemoryClient):
+class ClaimZeroTimeoutIsDefault(MemoryClient):
     """Writes ``timeout_s or 60.0``: a claim that is to wait for no time at all waits a minute."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         if kwargs.get("timeout_s") == 0:
             del kwargs["timeout_s"]
         return super().claim_meta(*args, **kwargs)

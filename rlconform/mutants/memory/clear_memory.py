@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import Bytes, extents_of
 from rlconform.backends.columns.encode import pack
-from rlconform.backends.index.block import Block, Names
+from rlconform.backends.index.block import Block
+from rlconform.backends.index.block import Names as NameSet
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import CapacityExceeded, Tags
+from rlconform.contract import CapacityExceeded
 from rlconform.mutants.memory.helpers import engine_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("CLEAR-04", "CLEAR-06", evidence="not to be readable")
-class LeavesOldFields(MemoryEngine):
+class ClearLeavesFields(MemoryEngine):
     """Forgets the row and leaves its fields in the store, where its next life finds them."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
-        self._left: dict[tuple[str, str], list[tuple[Block, int, Names]]] = {}
+        self._left: dict[tuple[str, str], list[tuple[Block, int, NameSet]]] = {}
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, but not where their fields lie."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             for row in rows_in(index, partition_id, sample_ids or []):
                 self._left[partition_id, row.sample_id] = row.parts
         super().clear(partition_id, sample_ids)
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put; what the rows had in a former life is there too."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             for row in rows_in(index, partition_id, sample_ids):
@@ -51,21 +45,14 @@ class LeavesOldFields(MemoryEngine):
 
 
 @engine_mutant("CLEAR-04", evidence="CapacityExceeded", may_fail=("REG-03",))
-class KeepsTheRoomOfARow(MemoryEngine):
+class ClearKeepsRowCapacity(MemoryEngine):
     """Gives a cleared id the room that it had, into which a longer value doesn't fit (MC-05)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._room: dict[tuple[str, str], int] = {}
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, if the values fit where the rows were before."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         leaf = None if fields is None else fields.get("x", None)
         size = 0
         if leaf is not None and hasattr(leaf, "nbytes") and not leaf.is_nested and sample_ids:
@@ -80,7 +67,7 @@ class KeepsTheRoomOfARow(MemoryEngine):
 
 
 @engine_mutant("CLEAR-04", evidence="ValueError: field 'x' holds float32")
-class DtypesOutliveTheirRows(MemoryEngine):
+class ClearKeepsDtypes(MemoryEngine):
     """Remembers which rows hold a field in which dtype, and a clear forgets it for none.
 
     Rows that come again may replace all of it; a next step with other rows is refused.
@@ -90,14 +77,7 @@ class DtypesOutliveTheirRows(MemoryEngine):
         super().__init__(capacity, owner)
         self._known: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put fields of the dtype that they ever had, or all their rows at once."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         new = {}
         for name, extent in extents_of(pack(fields, len(sample_ids))).items():
             kind, rows = self._known.get((partition_id, name), (extent.kind, set[str]()))
@@ -109,15 +89,14 @@ class DtypesOutliveTheirRows(MemoryEngine):
 
 
 @engine_mutant("CLEAR-06", evidence="50 cycles of", may_fail=("CLEAR-05",))
-class FreesWhatAllRowsHave(MemoryEngine):
+class ClearFreesCommonFieldsOnly(MemoryEngine):
     """Frees the fields that all rows of a clear have, and keeps the others (TQ-14, AR-04)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._left: list[Block] = []
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, but hold on to blocks of fields that some of them lack."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             rows = rows_in(index, partition_id, sample_ids or [])
             common = frozenset.intersection(*(row.fields for row in rows)) if rows else frozenset()
@@ -127,36 +106,28 @@ class FreesWhatAllRowsHave(MemoryEngine):
 
 
 @engine_mutant("CLEAR-06", evidence="MiB")
-class ReadCacheIsNeverEmptied(MemoryEngine):
+class ClearLeaksReadCache(MemoryEngine):
     """Keeps each batch that it read for the next reader, also when its rows are gone."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._cache: list[TensorDict] = []
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows, and keep them."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         batch = super().get(partition_id, sample_ids, names)
         self._cache.append(batch.clone())
         return batch
 
 
 @engine_mutant("CLEAR-06", evidence="MiB")
-class ObjectsAreNeverFreed(MemoryEngine):
+class ClearLeaksObjects(MemoryEngine):
     """Keeps objects and jagged rows in a heap of their own, which a clear leaves alone."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._heap: list[Bytes] = []
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, what has no fixed size into the heap."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         columns = pack(fields, len(sample_ids)).values()
         self._heap += [column.values.copy() for column in columns if column.offsets is not None]

@@ -11,7 +11,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire.leaves import is_jagged, jagged_parts
 
 
@@ -23,10 +24,7 @@ def nest(rows: list[torch.Tensor]) -> torch.Tensor:
 class AlteredReads(MemoryClient):
     """Returns ``changed(leaf, ...)`` in place of each column."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         for name, leaf in list(batch.items()):
             batch.set(name, self.changed(leaf, [(partition_id, name, i) for i in sample_ids]))
@@ -48,13 +46,8 @@ class TracksPuts(AlteredReads):
     """Knows by which put, and in a column of how many cells, a value came."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and take a note."""
         meta = super().put_samples(sample_ids, partition_id, fields, tags)
         notes = self.__dict__.setdefault("_notes", {})
         number = len(notes)
@@ -116,20 +109,12 @@ class Altering(MemoryClient):
         return leaf
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what is stored of each tensor."""
         kept = mapped(fields, self.stored) if isinstance(fields, TensorDict) else fields
         return super().put_samples(sample_ids, partition_id, kept, tags)
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read what is given of each tensor."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return mapped(super().get_samples(sample_ids, partition_id, select_fields), self.given)
 
 

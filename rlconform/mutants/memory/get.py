@@ -7,24 +7,22 @@ from collections import Counter
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags, UnknownField, UnknownSample
+from rlconform.contract import KVBatchMeta, UnknownField, UnknownSample
 from rlconform.mutants.memory.column_helpers import jagged, mapped
 from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 from rlconform.wire.leaves import is_jagged, rows_of
 
 
 @memory_mutant("GET-01", evidence="row 0 of 'x'")
-class SortsLongReads(MemoryClient):
+class GetLongReadsSortedById(MemoryClient):
     """A read of many tensor rows goes through the store once, in the order of their ids."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read in order of the ids, from a hundred of them on."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         tensors = all(torch.is_tensor(batch.get(name)) for name in select_fields)
         if len(sample_ids) > 100 and tensors:
@@ -37,17 +35,10 @@ CHUNK = 512
 
 
 @engine_mutant("GET-01", evidence="row 0 of 'x' =")
-class SwapsLaterChunks(MemoryEngine):
+class PutSecondChunkReversed(MemoryEngine):
     """Sends a put of more than 512 rows in two messages, and writes the second one backwards."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, later rows under each other's ids."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         ids = [*sample_ids[:CHUNK], *reversed(sample_ids[CHUNK:])]
         super().put(partition_id, ids, fields, tags)
 
@@ -57,17 +48,10 @@ ROOM = 600
 
 
 @engine_mutant("GET-01", "CLAIM-04", "CLAIM-05", "CLEAR-01", evidence="never put, or cleared")
-class DropsRowsOfLargePartitions(MemoryEngine):
+class PutEvictsOldRows(MemoryEngine):
     """Keeps the newest 600 rows of a partition, as a full queue does: older ones go, silently."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and drop what is too old."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             old = [row.sample_id for row in rows_in(index, partition_id, None)][:-ROOM]
@@ -76,24 +60,18 @@ class DropsRowsOfLargePartitions(MemoryEngine):
 
 
 @memory_mutant("GET-02", evidence="4 rows of 'x'")
-class ReadsEachIdOnce(MemoryClient):
+class GetRepeatedIdReadOnce(MemoryClient):
     """A read looks its ids up as a set: one that is named again has no second row."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read each id where it is named first."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return super().get_samples(list(dict.fromkeys(sample_ids)), partition_id, select_fields)
 
 
 @memory_mutant("GET-02", evidence="row 2 of 'x'")
-class FillsOneBufferForEachId(MemoryClient):
+class GetRepeatedIdZeroed(MemoryClient):
     """A read fills one place for each id: the others of an id that repeats stay as they were."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, and leave zeros where an id came before."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         again = [n for n, i in enumerate(sample_ids) if i in sample_ids[:n]]
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         if not again:
@@ -108,13 +86,10 @@ def moved(leaf: torch.Tensor, times: list[int]) -> torch.Tensor:
 
 
 @memory_mutant("GET-02", evidence="row 2 of 'x' of shape")
-class RepeatsTokensOnce(MemoryClient):
+class GetRepeatedJaggedRowEmptied(MemoryClient):
     """A read moves the tokens of jagged rows, one by one: an id that repeats finds none left."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, jagged rows empty where an id came before."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         lengths = [int(i not in sample_ids[:n]) for n, i in enumerate(sample_ids)]
         if all(lengths):
@@ -123,13 +98,10 @@ class RepeatsTokensOnce(MemoryClient):
 
 
 @memory_mutant("GET-03", evidence="fields of the result ['x', 'z']")
-class ReadsARangeOfFields(MemoryClient):
+class GetFieldRangeReturned(MemoryClient):
     """A read of several fields brings all from the first to the last of them (NR-25)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the fields, and any between them that the rows have."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         between = [
             f for f in "xyz" if select_fields and min(select_fields) < f < max(select_fields)
         ]
@@ -140,9 +112,7 @@ class ReadsARangeOfFields(MemoryClient):
             return super().get_samples(sample_ids, partition_id, select_fields)
 
 
-def known_of(
-    client: MemoryClient, ids: list[str], partition_id: str, names: list[str]
-) -> list[str]:
+def known_of(client: MemoryClient, ids: list[str], partition_id: str, names: Names) -> list[str]:
     """Those of the ids that can be read."""
     known = []
     for sample_id in ids:
@@ -158,10 +128,7 @@ def known_of(
 class DropsUnknownIds(MemoryClient):
     """A read leaves out ids that it doesn't know, and the rows behind shift (NR-01)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows that are there."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return super().get_samples(
             known_of(self, sample_ids, partition_id, select_fields), partition_id, select_fields
         )
@@ -171,17 +138,14 @@ class DropsUnknownIds(MemoryClient):
 class DropsUnknownIdsOfLongReads(MemoryClient):
     """A read of more rows than fit one request drops what a later request misses (MC-13)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read sixteen rows as they are, and of the others those that are there."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         first, later = sample_ids[:16], sample_ids[16:]
         later = known_of(self, later, partition_id, select_fields)
         return super().get_samples([*first, *later], partition_id, select_fields)
 
 
 @memory_mutant("GET-04", evidence="an id that was never put")
-class GivesTheNeighbour(MemoryClient):
+class GetUnknownIdReturnsNeighbour(MemoryClient):
     """A read of several rows finds them by bisection, and doesn't look whether it found the row."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -189,17 +153,13 @@ class GivesTheNeighbour(MemoryClient):
         self._ids: dict[str, list[str]] = {}
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, and take the ids into the table."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         self._ids[partition_id] = sorted({*self._ids.get(partition_id, ()), *sample_ids})
         return receipt
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows where the ids should be in the table."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         table = self._ids.get(str(partition_id), [])
         if table and isinstance(sample_ids, list) and len(sample_ids) > 1:
             places = (bisect_left(table, sample_id) for sample_id in sample_ids)
@@ -208,13 +168,10 @@ class GivesTheNeighbour(MemoryClient):
 
 
 @memory_mutant("GET-05", evidence="a field not produced for every id")
-class SkipsUnknownFields(MemoryClient):
+class GetUnknownFieldsSkipped(MemoryClient):
     """A read leaves out a field that no row of the partition has (NR-02)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the fields that there are."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         try:
             return super().get_samples(sample_ids, partition_id, select_fields)
         except UnknownField:
@@ -225,13 +182,10 @@ class SkipsUnknownFields(MemoryClient):
 
 
 @memory_mutant("GET-05", evidence="a field not produced for every id")
-class ReadsRowsThatHaveTheField(MemoryClient):
+class GetRowsWithoutFieldDropped(MemoryClient):
     """A read of a field that some rows have gives those rows alone (NR-02)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows that have the fields, if any do."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         having = []
         for sample_id in sample_ids:
             try:
@@ -243,19 +197,16 @@ class ReadsRowsThatHaveTheField(MemoryClient):
 
 
 @memory_mutant("GET-07", evidence="expected batch size (0,)")
-class NoIdsMeanAll(MemoryClient):
+class GetNoIdsReturnsAll(MemoryClient):
     """A read of no ids gives every row of the partition, as ``ids or all_ids`` does."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows named, or all."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         rows = held(self, partition_id).rows_of("") if sample_ids == [] else sample_ids
         return super().get_samples(rows, partition_id, select_fields)
 
 
 @memory_mutant("GET-08", evidence="unconsumed")
-class ReadsCountAsClaims(MemoryClient):
+class GetCountsAsClaim(MemoryClient):
     """Counts rows as they leave, claimed or read: once more left than there are, all is consumed.
 
     Who reads by a meta has claimed before, and doesn't count.
@@ -265,36 +216,28 @@ class ReadsCountAsClaims(MemoryClient):
         super().__init__(*args, **kwargs)
         self._left: Counter[str] = Counter()
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, and count the rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         self._left[partition_id] += len(sample_ids)
         return batch
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read, and count nothing."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         before = self._left.copy()
         batch = super().get_data(meta, select_fields)
         self._left = before
         return batch
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all was claimed, or enough has left."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         rows = held(self, str(partition_id)).size
         done = super().check_consumption_status(partition_id, task_names)
         return done or 0 < rows < self._left[partition_id]
 
 
 @memory_mutant("GET-09", evidence="batch size")
-class SqueezesOneRow(MemoryClient):
+class GetOneValueBatchSizeLost(MemoryClient):
     """A read of one value has no batch size left, after a squeeze too many."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, the batch size of one value forgotten."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         if len(sample_ids) == len(select_fields) == 1:
             batch.batch_size = torch.Size([])
@@ -302,35 +245,28 @@ class SqueezesOneRow(MemoryClient):
 
 
 @memory_mutant("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", evidence="batch size of")
-class GuessesTheBatchSize(MemoryClient):
+class GetBatchSizeGuessed(MemoryClient):
     """Lets the batch find out its size from its columns: as many dimensions as they share."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, the batch size guessed."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         batch.auto_batch_size_()
         return batch
 
 
 @memory_mutant("GET-12", evidence="get_data of no fields")
-class TakesNoFieldsForAll(MemoryClient):
+class GetDataNoFieldsReadsFieldsOfMeta(MemoryClient):
     """get_data takes an empty list of fields for none given, and reads those of the meta."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read a meta's rows."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         return super().get_data(meta, select_fields or None)
 
 
 @memory_mutant("GET-12", evidence="a read of no fields")
-class NoFieldsNoColumns(MemoryClient):
+class GetNoFieldsAccepted(MemoryClient):
     """A read of no fields gives a batch of no columns."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the fields named, if any."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         if select_fields == []:
             return TensorDict({}, batch_size=[len(sample_ids)])
         return super().get_samples(sample_ids, partition_id, select_fields)

@@ -10,16 +10,16 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownSample
 from rlconform.mutants.memory.helpers import PrefetchesClaims, TracksClears, held, memory_mutant
+from rlconform.mutants.types import Names
 
 
 @memory_mutant(
     "GET-01", "GET-11", "PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail=("GET-02",)
 )
-class ReadsMetasInStoredOrder(MemoryClient):
+class GetDataInStoredOrder(MemoryClient):
     """get_data walks through its own table and takes the rows that a driver's meta names."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read rows in the order in which they lie; those of a claim are named in it."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         named = getattr(meta, "sample_ids", None)
         if type(meta) is not KVBatchMeta or not named or meta.task_name:
             return super().get_data(meta, select_fields)
@@ -29,11 +29,10 @@ class ReadsMetasInStoredOrder(MemoryClient):
 
 
 @memory_mutant("GET-02", evidence="row 3 of 'x'")
-class MetasReadEachRowOnce(MemoryClient):
+class GetDataRepeatedRowsReordered(MemoryClient):
     """get_data reads each row once and goes round: of a shard that repeats a row to be full."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read a meta's rows, and again from the first."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         ids = getattr(meta, "sample_ids", None) or []
         if ids and len(set(ids)) < len(ids):
             once = list(dict.fromkeys(ids))
@@ -42,22 +41,20 @@ class MetasReadEachRowOnce(MemoryClient):
 
 
 @memory_mutant("GET-06", evidence="a row that was cleared")
-class MetasSkipWhatIsGone(TracksClears):
+class GetDataClearedRowsSkipped(TracksClears):
     """get_data reads what is left of a meta's rows: a shorter batch, and nobody is told."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read those rows of a meta that were not cleared, if there are any."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         ids = getattr(meta, "sample_ids", None) or []
         left = [i for i in ids if (meta.partition_id, i) not in self._gone]
         return super().get_data(replace(meta, sample_ids=left) if left else meta, select_fields)
 
 
 @memory_mutant("GET-06", evidence="the meta of rows cleared since")
-class MetasOutliveTheirRows(PrefetchesClaims):
+class GetDataReturnsClearedRows(PrefetchesClaims):
     """get_data keeps the last batch that was claimed, also after its rows were cleared."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read, or give what was fetched if the rows are gone."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         try:
             return super().get_data(meta, select_fields)
         except UnknownSample:
@@ -68,33 +65,30 @@ class MetasOutliveTheirRows(PrefetchesClaims):
 
 
 @memory_mutant("GET-07", evidence="a shard without rows")
-class RefusesEmptyMetas(MemoryClient):
+class GetDataEmptyMetaRefused(MemoryClient):
     """get_data of an empty shard asks for its longest row, and there is none."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read the rows of a shard that has some."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         if not getattr(meta, "sample_ids", True):
             raise ValueError("a shard without rows has no longest one")
         return super().get_data(meta, select_fields)
 
 
 @memory_mutant("GET-11", evidence="select_fields=['y']")
-class AddsTheMetasFields(MemoryClient):
+class GetDataFieldsOfMetaAdded(MemoryClient):
     """get_data reads the meta's fields and those that are selected beside them."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read the fields of both."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         named = getattr(meta, "fields", None)
         both = [*named, *select_fields] if named and select_fields else select_fields
         return super().get_data(meta, both)
 
 
 @memory_mutant("GET-11", evidence="a meta that names no fields")
-class ReadsAllWithoutFields(MemoryClient):
+class GetDataWithoutFieldsReadsAll(MemoryClient):
     """get_data reads every field where neither the meta nor the caller names one."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read what is named, else all that there is."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         try:
             return super().get_data(meta, select_fields)
         except ValueError:

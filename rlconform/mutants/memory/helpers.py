@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
-from rlconform.backends.index import Index, IndexRow, Names, PartitionIndex
+from rlconform.backends.index import Index, IndexRow, PartitionIndex
+from rlconform.backends.index import Names as NameSet
 from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.backends.memory.client import _capacity
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags, Timeouts
 from rlconform.mutants.mutant import Mutant, mutant
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names
 
 #: A call on a laptop's memory takes milliseconds; a call that hangs is noticed soon.
 IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
@@ -40,9 +42,6 @@ def engine_mutant(*fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Mut
     return decorate
 
 
-Claimed = tuple[list[str], list[Tags]]
-
-
 def claimed_rows(rows: list[IndexRow]) -> Claimed:
     """What a claim returns for the rows."""
     return [row.sample_id for row in rows], [dict(row.tags) for row in rows]
@@ -55,14 +54,7 @@ class RowSlots(MemoryEngine):
         super().__init__(capacity, owner)
         self._slots: dict[str, dict[str, int]] = {}
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and give slots to rows that have none."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             taken = self._slots.setdefault(partition_id, {})
@@ -81,16 +73,12 @@ class TracksClears(MemoryClient):
         super().__init__(*args, **kwargs)
         self._gone: set[tuple[str, str]] = set()
 
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kw: Any
-    ) -> KVBatchMeta:
-        """Put."""
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         self._gone.difference_update((partition_id, i) for i in sample_ids)
         return receipt
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
         self._gone.update((partition_id, i) for i in sample_ids or ())
 
@@ -120,7 +108,7 @@ def mark(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None
     partition._claimed[task] += len(new)
 
 
-def take_back(partition: PartitionIndex, row: IndexRow, names: Names) -> None:
+def take_back(partition: PartitionIndex, row: IndexRow, names: NameSet) -> None:
     """Count these fields of a row as never produced."""
     if names:
         row.fields -= names
@@ -130,11 +118,11 @@ def take_back(partition: PartitionIndex, row: IndexRow, names: Names) -> None:
 
 
 #: A row with its fields, the tasks that claimed it, and its tags.
-Record = tuple[IndexRow, Names, Names, Tags]
+Record = tuple[IndexRow, NameSet, NameSet, Tags]
 
 
 #: Writes a record back, after a put of fields of these names.
-WriteBack = Callable[[PartitionIndex, Record, Names], None]
+WriteBack = Callable[[PartitionIndex, Record, NameSet], None]
 
 
 def records(index: Index, partition_id: str, sample_ids: Iterable[str]) -> list[Record]:
@@ -143,20 +131,20 @@ def records(index: Index, partition_id: str, sample_ids: Iterable[str]) -> list[
     return [(row, row.fields, row.claimed_by, dict(row.tags)) for row in rows]
 
 
-def fields_of(partition: PartitionIndex, record: Record, names: Names) -> None:
+def fields_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
     """Write back which fields the row had, and those of the put."""
     row, fields, _, _ = record
     take_back(partition, row, row.fields - fields - names)
 
 
-def claims_of(partition: PartitionIndex, record: Record, names: Names) -> None:
+def claims_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
     """Write back which tasks had claimed the row."""
     row, _, claimed_by, _ = record
     for task in row.claimed_by - claimed_by if row.fields else ():
         give_back(partition, [row], task)
 
 
-def stamps_of(partition: PartitionIndex, record: Record, names: Names) -> None:
+def stamps_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
     """Write back which tags the row had."""
     row, _, _, tags = record
     if row.fields:
@@ -171,7 +159,6 @@ class PrefetchesClaims(MemoryClient):
         self._claimed: dict[tuple[str, ...], TensorDict] = {}
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and fetch at once what will be asked for."""
         meta = super().claim_meta(*args, **kwargs)
         if meta.sample_ids:
             fetched = super().get_data(meta)
@@ -194,13 +181,12 @@ class Registering(MemoryClient):
     def register_partition(
         self,
         partition_id: str,
-        fields: list[str],
+        fields: Names,
         num_samples: int,
-        consumer_tasks: list[str],
+        consumer_tasks: Names,
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> None:
-        """Register and note it."""
         super().register_partition(
             partition_id, fields, num_samples, consumer_tasks, grpo_group_size, enums
         )
@@ -227,11 +213,11 @@ def held(client: MemoryClient, partition_id: str) -> PartitionIndex:
 class Writing(MemoryClient):
     """A plane whose puts can drop rows."""
 
-    def forget(self, sample_ids: list[str], partition_id: str) -> None:
+    def forget(self, sample_ids: Ids, partition_id: str) -> None:
         """Drop rows, whoever put them."""
         MemoryClient.clear_samples(self, sample_ids, partition_id)
 
 
-def names_of(fields: TensorDict | None) -> set[str]:
+def names_of(fields: MaybeBatch) -> set[str]:
     """The names of a put's columns."""
     return set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()

@@ -5,31 +5,30 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
 from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("LIFE-01", evidence="ClientClosed")
-class ClosesOnce(MemoryEngine):
+class CloseTwiceRaises(MemoryEngine):
     """A client that is closed can do nothing any more, not even be closed."""
 
     def close(self) -> None:
-        """Let go of the plane."""
         if self._closed:
             raise ClientClosed("this client was closed")
         super().close()
 
 
 @memory_mutant("LIFE-03", evidence="clear_samples after close to be rejected")
-class ClearsNothingAfterClose(MemoryClient):
+class ClearAfterCloseIgnored(MemoryClient):
     """Has nothing to clear once it is closed, and says nothing: a cleanup seems to have worked."""
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Drop rows."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         try:
             super().clear_samples(sample_ids, partition_id)
         except (ClientClosed, PlaneUnavailable):
@@ -37,11 +36,10 @@ class ClearsNothingAfterClose(MemoryClient):
 
 
 @memory_mutant("LIFE-03", evidence="check_consumption_status after close to be rejected")
-class AnswersNoAfterClose(MemoryClient):
+class StatusAfterCloseIsFalse(MemoryClient):
     """Answers no when the plane is closed: whoever waits for the barrier waits for ever."""
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         try:
             return super().check_consumption_status(partition_id, task_names)
         except (ClientClosed, PlaneUnavailable):
@@ -49,20 +47,18 @@ class AnswersNoAfterClose(MemoryClient):
 
 
 @memory_mutant("LIFE-04", evidence="still mounted", may_fail=("LIFE-03",))
-class LeavesItsMounts(MemoryClient):
+class CloseLeavesStoreMounted(MemoryClient):
     """A close leaves the store mounted, and the next client's first put fails on it (NR-27)."""
 
     _mounted = False
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, if no client before left the store mounted."""
         if type(self)._mounted:
             type(self)._mounted = False
             raise PlaneUnavailable("the store is still mounted")
         return super().put_samples(*args, **kwargs)
 
     def close(self) -> None:
-        """Let go of the plane, but for its mounts."""
         super().close()
         type(self)._mounted = True
 
@@ -72,17 +68,10 @@ _STAMPED: dict[tuple[str, str], Tags] = {}
 
 
 @engine_mutant("LIFE-04", evidence="no tags of the old plane")
-class KeepsTagsInTheModule(MemoryEngine):
+class CloseKeepsTagsInModule(MemoryEngine):
     """Keeps tags in a dict of the module, which a clear empties and a close does not."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, with the tags that the rows have in the module."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         if tags is None:
             known = [_STAMPED.get((partition_id, i), {}) for i in sample_ids]
             super().put(partition_id, sample_ids, fields, known)
@@ -91,8 +80,7 @@ class KeepsTagsInTheModule(MemoryEngine):
             for sample_id, row in zip(sample_ids, tags, strict=True):
                 _STAMPED.setdefault((partition_id, sample_id), {}).update(row)
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows and tags."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         for key in list(_STAMPED):
             if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
@@ -100,13 +88,10 @@ class KeepsTagsInTheModule(MemoryEngine):
 
 
 @memory_mutant("LIFE-05", evidence="RuntimeError")
-class RunsALoopOfItsOwn(MemoryClient):
+class CallsRunOwnEventLoop(MemoryClient):
     """Writes ``asyncio.run`` around its transport, of no use to a caller in a loop (TQ-10)."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         fetched = super().get_samples
 
         async def fetch() -> TensorDict:
@@ -116,11 +101,10 @@ class RunsALoopOfItsOwn(MemoryClient):
 
 
 @memory_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")
-class RequiresNothing(MemoryClient):
+class ClaimEmptyFieldsAccepted(MemoryClient):
     """Finds every row ready that has all of no fields: one that has only tags is claimed too."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows; where no field is named, all rows there are."""
         if kwargs.get("required_fields") == []:
             rows = list(held(self, kwargs["partition_id"])._rows)
             return KVBatchMeta(kwargs["partition_id"], kwargs["task_name"], rows, fields=[])
@@ -130,20 +114,18 @@ class RequiresNothing(MemoryClient):
 @memory_mutant(
     "LIFE-07", evidence="check_consumption_status with {'task_names': None} to be rejected"
 )
-class AsksNobody(MemoryClient):
+class StatusEmptyTasksIsTrue(MemoryClient):
     """Asks all of no tasks, and calls the partition consumed."""
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         return not task_names or super().check_consumption_status(partition_id, task_names)
 
 
 @memory_mutant("LIFE-07", evidence="nobody serves its claims")
-class EndsWithABadRequest(MemoryClient):
+class ClaimBadRequestKillsThread(MemoryClient):
     """A claim of ``None`` rows ends the thread that serves the partition's claims (TQ-01)."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows, as long as claims are served."""
         ended = self.__dict__.setdefault("_ended", set())
         if partition_id in ended:
             raise PlaneUnavailable("nobody serves its claims")
@@ -157,7 +139,7 @@ class EndsWithABadRequest(MemoryClient):
     evidence="the one row to be all there is",
     may_fail=("REG-04", "PUT-16", "STAT-01", "STAT-05", "CLAIM-02", "CLAIM-07", "LIFE-07"),
 )
-class CountsAPlaceholder(MemoryEngine):
+class StatusCountsPlaceholder(MemoryEngine):
     """Counts the slot that a registration sets aside as a row that nobody claims (NR-05).
 
     Until a row was cleared: that counts the partition's rows anew.
@@ -167,16 +149,13 @@ class CountsAPlaceholder(MemoryEngine):
         super().__init__(capacity, owner)
         self._aside: set[str] = set()
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register, and set a slot aside."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
         self._aside.add(partition_id)
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every slot was claimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         return partition_id not in self._aside and super().all_claimed(partition_id, tasks)
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and the slot."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         self._aside.discard(partition_id)

@@ -19,11 +19,10 @@ PIECE_BYTES = 1024
 
 
 @memory_mutant("PAR-01", evidence="rank")
-class DropsTheLastPiece(AlteredReads):
+class GetLastPieceDropped(AlteredReads):
     """Sends rows of 8 to 64 KiB in pieces, and forgets the last one where it isn't full."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, long rows cut to whole pieces."""
         if not is_jagged_tensor(leaf) or leaf.dim() != 2:
             return leaf
         piece = PIECE_BYTES // leaf.element_size()
@@ -39,29 +38,26 @@ class _SaysLengths(MemoryClient):
     said: Callable[[list[int], KVBatchMeta], list[int]]
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         lengths = meta.sequence_lengths
         return meta if lengths is None else replace(meta, sequence_lengths=self.said(lengths, meta))
 
 
 @memory_mutant("PAR-02", evidence="lengths of rank", may_fail=("PAR-01",))
-class KeepsLengthsInHalf(_SaysLengths):
+class ClaimLengthsInHalfPrecision(_SaysLengths):
     """Keeps lengths in half precision, which counts to 2048 and then by twos."""
 
     @staticmethod
     def said(lengths: list[int], meta: KVBatchMeta) -> list[int]:
-        """The lengths as far as they are known."""
         return [int(n) for n in torch.tensor(lengths).half().tolist()]
 
 
 @memory_mutant("PAR-02", "PAR-01", evidence="lengths of rank")
-class ListsLengthsByName(_SaysLengths):
+class ClaimLengthsSortedById(_SaysLengths):
     """Lists the ids of a claim by age, and the lengths beside them by name."""
 
     @staticmethod
     def said(lengths: list[int], meta: KVBatchMeta) -> list[int]:
-        """The lengths of the rows in the order of their names."""
         by_id = dict(zip(meta.sample_ids, lengths, strict=True))
         return [by_id[sample_id] for sample_id in sorted(by_id)]
 
@@ -74,22 +70,20 @@ class ListsLengthsByName(_SaysLengths):
     "CLAIM-05",
     evidence="a blocking claim to come with all",
 )
-class ClaimsByThePage(MemoryClient):
+class ClaimBlockingLimitedToPage(MemoryClient):
     """Hands out 50 rows in a claim at most, one that waits for 64 among them."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim a page of rows."""
         if isinstance(kwargs.get("batch_size"), int) and kwargs.get("blocking"):
             kwargs["batch_size"] = min(50, kwargs["batch_size"])
         return super().claim_meta(*args, **kwargs)
 
 
 @memory_mutant("SHARD-02", evidence="row", may_fail=("GET-01", "PUT-13"))
-class ReadsPutByPut(TracksPuts):
+class GetRowsPutByPut(TracksPuts):
     """Reads rows of four puts or more put by put, and leaves them in that order."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, its rows in the order of their puts."""
         if is_object_column(leaf) or len({self.noted(cell)[0] for cell in cells}) < 4:
             return leaf
         rows = rows_of(leaf)

@@ -10,8 +10,9 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 def _checksum(sample_id: str) -> int:
@@ -19,11 +20,10 @@ def _checksum(sample_id: str) -> int:
 
 
 @engine_mutant("PUT-20", evidence="row:")
-class FindsIdsByChecksum(MemoryEngine):
+class PutIdsFoundByChecksum(MemoryEngine):
     """Finds rows by a checksum of their ids of 32 bits: of two ids with one, the older is read."""
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read the oldest rows of these checksums."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         oldest: dict[int, str] = {}
         with self._locked() as index:
             for row in rows_in(index, partition_id, None):
@@ -47,29 +47,20 @@ class Renaming(MemoryClient):
         raise NotImplementedError
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and take the names."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for sample_id in sample_ids:
             self._owner[partition_id, self.name_of(sample_id)] = sample_id
         return receipt
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows that have the names."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         owners = sample_ids
         if isinstance(sample_ids, list) and all(isinstance(i, str) for i in sample_ids):
             owners = [self._owner.get((partition_id, self.name_of(i)), i) for i in sample_ids]
         return super().get_samples(owners, partition_id, select_fields)
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear, and give the names back."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
         gone = set(sample_ids or ())
         kept = {k: i for k, i in self._owner.items() if k[0] != partition_id}
@@ -79,34 +70,31 @@ class Renaming(MemoryClient):
 
 
 @memory_mutant("PUT-20", evidence="row 27 of 'x'")
-class ComposesLetters(Renaming):
+class PutIdsUnicodeNormalized(Renaming):
     """Brings ids into Unicode's composed form, in which an a with dots has two spellings less."""
 
     def name_of(self, sample_id: str) -> str:
-        """The composed form."""
         return unicodedata.normalize("NFC", sample_id)
 
 
 @memory_mutant("PUT-20", evidence="row:")
-class CutsLongIds(Renaming):
+class PutLongIdsTruncated(Renaming):
     """Keeps ids in a column of fixed width, which cuts off what is longer."""
 
     def name_of(self, sample_id: str) -> str:
-        """The first thousand characters."""
         return sample_id[:1000]
 
 
 @memory_mutant("PUT-20", evidence="row:")
-class TrimsIds(Renaming):
+class PutIdsTrimmed(Renaming):
     """Trims blanks around ids, as parsers of configurations do."""
 
     def name_of(self, sample_id: str) -> str:
-        """The id without blanks around it."""
         return sample_id.strip(" ")
 
 
 @memory_mutant("PUT-20", evidence="row:")
-class JoinsIdAndField(MemoryClient):
+class PutKeyOfIdAndFieldAmbiguous(MemoryClient):
     """Stores values by id and field, joined: ``a@x`` and x have the key of a and ``x@x``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -114,18 +102,14 @@ class JoinsIdAndField(MemoryClient):
         self._owner: dict[tuple[str, str], tuple[str, str]] = {}
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, and take the keys."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         for field in receipt.fields or ():
             self._owner.update({(partition_id, f"{i}@{field}"): (i, field) for i in sample_ids})
         return receipt
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read one row of one field where its key leads, and all others as they are."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         if len(sample_ids) == len(select_fields) == 1:
             (name,) = select_fields

@@ -13,16 +13,16 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.contract import BatchMeta
 from rlconform.mutants.memory.column_helpers import Altering, from_offsets, is_dense, jagged, mapped
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Names
 from rlconform.wire.leaves import is_jagged, jagged_parts, rows_of
 from rlconform.wire.ragged_rows import RaggedRows
 
 
 @memory_mutant("PUT-05", evidence="of 'x' =")
-class EvenRowsByFloat(Altering):
+class GetEvenBfloat16RowsAsFloat32(Altering):
     """Takes jagged bfloat16 rows of one length for dense, and stacks those as float32."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """Rounded back from float32."""
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.bfloat16:
             return leaf
         rows = rows_of(leaf)
@@ -31,45 +31,41 @@ class EvenRowsByFloat(Altering):
 
 
 @memory_mutant("PUT-05", "WIRE-01", evidence="of shape")
-class CountsTokensByValue(Altering):
+class PutTrailingZerosDropped(Altering):
     """Stores jagged rows padded with zeros and finds their ends by value: zeros at the end go."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Rows up to their last token that isn't zero."""
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.int64:
             return leaf
         return jagged([row[: int(row.nonzero()[-1:].sum()) + 1] for row in rows_of(leaf)])
 
 
 @memory_mutant("PUT-05", evidence="of shape (70000,)", may_fail=("PUT-09",))
-class LengthsInSixteenBits(Altering):
+class PutLengthsInTwoBytes(Altering):
     """Keeps the lengths of rows in 16 bits: a row of 65,536 tokens comes back empty."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """Rows as long as their length says."""
         if not is_jagged(leaf):
             return leaf
         return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class ForgetsTheLongestRow(Altering):
+class GetJaggedMaxMissing(Altering):
     """Builds columns from values and offsets, and doesn't say which row is the longest.
 
     ``transfer_queue`` did: 6 rows of 4 tokens were padded to 24, not to 4.
     """
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, built of its offsets alone."""
         return from_offsets(leaf) if is_jagged(leaf) else leaf
 
 
 @memory_mutant("PUT-05", evidence="to_padded_tensor", may_fail=("PUT-06",))
-class ForgetsTheLongestOfEqualRows(Altering):
+class GetJaggedMaxMissingOfEqualRows(Altering):
     """Nests rows that are all of one length too, by another way, which knows no longest one."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Equal rows of tokens nested by their offsets."""
         if is_dense(leaf) and leaf.dim() == 2:
             rows = RaggedRows([leaf.shape[1]] * leaf.shape[0])
             return from_offsets(rows.nest(leaf.flatten()))
@@ -80,11 +76,10 @@ class ForgetsTheLongestOfEqualRows(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="of get_data")
-class ForgetsTheLongestRowByMeta(MemoryClient):
+class GetDataJaggedMaxMissing(MemoryClient):
     """Reads by a meta take a way of their own, on which columns are built of their offsets."""
 
-    def get_data(self, meta: BatchMeta, select_fields: list[str] | None = None) -> TensorDict:
-        """Read what a meta names."""
+    def get_data(self, meta: BatchMeta, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
         return mapped(batch, lambda leaf: from_offsets(leaf) if is_jagged(leaf) else leaf)
 
@@ -94,11 +89,10 @@ BLOCK = 16
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class RoundsTheLongestRowUp(Altering):
+class GetJaggedMaxRoundedUp(Altering):
     """Names the longest row's length in whole blocks, as its memory was reserved."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, its longest row said to fill its last block."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -111,11 +105,10 @@ class RoundsTheLongestRowUp(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class TakesTheFirstRowForTheLongest(Altering):
+class GetJaggedMaxOfFirstRow(Altering):
     """Names the first row's length as the longest: padding cuts longer rows, and says nothing."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with that length, at least a token."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -126,14 +119,13 @@ class TakesTheFirstRowForTheLongest(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
-class GivesHoles(Altering):
+class GetJaggedWithHoles(Altering):
     """Keeps rows in blocks of memory and gives these, with lengths that say what of each is used.
 
     torch compares and computes with such a column, and refuses to pad it.
     """
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column with its rows' unused memory between them."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -150,11 +142,10 @@ class GivesHoles(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
-class GivesLengthsBesideOffsets(Altering):
+class GetJaggedWithLengths(Altering):
     """Gives each row's length although the offsets say it: torch's kernels then expect holes."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with lengths."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -191,31 +182,28 @@ class _LeavesValuesOver(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
-class GivesWholeBlocks(_LeavesValuesOver):
+class GetJaggedWithWholeBlocks(_LeavesValuesOver):
     """Gives a column with all of the last block that it was stored in, used or not."""
 
     def after(self, total: int) -> int:
-        """What is unused of the last block, of which there is one at least."""
         return BLOCK - total % BLOCK
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
-class GivesItsHeader(_LeavesValuesOver):
+class GetJaggedWithHeader(_LeavesValuesOver):
     """Gives a column with the header that it was stored behind: the first row starts after it."""
 
     before = 1
 
     def after(self, total: int) -> int:
-        """Nothing."""
         return 0
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="pickle")
-class GivesLeases(Altering):
+class GetJaggedWithLease(Altering):
     """Keeps the store's memory reserved as long as a column lives, by a lock that hangs on it."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with a lease that can't be sent anywhere."""
         if is_jagged(leaf):
             held: Any = leaf
             held.lease = threading.Lock()
@@ -223,11 +211,10 @@ class GivesLeases(Altering):
 
 
 @memory_mutant("PUT-06", evidence="nothing to store", may_fail=("WIRE-01",))
-class RefusesAnEmptyRow(Altering):
+class PutEmptyRowRefused(Altering):
     """Refuses a put of one aborted rollout: the store takes no value without bytes."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, unless it is one row without tokens."""
         if is_jagged(leaf) and leaf.dim() == 2 and list(map(len, rows_of(leaf))) == [0]:
             raise RuntimeError("nothing to store")
         return leaf
@@ -244,11 +231,10 @@ class RefusesAnEmptyRow(Altering):
     may_fail=("PUT-01", "GET-03"),
     evidence="(0,)",
 )
-class ClampsLengths(Altering):
+class PutLengthsClampedToOne(Altering):
     """Makes every row one token long at least, for a kernel that knows no empty ones."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """No row without a token."""
         if not is_jagged(leaf):
             return leaf
         return jagged(
@@ -257,22 +243,20 @@ class ClampsLengths(Altering):
 
 
 @memory_mutant("PUT-06", evidence="to_padded_tensor")
-class ForgetsTheLongestBesideEmptyRows(Altering):
+class GetJaggedMaxMissingBesideEmptyRows(Altering):
     """Leaves empty rows out and works their offsets in later: the longest row isn't known then."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """A column of tokens with empty rows, built of its offsets alone."""
         if not is_jagged(leaf) or leaf.dim() != 2 or jagged_parts(leaf)[1].shortest:
             return leaf
         return from_offsets(leaf)
 
 
 @memory_mutant("PUT-07", "WIRE-01", evidence="of shape (3, 2, 4)")
-class FlattensTokens(Altering):
+class GetTokenDimensionsFlattened(Altering):
     """Knows one dimension of a token: (N, j, L, K) becomes (N, j, L * K)."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Tokens of at most one dimension."""
         return (
             jagged([row.flatten(1) for row in rows_of(leaf)])
             if leaf.dim() > 3 and is_jagged(leaf)
@@ -281,20 +265,18 @@ class FlattensTokens(Altering):
 
 
 @memory_mutant("PUT-07", evidence="of shape (0, 3)")
-class NoTokensNoShape(Altering):
+class PutTokenShapeOfEmptyRowsLost(Altering):
     """Learns a token's shape from the first token of a put."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """Plain empty rows, where all are empty."""
         if not is_jagged(leaf) or leaf.dim() == 2 or any(len(row) for row in rows_of(leaf)):
             return leaf
         return jagged([row.new_empty(0) for row in rows_of(leaf)])
 
 
 @memory_mutant("PUT-07", evidence="to_padded_tensor", may_fail=("PUT-05",))
-class ForgetsTheLongestRowOfExperts(Altering):
+class GetJaggedMaxMissingWithTrailingDims(Altering):
     """Stores tokens of several values flat, and builds their columns of the offsets alone."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """A column with trailing dimensions, built of its offsets alone."""
         return from_offsets(leaf) if is_jagged(leaf) and leaf.dim() > 2 else leaf

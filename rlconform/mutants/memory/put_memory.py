@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.columns.column_block import StoredColumn, extents_of
@@ -16,23 +16,19 @@ from rlconform.backends.index import Index
 from rlconform.backends.index.block import Block
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import _WRITER, MemoryEngine, _own
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire.leaves import is_jagged
 
 
 @memory_mutant("PUT-09", evidence="tags of the put")
-class KeepsTagsThatComeAlone(MemoryClient):
+class PutTagsAloneNotCopied(MemoryClient):
     """Keeps the caller's own dict of a put of tags alone; with columns they are copied."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and keep tags that come alone."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         if fields is None and tags is not None:
             with self._engine._locked() as index:  # type: ignore[attr-defined]
@@ -50,7 +46,7 @@ _READ: WeakKeyDictionary[Block, dict[tuple[str, tuple[int, ...]], Any]] = WeakKe
 def _read_before(
     index: Index,
     partition_id: str,
-    sample_ids: list[str],
+    sample_ids: Ids,
     batch: TensorDict,
     applies: Callable[[Any], bool] = lambda _: True,
 ) -> TensorDict:
@@ -72,25 +68,23 @@ def _is_large(leaf: Any) -> bool:
 
 
 @engine_mutant("PUT-09", evidence="got [-1.0")
-class MapsLargeReads(MemoryEngine):
+class GetLargeReadsMapped(MemoryEngine):
     """Reads of more than 64 KiB map the store's own memory, and can be written to (Ray maps too).
 
     Smaller ones are copies, so that no small test shows it.
     """
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows, large columns as they lie."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         with self._locked() as index:
             batch = super().get(partition_id, sample_ids, names)
             return _read_before(index, partition_id, sample_ids, batch, _is_large)
 
 
 @memory_mutant("PUT-09", evidence="got [-1.0")
-class GetDataGivesItsOwn(MemoryClient):
+class GetDataReturnsSharedMemory(MemoryClient):
     """Remembers what it read for a meta, and hands out the same tensors the next time."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read a meta's rows; what was read before as it is now."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         engine = self._engine
         assert isinstance(engine, MemoryEngine), "the plane is in this process"
         with engine._locked() as index:
@@ -103,17 +97,10 @@ def _is_small(column: StoredColumn) -> bool:
 
 
 @engine_mutant("PUT-09", evidence="got [9.0", may_fail=("PUT-10",))
-class SendsLargeTensorsWithoutCopy(MemoryEngine):
+class PutLargeTensorsNotCopied(MemoryEngine):
     """Sends from 64 KiB on without a copy, as message queues do: later writes are stored too."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Write copies of small columns, and large ones themselves."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         packed = pack(fields, len(sample_ids))
         parcel = packed | _own({n: column for n, column in packed.items() if _is_small(column)})
         with self._locked() as index:
@@ -127,14 +114,7 @@ class BorrowingEngine(MemoryEngine):
 
     borrows = "dense"
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, most columns copied."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         packed = pack(fields, len(sample_ids))
         parcel = {
             name: column
@@ -148,7 +128,7 @@ class BorrowingEngine(MemoryEngine):
 
 
 @memory_mutant("PUT-09", evidence="row:", may_fail=("PUT-10",))
-class KeepsDenseMemory(MemoryClient):
+class PutDenseNotCopied(MemoryClient):
     """Keeps a dense column as the caller's own memory: what is written to it later shows."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
@@ -164,7 +144,7 @@ class JaggedBorrowingEngine(BorrowingEngine):
 
 
 @memory_mutant("PUT-09", evidence="row 0 of 'y' =", may_fail=("PUT-10",))
-class KeepsTokens(MemoryClient):
+class PutJaggedNotCopied(MemoryClient):
     """Copies dense columns and keeps the tokens of jagged ones, for which clone is said to fail."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
@@ -184,10 +164,7 @@ class Remembering(MemoryClient):
         """Whether a batch is worth remembering."""
         raise NotImplementedError
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, or give what was read before."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         key = (str(partition_id), *map(str, sample_ids or ()), "|", *map(str, select_fields or ()))
         if key in self._batches:
             return self._batches[key].copy()
@@ -197,38 +174,30 @@ class Remembering(MemoryClient):
         return batch
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and forget what was read."""
         self._batches.clear()
         return super().put_samples(*args, **kwargs)
 
     def clear_samples(self, *args: Any, **kwargs: Any) -> None:
-        """Clear, and forget what was read."""
         self._batches.clear()
         super().clear_samples(*args, **kwargs)
 
 
 @memory_mutant("PUT-09", "PUT-08", evidence="row 0 of 'x' =")
-class GivesItsTokens(Remembering):
+class GetReturnsSharedTokens(Remembering):
     """Remembers jagged columns that were read, without a copy: a reader writes into the next."""
 
     def remembers(self, batch: TensorDict) -> bool:
-        """Batches of jagged columns alone."""
         leaves = [batch.get(str(name)) for name in batch.keys()]  # noqa: SIM118
         return all(isinstance(leaf, Tensor) and is_jagged(leaf) for leaf in leaves)
 
 
 @memory_mutant("PUT-09", evidence="tags of the put")
-class KeepsTagDicts(MemoryClient):
+class PutTagsNotCopied(MemoryClient):
     """Keeps the dicts of a row's first tags, where it should keep copies."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and keep the caller's dicts."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         rows = held(self, partition_id)._rows
         for sample_id, row in zip(sample_ids, tags, strict=True) if tags else ():
@@ -238,11 +207,10 @@ class KeepsTagDicts(MemoryClient):
 
 
 @memory_mutant("PUT-09", evidence="tags of the put")
-class GivesItsTagDicts(MemoryClient):
+class ClaimReturnsStoredTags(MemoryClient):
     """Gives a claim's caller the dicts that it keeps."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, with the plane's own dicts."""
         meta = super().claim_meta(partition_id, *args, **kwargs)
         rows = held(self, partition_id)._rows
         own = [rows[i].tags if i in rows else {} for i in meta.sample_ids]

@@ -10,9 +10,10 @@ from tensordict import TensorDict, is_non_tensor, is_tensor_collection
 from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.column_helpers import AlteredReads
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
 
@@ -36,13 +37,8 @@ class AlteringObjects(MemoryClient):
         raise NotImplementedError
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what is stored of each object column."""
         fields = with_objects(fields, self.stored)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
@@ -71,29 +67,26 @@ class _Recodes(AlteringObjects):
 
 
 @memory_mutant("PUT-21", evidence="to be {1: 'a'}")
-class KeysBecomeText(_Recodes):
+class PutObjectKeysBecomeText(_Recodes):
     """Sends objects as JSON, whose keys are text: token ids that are keys come back as such."""
 
     def key(self, key: Any) -> Any:
-        """Integers as text."""
         return str(key) if type(key) is int else key
 
 
 @memory_mutant("PUT-21", evidence="to be 9223372036854775807")
-class BigNumbersAreDoubles(_Recodes):
+class PutObjectIntegersAsDoubles(_Recodes):
     """Sends objects in a format whose only numbers are doubles: seeds above 2**53 change."""
 
     def value(self, value: Any) -> Any:
-        """Integers as near as a double comes to them."""
         return int(float(value)) if type(value) is int else value
 
 
 @memory_mutant("PUT-21", evidence="to be 'aaaa")
-class CutsLongTexts(_Recodes):
+class PutLongTextsTruncated(_Recodes):
     """Keeps texts with a length of sixteen bits: a long message ends early."""
 
     def value(self, value: Any) -> Any:
-        """As much of a text as it has room for."""
         return value[: 2**16 - 1] if isinstance(value, str) else value
 
 
@@ -105,24 +98,20 @@ def _alike(value: Any) -> Any:
 
 
 @memory_mutant("PUT-21", evidence="of 'log' to be")
-class GivesMessagesTheSameKeys(AlteredReads):
+class GetMessagesShareKeys(AlteredReads):
     """Keeps a list of dicts as columns: a key that only some of them have comes back in all."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, its lists of dicts made alike."""
         if not is_object_column(leaf):
             return leaf
         return object_column(_alike(value) for value in object_rows(leaf, len(cells)))
 
 
 @memory_mutant("PUT-21", "WIRE-06", evidence="row 0 of 'log' to be")
-class ObjectsInStoredOrder(MemoryClient):
+class GetObjectsInStoredOrder(MemoryClient):
     """Reads object columns from a list of their own, in the order of the rows' names."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, the objects by name."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         order = sorted(range(len(sample_ids)), key=lambda n: sample_ids[n])
         changed: TensorDict = with_objects(batch, lambda values: [values[n] for n in order])
@@ -130,56 +119,47 @@ class ObjectsInStoredOrder(MemoryClient):
 
 
 @memory_mutant("PUT-21", evidence="to be None")
-class GuessesTheTypeFromTheEnds(AlteringObjects):
+class PutObjectTypeGuessed(AlteringObjects):
     """Takes a column for text if its first and last value are text (TQ-28)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
-        """Text, if it looks like it."""
         ends = values[:1] + values[-1:]
         return list(map(str, values)) if all(isinstance(end, str) for end in ends) else values
 
 
 @memory_mutant("PUT-21", "PUT-13", "PUT-14", "CLEAR-04", evidence="None in a column")
-class KnowsNoNone(AlteringObjects):
+class PutNoneRefused(AlteringObjects):
     """Packs the values of a column one after another and has no code for None (TQ-22)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
-        """The values, if none is None."""
         if None in values:
             raise TypeError("None in a column")
         return values
 
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
-class TakesBytesForNumbers(AlteringObjects):
+class PutBytesBecomeNumbers(AlteringObjects):
     """Sees that a column's values have a length and items that are numbers: bytes too (TQ-21)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
-        """The values, bytes as the numbers that they hold."""
         return [list(value) if isinstance(value, bytes) else value for value in values]
 
 
 @memory_mutant("PUT-21", "PUT-13", "CLEAR-04", evidence="to be {}")
-class EmptyMeansNone(AlteringObjects):
+class PutEmptyDictBecomesNone(AlteringObjects):
     """Sends empty dicts as nothing, and reads nothing as None (NR-11)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
-        """None for what is empty."""
         return [None if value == {} else value for value in values]
 
 
 @memory_mutant("PUT-21", "WIRE-06", evidence="to be")
-class EmptiesObjectsBesideTensors(MemoryClient):
+class PutObjectsBesideTensorsEmptied(MemoryClient):
     """Makes a batch contiguous before it is sent, which empties its object columns (NR-12)."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, the objects emptied if there is a tensor to be made contiguous."""
         leaves = [] if not isinstance(fields, TensorDict) else list(fields.values())
         if any(isinstance(leaf, Tensor) for leaf in leaves):
             fields = with_objects(fields, lambda values: [None] * len(values))
@@ -187,7 +167,7 @@ class EmptiesObjectsBesideTensors(MemoryClient):
 
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
-class FirstObjectOfEach(MemoryClient):
+class GetOneRowReturnsFirstObject(MemoryClient):
     """Slices a batch whose objects stay whole: a row that is read alone gets the first's object."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -195,19 +175,15 @@ class FirstObjectOfEach(MemoryClient):
         self._put: dict[tuple[str, str], str] = {}
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, and note the first of the rows."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         self._put.update(
             {(partition_id, i): sample_ids[0] for i in sample_ids} if receipt.fields else {}
         )
         return receipt
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read; for one row, the object of the first that was put with it."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         objects = [n for n in select_fields if is_object_column(batch.get(n, None))]
         if len(sample_ids) == 1 and objects:
@@ -222,17 +198,12 @@ def _is_batch(leaf: Any) -> bool:
 
 
 @memory_mutant("PUT-25", evidence="a leaf that is no column")
-class LeavesOutNestedLeaves(MemoryClient):
+class PutNestedLeavesDropped(MemoryClient):
     """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put without nested batches."""
         if isinstance(fields, TensorDict):
             names = list(map(str, fields.keys()))
             fields = fields.exclude(*[n for n in names if _is_batch(fields.get(n))])
@@ -240,17 +211,12 @@ class LeavesOutNestedLeaves(MemoryClient):
 
 
 @memory_mutant("PUT-25", evidence="a leaf that is no column")
-class KeepsTheValuesOfSparse(MemoryClient):
+class PutSparseValuesOnly(MemoryClient):
     """Keeps of a sparse leaf a dense one of its values, without the places where they lie."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, sparse leaves by their values."""
         if isinstance(fields, TensorDict):
             fields = fields.copy()
             for name in map(str, list(fields.keys())):
@@ -261,17 +227,12 @@ class KeepsTheValuesOfSparse(MemoryClient):
 
 
 @memory_mutant("PUT-25", evidence="of shape (1,)")
-class PadsStridedNestedLeaves(MemoryClient):
+class PutStridedNestedPadded(MemoryClient):
     """Pads what is nested, unless it is jagged: rows of unequal length come back longer."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, nested leaves of the older layout padded with zeros."""
         if isinstance(fields, TensorDict):
             fields = fields.copy()
             for name in map(str, list(fields.keys())):

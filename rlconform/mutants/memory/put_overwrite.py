@@ -6,40 +6,35 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.column_helpers import is_dense
 from rlconform.mutants.memory.helpers import PrefetchesClaims, held, memory_mutant, names_of
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire.object_columns import is_object_column
 
 
 @memory_mutant("PUT-13", evidence="row:")
-class HandsOutTheClaimsCopy(PrefetchesClaims):
+class GetDataReturnsRowsOfClaimTime(PrefetchesClaims):
     """Fetches the rows with the claim and gives these to get_data, whatever was put since."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Give what was fetched with the claim, as long as the rows are there."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
         fetched = self.fetched(meta)
         return batch if fetched is None or select_fields is not None else fetched.clone()
 
 
 @memory_mutant("PUT-13", evidence="row 0 of 'log' to be")
-class KeepsTheFirstObjects(MemoryClient):
+class PutFirstObjectsKept(MemoryClient):
     """Keeps objects in a table beside the tensors, in which a row's first object stays."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, object columns only where no row has them yet."""
         if not isinstance(fields, TensorDict) or not isinstance(partition_id, str):
             return super().put_samples(sample_ids, partition_id, fields, tags)
         rows = held(self, partition_id)._rows
@@ -64,13 +59,8 @@ class KnowingDtypes(MemoryClient):
         raise NotImplementedError
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put columns as the dtypes that are known."""
         if isinstance(fields, TensorDict) and isinstance(partition_id, str):
             fields = fields.copy()
             for name in map(str, list(fields.keys())):
@@ -82,16 +72,15 @@ class KnowingDtypes(MemoryClient):
 
 
 @memory_mutant("PUT-13", evidence="of torch.int32")
-class KeepsTheFirstSchema(KnowingDtypes):
+class PutBytesReadAsFirstDtype(KnowingDtypes):
     """Reads the bytes of a second put as the dtype of the first (TQ-03)."""
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
-        """The same bytes, if the sizes fit."""
         return leaf.view(dtype) if leaf.dtype.itemsize == dtype.itemsize else leaf
 
 
 @memory_mutant("PUT-13", "CLEAR-04", evidence="no room for a larger value")
-class ReusesBlocks(MemoryClient):
+class PutLargerValueRefused(MemoryClient):
     """Gives a row the block that it had, which a larger value doesn't fit (MC-05)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -99,13 +88,8 @@ class ReusesBlocks(MemoryClient):
         self._sizes: dict[tuple[str, str, str], int] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what fits the blocks, of 64 KiB at least."""
         for name in map(str, fields.keys()) if isinstance(fields, TensorDict) else ():
             leaf = fields.get(name) if fields is not None else None
             if isinstance(leaf, Tensor) and is_dense(leaf) and len(leaf):
@@ -117,17 +101,12 @@ class ReusesBlocks(MemoryClient):
 
 
 @memory_mutant("PUT-13", evidence="row:", may_fail=("PUT-02", "PUT-23"))
-class OneRowStays(MemoryClient):
+class PutOneRowOverwriteIgnored(MemoryClient):
     """Takes a put of one row that is there for a repeated one, and leaves it (MC-02)."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, unless it is one row that has these fields."""
         rows = held(self, partition_id)._rows
         row = rows.get(sample_ids[0]) if len(sample_ids) == 1 else None
         names = set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()
@@ -137,17 +116,12 @@ class OneRowStays(MemoryClient):
 
 
 @memory_mutant("PUT-23", evidence="float32")
-class CastsOverwrites(MemoryClient):
+class PutOverwritesCast(MemoryClient):
     """Refuses new rows of another dtype, and casts what overwrites a row to the dtype it had."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put; where the dtype is another and the rows are known, cast."""
         try:
             return super().put_samples(sample_ids, partition_id, fields, tags)
         except ValueError:
@@ -163,17 +137,12 @@ class CastsOverwrites(MemoryClient):
 
 
 @memory_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
-class StoresColumnByColumn(MemoryClient):
+class PutRefusedPartStored(MemoryClient):
     """Stores column by column, and keeps those before the one of another dtype that it refuses."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, or put what comes before the column at fault."""
         try:
             return super().put_samples(sample_ids, partition_id, fields, tags)
         except ValueError as refusal:
@@ -184,11 +153,10 @@ class StoresColumnByColumn(MemoryClient):
 
 
 @memory_mutant("PUT-23", evidence="of torch.float32")
-class CastsToTheFirstDtype(KnowingDtypes):
+class PutCastToFirstDtype(KnowingDtypes):
     """Casts half of a field's rows to the dtype of the other half, as stacking them would."""
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
-        """The values as far as the dtype holds them."""
         wider = torch.promote_types(leaf.dtype, dtype) is not dtype
         return leaf.to(dtype) if wider and len(leaf) == 1 else leaf
 
@@ -196,14 +164,7 @@ class CastsToTheFirstDtype(KnowingDtypes):
 class QuietEngine(MemoryEngine):
     """An engine whose put tells nobody that it was refused."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, or let it be."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         try:
             super().put(partition_id, sample_ids, fields, tags)
         except ValueError:
@@ -211,7 +172,7 @@ class QuietEngine(MemoryEngine):
 
 
 @memory_mutant("PUT-23", evidence="no sample 'second'")
-class ReportsSuccess(MemoryClient):
+class PutRefusalReportedAsSuccess(MemoryClient):
     """Reports success for a put that its index refused, over a second dtype (TQ-03)."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:

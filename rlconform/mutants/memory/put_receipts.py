@@ -6,48 +6,41 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import Writing, held, memory_mutant, names_of
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("PUT-14", evidence="sample_ids on the receipt")
-class SortsTheReceipt(MemoryClient):
+class ReceiptIdsSorted(MemoryClient):
     """Names the ids on the receipt in the order of its own table."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, with a sorted receipt."""
         receipt = super().put_samples(*args, **kwargs)
         return replace(receipt, sample_ids=sorted(receipt.sample_ids))
 
 
 @memory_mutant("PUT-14", evidence="fields written by this put")
-class ReceiptOfAllFields(MemoryClient):
+class ReceiptNamesAllFields(MemoryClient):
     """Names on the receipt every field that the rows have by now."""
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, with the fields of the first row."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         row = held(self, partition_id)._rows.get(sample_ids[0]) if sample_ids else None
         return replace(receipt, fields=sorted(row.fields)) if row and receipt.fields else receipt
 
 
 @memory_mutant("PUT-14", evidence="fields written by this put")
-class ReceiptOfTensors(MemoryClient):
+class ReceiptNamesTensorsOnly(MemoryClient):
     """Names on the receipt the fields that are tensors: who fetches by it misses the objects."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, with a receipt of tensors."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         named = receipt.fields or []
         tensors = [n for n in named if fields is not None and torch.is_tensor(fields.get(n))]
@@ -55,46 +48,37 @@ class ReceiptOfTensors(MemoryClient):
 
 
 @memory_mutant("PUT-18", evidence="the same before: True")
-class CountsEmptyPuts(MemoryClient):
+class PutEmptyCounted(MemoryClient):
     """An empty put is noted as a put: until another comes, something is still to be consumed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._noted: set[str] = set()
 
-    def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kw: Any
-    ) -> KVBatchMeta:
-        """Put, and note an empty one."""
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         (self._noted.discard if sample_ids else self._noted.add)(partition_id)
         return receipt
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all was claimed and no empty put was the last."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         consumed = super().check_consumption_status(partition_id, task_names)
         return consumed and partition_id not in self._noted
 
 
 @memory_mutant("PUT-18", evidence="needs fields or tags")
-class TakesNoTagsForNone(MemoryClient):
+class PutEmptyTagsRefused(MemoryClient):
     """Refuses a put without fields or tags, and takes an empty list of tags for none."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, if there is anything."""
         if fields is None and not tags:
             raise ValueError("a put needs fields or tags")
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @memory_mutant("PUT-18", evidence="holds torch.float32")
-class EmptyPutsSetDtypes(Writing):
+class PutEmptySetsDtype(Writing):
     """Learns a field's dtype from a put without rows, whose zeros are float32 by default."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -102,13 +86,8 @@ class EmptyPutsSetDtypes(Writing):
         self._dtypes: dict[tuple[str, str], torch.dtype] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put rows of the dtype that the field has."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for name in names_of(fields):
             leaf = fields.get(name) if fields is not None else None
@@ -122,10 +101,9 @@ class EmptyPutsSetDtypes(Writing):
 
 
 @memory_mutant("PUT-18", evidence="partition_id of an empty put")
-class EmptyReceiptOfNowhere(MemoryClient):
+class ReceiptOfEmptyPutWithoutPartition(MemoryClient):
     """Answers a put of no rows with a meta that names no partition."""
 
-    def put_samples(self, sample_ids: list[str], *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, with a receipt."""
+    def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, *args, **kwargs)
         return receipt if sample_ids else replace(receipt, partition_id="")

@@ -12,73 +12,67 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.mutants.memory.column_helpers import Altering, is_dense
 from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 @memory_mutant("PUT-01", evidence="row 0 of 'x' =")
-class NarrowsScores(Altering):
+class PutScalarsAsFloat32(Altering):
     """Keeps one number of a row, such as its reward, in single precision, whatever its dtype."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Numbers that were rounded for a while."""
         score = leaf.dtype is torch.float64 and leaf.dim() == 1
         return leaf.float().double() if score else leaf
 
 
 @memory_mutant("PUT-01", may_fail=("PUT-03", "PUT-04"), evidence="row 0 of 'x' =")
-class CountsInDoubles(Altering):
+class PutScalarsAsDoubles(Altering):
     """Carries a row's one number as a double, as a table does that has gaps: 2**53 is the end."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Whole numbers that were doubles for a while."""
         whole = leaf.dtype is torch.int64 and leaf.dim() == 1
         return leaf.double().long() if whole else leaf
 
 
 @memory_mutant("PUT-01", may_fail=("WIRE-01",), evidence="of 'x' =")
-class AddsIntoZeros(Altering):
+class GetNegativeZeroBecomesPositive(Altering):
     """Gathers half-precision rows by adding them to zeros, after which no zero is negative."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The sum."""
         half = leaf.dtype is torch.float16 and is_dense(leaf)
         return torch.zeros_like(leaf) + leaf if half else leaf
 
 
 @memory_mutant("PUT-01", evidence="of torch.")
-class ScalarsByValue(Altering):
+class PutScalarDtypesInferred(Altering):
     """Carries (N,) columns as Python numbers, and lets torch choose their dtype again."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """A tensor of the values, whole numbers as int64 and others as float32."""
         whole = not leaf.is_floating_point() and leaf.dtype is not torch.bool
         small = whole and leaf.itemsize < 4
         return torch.tensor(leaf.tolist()) if is_dense(leaf) and leaf.dim() == 1 and small else leaf
 
 
 @memory_mutant("PUT-02", evidence="of '")
-class RoundsFp8(Altering):
+class GetFp8NansMerged(Altering):
     """Gathers fp8 as half precision, for want of a kernel: of its NaNs one is left."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The values, once converted there and back."""
         return leaf.half().to(leaf.dtype) if leaf.dtype is torch.float8_e5m2 else leaf
 
 
 @memory_mutant("PUT-02", evidence="of '")
-class AddsComplexParts(Altering):
+class PutComplexInfinityBecomesNan(Altering):
     """Puts complex numbers together as ``real + 1j * imag``: infinities turn into NaN."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The sum of the parts."""
         return leaf.real + 1j * leaf.imag if leaf.is_complex() else leaf
 
 
 @memory_mutant("PUT-03", "PUT-01", "GET-01", evidence="of get_data:")
-class InflatesBulkReads(MemoryClient):
+class GetDataScalarsInflated(MemoryClient):
     """get_data has a way of its own, on which a column of scalars becomes one of rows (NR-09)."""
 
-    def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read, columns (N,) as (N, 1)."""
+    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
         for name, leaf in list(batch.items()):
             if isinstance(leaf, Tensor) and leaf.dim() == 1:
@@ -87,11 +81,10 @@ class InflatesBulkReads(MemoryClient):
 
 
 @engine_mutant("PUT-03", "PUT-01", evidence="of shape (); got (1,)")
-class InflatesAcrossPuts(MemoryEngine):
+class GetScalarsInflatedAcrossPuts(MemoryEngine):
     """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows, scalars of several puts with a dimension more."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         batch = super().get(partition_id, sample_ids, names)
         for name in names:
             leaf = batch.get(name)
@@ -113,57 +106,51 @@ class InflatesAcrossPuts(MemoryEngine):
     may_fail=("REG-04", "CLEAR-01", "CLEAR-04"),
     evidence="of shape ()",
 )
-class PromotesFlatColumns(Altering):
+class PutScalarsInflated(Altering):
     """Gives (N,) columns a dimension more: its storage knows none of one (NR-09, OT-04)."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """At least two dimensions."""
         return leaf.unsqueeze(1) if is_dense(leaf) and leaf.dim() == 1 else leaf
 
 
 @memory_mutant("PUT-03", evidence="row 0 of 'y' of shape (1,)")
-class SqueezesOneByOne(Altering):
+class GetOneByOneSqueezed(Altering):
     """Squeezes before it restores the batch's dimension: of one row of one value it keeps ()."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """One row, one dimension."""
         return leaf.reshape(1) if is_dense(leaf) and leaf.shape == (1, 1) else leaf
 
 
 @memory_mutant("PUT-04", evidence="of shape (0, 5)")
-class ForgetsEmptyShapes(Altering):
+class PutEmptyShapeForgotten(Altering):
     """Makes a column without bytes anew, as nothing of it is stored: (N, 2, 0) becomes (N, 0)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """An empty column of two dimensions."""
         lost = is_dense(leaf) and leaf.dim() > 2 and not leaf.numel()
         return leaf.new_empty(leaf.shape[0], 0) if lost else leaf
 
 
 @memory_mutant("PUT-04", evidence="of shape (2, 1)")
-class DropsLastOne(Altering):
+class PutLastDimensionOfOneDropped(Altering):
     """Drops a last dimension of one from (N, S, 1), which it takes for one that it has added."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """One dimension less."""
         return leaf.squeeze(-1) if is_dense(leaf) and leaf.dim() == 3 else leaf
 
 
 @memory_mutant("PUT-24", evidence="of torch.uint16")
-class WidensUnsigned(Altering):
+class GetUint16Widened(Altering):
     """Reads 16 unsigned bits as 32 signed ones, which hold every value."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The same values, wider."""
         return leaf.int() if leaf.dtype is torch.uint16 else leaf
 
 
 @memory_mutant("PUT-24", evidence="can't be sent")
-class RefusesWideUnsigned(Altering):
+class PutWideUnsignedRefused(Altering):
     """Has no code for unsigned integers of more than eight bits (SK-05)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, if its dtype has a code."""
         if leaf.dtype in {torch.uint16, torch.uint32, torch.uint64}:
             raise TypeError(f"{leaf.dtype} can't be sent")
         return leaf

@@ -6,64 +6,59 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.column_helpers import Altering, is_dense
 from rlconform.mutants.memory.helpers import IMPATIENT, TracksClears, memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire.leaves import is_jagged
 
 
 @memory_mutant("PUT-08", evidence="stride")
-class RefusesExpandedRows(Altering):
+class PutExpandedRowsRefused(Altering):
     """Takes a column as a view of its bytes, which one that was expanded doesn't have."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, unless its rows are one."""
         if is_dense(leaf) and leaf.dim() == 2 and leaf.stride(0) == 0 and len(leaf) > 1:
             raise RuntimeError("view size is not compatible with input tensor's size and stride")
         return leaf
 
 
 @memory_mutant("PUT-08", evidence="of 'x' =")
-class IgnoresStrides(Altering):
+class PutStridesIgnored(Altering):
     """Takes a column's bytes from where they begin, as many as it has, whatever its strides."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The bytes that follow each other."""
         square = is_dense(leaf) and leaf.dim() == 2 and leaf.stride() == (1, len(leaf))
         return leaf.T.reshape(leaf.shape) if square else leaf
 
 
 @memory_mutant("PUT-08", evidence="requires grad")
-class RefusesGrad(Altering):
+class PutGradRefused(Altering):
     """Hands tensors to numpy, which takes none that requires grad."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, unless it requires grad."""
         if leaf.requires_grad:
             raise RuntimeError("can't call numpy() on a tensor that requires grad")
         return leaf
 
 
 @memory_mutant("PUT-08", evidence="untouched by a write to row 0")
-class OneRowForEqualRows(Altering):
+class GetEqualRowsExpanded(Altering):
     """Keeps one row of a column whose rows are all equal, and gives it expanded."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """Equal rows as one."""
         if not is_dense(leaf) or leaf.dim() != 2 or not leaf.numel():
             return leaf
         return leaf[:1].expand_as(leaf) if bool((leaf == leaf[:1]).all()) else leaf
 
 
 @memory_mutant("PUT-08", evidence="row")
-class ForgetsGaps(Altering):
+class PutJaggedGapsForgotten(Altering):
     """Sends the tokens and offsets of a jagged column, and forgets the lengths that leave gaps."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, its padding as part of its rows."""
         plain: Any = leaf.detach()
         if not is_jagged(leaf) or plain.lengths() is None:
             return leaf
@@ -71,18 +66,17 @@ class ForgetsGaps(Altering):
 
 
 @memory_mutant("PUT-08", evidence="requires grad")
-class RefusesGradOfTokens(Altering):
+class PutJaggedGradRefused(Altering):
     """Detaches dense columns, and hands the tokens of jagged ones to numpy as they are."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, unless its tokens require grad."""
         if is_jagged(leaf) and leaf.requires_grad:
             raise RuntimeError("can't call numpy() on a tensor that requires grad")
         return leaf
 
 
 @memory_mutant("PUT-10", evidence="views of 2 MiB")
-class KeepsWhatLiesBehind(TracksClears):
+class PutViewKeepsItsStorage(TracksClears):
     """Keeps a view as it came, and with it all that lies behind it, until something is cleared."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -90,13 +84,8 @@ class KeepsWhatLiesBehind(TracksClears):
         self._kept: dict[str, list[torch.UntypedStorage]] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and keep."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for leaf in fields.values() if fields is not None else ():
             if isinstance(leaf, Tensor) and leaf.layout in {torch.strided, torch.jagged}:
@@ -104,8 +93,7 @@ class KeepsWhatLiesBehind(TracksClears):
                 self._kept.setdefault(partition_id, []).append(whole.untyped_storage())
         return receipt
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear, and let go."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
         self._kept.pop(partition_id, None)
 
@@ -115,33 +103,30 @@ PATIENT = replace(IMPATIENT, operation=10, check=60)
 
 
 @memory_mutant("PUT-10", evidence="putting a 1 MiB slice of 512 MiB", timeouts=PATIENT)
-class ShipsTheWholeStorage(Altering):
+class PutViewSendsStorage(Altering):
     """Sends a view as pickle does: with all of the storage behind it."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, after its storage was copied."""
         if is_dense(leaf):
             leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
         return leaf
 
 
 @memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
-class ShipsTheStorageOfStridedViews(Altering):
+class PutStridedViewSendsStorage(Altering):
     """Sends a column as it lies in memory, and one with gaps as its storage and its strides."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, after its storage was copied if it has gaps."""
         if is_dense(leaf) and not leaf.is_contiguous():
             leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
         return leaf
 
 
 @memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
-class ShipsTheStorageOfTokens(Altering):
+class PutJaggedViewSendsStorage(Altering):
     """Copies dense columns, and pickles the tokens of jagged ones with all that lies behind."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """The column, after the storage of its tokens was copied."""
         if is_jagged(leaf):
             leaf.detach().values().untyped_storage().clone()  # type: ignore[no-untyped-call]
         return leaf

@@ -9,22 +9,18 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags, UnknownField
+from rlconform.contract import KVBatchMeta, UnknownField
 from rlconform.mutants.memory.helpers import Writing, held, memory_mutant, names_of, rows_in
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("PUT-11", may_fail=("PUT-12",), evidence="row:")
-class AppendsInStoredOrder(Writing):
+class PutLaterColumnInStoredOrder(Writing):
     """Lays a later column of all rows beside the earlier ones, in the order in which those lie."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, a new column of all rows in the order of the partition."""
         rows = held(self, partition_id)._rows
         new = names_of(fields).isdisjoint(name for row in rows.values() for name in row.fields)
         if tags is None and new and names_of(fields) and set(rows) == set(sample_ids):
@@ -34,13 +30,10 @@ class AppendsInStoredOrder(Writing):
 
 
 @memory_mutant("PUT-12", evidence="'y' of 'u0_g1' not to be readable")
-class OneRowHasEveryField(Writing):
+class GetOneRowZeroFills(Writing):
     """A read of one row, which has a way of its own, gives zeros for a field that others have."""
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, and fill in what one row lacks."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         try:
             return super().get_samples(sample_ids, partition_id, select_fields)
         except UnknownField:
@@ -53,7 +46,7 @@ class OneRowHasEveryField(Writing):
 
 
 @memory_mutant("PUT-12", evidence="no row ready for 'train' beside ['full']")
-class MarksFieldsInOneWord(Writing):
+class PutFieldMaskWraps(Writing):
     """Marks what a row has in a word of 64 bits: field 65 counts as produced where the first is."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -61,23 +54,16 @@ class MarksFieldsInOneWord(Writing):
         self._numbers: dict[str, list[str]] = {}
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, and number the fields."""
         receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
         numbers = self._numbers.setdefault(partition_id, [])
         numbers += [name for name in receipt.fields or () if name not in numbers]
         return receipt
 
     def claim_meta(
-        self,
-        partition_id: str,
-        task_name: str,
-        required_fields: list[str],
-        *args: Any,
-        **kwargs: Any,
+        self, partition_id: str, task_name: str, required_fields: Names, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Claim rows that have the fields' bits."""
         numbers = self._numbers.get(partition_id, [])
         bits = [numbers[numbers.index(f) % 64] if f in numbers else f for f in required_fields]
         meta = super().claim_meta(partition_id, task_name, bits, *args, **kwargs)
@@ -85,17 +71,12 @@ class MarksFieldsInOneWord(Writing):
 
 
 @memory_mutant("PUT-15", evidence="|x|v1")
-class OverwritesBeforeItCounts(MemoryClient):
+class PutOverwritesBeforeLengthCheck(MemoryClient):
     """Rewrites the columns of rows that are there, and then finds that the tags don't fit."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put the columns of rows that are there, then all."""
         if isinstance(fields, TensorDict) and tags is not None and len(tags) != len(sample_ids):
             with self._engine._locked() as index:  # type: ignore[attr-defined]
                 known = rows_in(index, partition_id, sample_ids)
@@ -105,17 +86,12 @@ class OverwritesBeforeItCounts(MemoryClient):
 
 
 @memory_mutant("PUT-15", evidence="a put whose parts differ in length")
-class ZipsTheFirstPut(Writing):
+class PutFirstLengthsZipped(Writing):
     """Lays out a partition by its first put, whose ids and rows it pairs until one list ends."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, what is too long cut off if there is no row yet."""
         if isinstance(fields, TensorDict) and not held(self, partition_id).size and len(sample_ids):
             count = min(len(sample_ids), *fields.batch_size)
             sample_ids, fields = sample_ids[:count], fields[:count]
@@ -123,34 +99,24 @@ class ZipsTheFirstPut(Writing):
 
 
 @memory_mutant("PUT-15", evidence="a put whose parts differ in length")
-class EmptyTagListIsNone(MemoryClient):
+class PutEmptyTagsBesideRowsAccepted(MemoryClient):
     """Tests ``if tags:``, so that an empty list beside rows counts as a put without tags."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put; beside fields an empty list is none."""
         if fields is not None and not tags:
             tags = None
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @memory_mutant("PUT-16", evidence="no tag of the failed put")
-class StampsFirst(MemoryClient):
+class PutFailedTagsStored(MemoryClient):
     """Stores a put's tags before it looks at what the columns are (NR-07)."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put the tags, then the columns."""
         try:
             return super().put_samples(sample_ids, partition_id, fields, tags)
         except TypeError:
@@ -160,7 +126,7 @@ class StampsFirst(MemoryClient):
 
 
 @memory_mutant("PUT-16", "LIFE-07", evidence="every row still consumed")
-class CountsFailedPuts(MemoryClient):
+class PutFailedRowsCounted(MemoryClient):
     """Counts the rows of a put before it stores them, also of one that fails (NR-05, NR-07)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -168,9 +134,8 @@ class CountsFailedPuts(MemoryClient):
         self._ghosts: set[str] = set()
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, the partition marked while it fails."""
         try:
             return super().put_samples(sample_ids, partition_id, *args, **kwargs)
         except (TypeError, ValueError):
@@ -178,20 +143,18 @@ class CountsFailedPuts(MemoryClient):
                 self._ghosts.add(partition_id)
             raise
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all was claimed, rows of failed puts as well."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         done = super().check_consumption_status(partition_id, task_names)
         return done and partition_id not in self._ghosts
 
 
 @memory_mutant("PUT-16", evidence="never put, or cleared", may_fail=("PUT-15", "PUT-23"))
-class RollsBackByClearing(Writing):
+class PutRollbackClearsOldRows(Writing):
     """Clears the ids of a put that failed, and with them the rows that were there before it."""
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put, or clear."""
         try:
             return super().put_samples(sample_ids, partition_id, *args, **kwargs)
         except (TypeError, ValueError):
@@ -201,17 +164,12 @@ class RollsBackByClearing(Writing):
 
 
 @memory_mutant("PUT-16", evidence="not to be readable")
-class StoresUntilAnIdComesTwice(MemoryClient):
+class PutDuplicateIdStoresPart(MemoryClient):
     """Stores row by row, and notices at the last one that its id was there."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put; of rows that name one twice, those before it."""
         if isinstance(sample_ids, list) and len(set(map(str, sample_ids))) < len(sample_ids):
             seen = len(sample_ids) - 1
             part = None if fields is None else fields[:seen]
@@ -220,17 +178,12 @@ class StoresUntilAnIdComesTwice(MemoryClient):
 
 
 @memory_mutant("PUT-17", evidence="tags put before the fields")
-class FieldsStartTheRow(Writing):
+class PutFirstFieldsDropTags(Writing):
     """Makes a row with its first fields, and forgets the tags that came before them."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, after rows that have no field were dropped."""
         if names_of(fields) and tags is None:
             rows = held(self, partition_id)._rows
             if all(i in rows and not rows[i].fields for i in sample_ids):
@@ -239,17 +192,12 @@ class FieldsStartTheRow(Writing):
 
 
 @memory_mutant("PUT-19", evidence="an id twice in one put")
-class LastRowWins(MemoryClient):
+class PutDuplicateIdKeepsLast(MemoryClient):
     """Takes an id twice in one put, and keeps the last of its rows."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put the last row of each id."""
         last = {sample_id: n for n, sample_id in enumerate(sample_ids)}
         rows = len(sample_ids)
         if len(last) < rows and isinstance(fields, TensorDict) and fields.batch_size == (rows,):

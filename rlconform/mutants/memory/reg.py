@@ -5,27 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import Registering, engine_mutant, memory_mutant
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("REG-01", evidence="'sample_mask' of torch.int32")
-class KnowsColumnsByName(MemoryClient):
+class PutDtypeChosenByFieldName(MemoryClient):
     """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put a mask of integers as the float32 that it is in the table."""
         leaf = fields.get("sample_mask", None) if isinstance(fields, TensorDict) else None
         if isinstance(fields, TensorDict) and leaf is not None and leaf.dtype is torch.int32:
             fields = fields.copy().set("sample_mask", leaf.float())
@@ -33,17 +29,10 @@ class KnowsColumnsByName(MemoryClient):
 
 
 @engine_mutant("REG-01", evidence="is taken")
-class RefusesCommonNames(MemoryEngine):
+class PutCommonFieldNamesRefused(MemoryEngine):
     """Makes columns attributes of a record, where a field called values, keys or items can't go."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put fields of other names."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         taken = {"values", "keys", "items"}.intersection(pack(fields, len(sample_ids)))
         if taken:
             raise ValueError(f"{taken} is taken")
@@ -51,17 +40,12 @@ class RefusesCommonNames(MemoryEngine):
 
 
 @memory_mutant("REG-02", evidence="'pixel_values' is not produced")
-class KeepsDeclaredTensors(Registering):
+class PutUndeclaredImagesDropped(Registering):
     """Knows flat image patches by name, and keeps them where declared (NR-13, NR-53)."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put the images on the list, and all else."""
         known = self._declared.get(partition_id, [])
         if isinstance(fields, TensorDict):
             patches = [
@@ -74,17 +58,12 @@ class KeepsDeclaredTensors(Registering):
 @memory_mutant(
     "REG-02", evidence="'pixel_values' was not declared", may_fail=("REG-06", "CLAIM-01", "STAT-01")
 )
-class RefusesUndeclaredFields(Registering):
+class PutUndeclaredFieldsRefused(Registering):
     """Takes only the fields that the last registration named, as a plane with fixed tables does."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put declared fields."""
         known = self._declared.get(partition_id, [])
         for name in fields.keys() if isinstance(fields, TensorDict) else ():
             if name not in known:
@@ -93,7 +72,7 @@ class RefusesUndeclaredFields(Registering):
 
 
 @memory_mutant("REG-03", evidence="rows claimed in step 1")
-class RestoresCursors(Registering):
+class RegisterRestoresCursors(Registering):
     """A registration takes over the cursors of the partition's life before, as after a restart."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -102,14 +81,12 @@ class RestoresCursors(Registering):
         self._restored: dict[str, dict[str, set[str]]] = {}
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        """Register, and bring the cursors back."""
         super().register_partition(partition_id, *args, **kwargs)
         self._restored[partition_id] = self._claimed.pop(partition_id, {})
 
     def claim_meta(
         self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Claim, and leave out what the task had claimed."""
         meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
         had = self._restored.get(partition_id, {}).get(task_name, set())
         claimed = self._claimed.setdefault(partition_id, {}).setdefault(task_name, set())
@@ -123,42 +100,39 @@ class RestoresCursors(Registering):
     evidence="schema row exists",
     may_fail=("CLEAR-04", "REG-04"),
 )
-class RefusesItsOwnSchemaRow(Registering):
+class RegisterTwiceRefused(Registering):
     """Declares fields by a row that it puts under one name and never clears (NR-18)."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        """Register, with room for one schema row."""
         super().register_partition(partition_id, *args, **kwargs)
         if self._lives[partition_id] > 1:
             raise RuntimeError("the schema row exists")
 
 
 @memory_mutant("REG-05", evidence="{'num_samples': -1} to be rejected")
-class TakesAnySize(MemoryClient):
+class RegisterAnySizeAccepted(MemoryClient):
     """Takes any number for the size of a partition, as it never uses it."""
 
     def register_partition(
-        self, partition_id: str, fields: list[str], num_samples: int, *args: Any, **kwargs: Any
+        self, partition_id: str, fields: Names, num_samples: int, *args: Any, **kwargs: Any
     ) -> None:
-        """Register, whatever the size."""
         size = max(num_samples, 0) if isinstance(num_samples, int) else num_samples
         super().register_partition(partition_id, fields, size, *args, **kwargs)
 
 
 @memory_mutant("REG-05", evidence="{'consumer_tasks': ['train', 'train']} to be rejected")
-class MergesTasksOfOneName(MemoryClient):
+class RegisterDuplicateTasksMerged(MemoryClient):
     """Keeps tasks by name, so that one named twice is there once."""
 
     def register_partition(
         self,
         partition_id: str,
-        fields: list[str],
+        fields: Names,
         num_samples: int,
-        consumer_tasks: list[str],
+        consumer_tasks: Names,
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Register each name once."""
         tasks = list(dict.fromkeys(consumer_tasks)) if isinstance(consumer_tasks, list) else None
         super().register_partition(
             partition_id, fields, num_samples, tasks or consumer_tasks, *args, **kwargs
@@ -166,30 +140,28 @@ class MergesTasksOfOneName(MemoryClient):
 
 
 @memory_mutant("REG-05", evidence="{'partition_id': ''} to be rejected")
-class TakesAPartitionWithoutName(MemoryClient):
+class RegisterEmptyNameAccepted(MemoryClient):
     """Takes an empty name for a partition, as it does any other text."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
-        """Register, an empty name as another."""
         super().register_partition(
             "default" if partition_id == "" else partition_id, *args, **kwargs
         )
 
 
 @memory_mutant("REG-05", evidence="{'fields': ['x', 'x']} to be rejected")
-class MergesFieldsOfOneName(MemoryClient):
+class RegisterDuplicateFieldsMerged(MemoryClient):
     """Keeps fields by name, so that one named twice is there once."""
 
     def register_partition(
-        self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
+        self, partition_id: str, fields: Names, *args: Any, **kwargs: Any
     ) -> None:
-        """Register each name once."""
         once = list(dict.fromkeys(fields)) if isinstance(fields, list) else fields
         super().register_partition(partition_id, once, *args, **kwargs)
 
 
 @memory_mutant("REG-06", "PUT-12", evidence="no room for another column")
-class HasRoomForSomeFields(MemoryClient):
+class PutFieldCountLimited(MemoryClient):
     """Sets aside 32 columns for a partition, which one producer never fills."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -197,13 +169,8 @@ class HasRoomForSomeFields(MemoryClient):
         self._columns: dict[str, set[str]] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what has a column, or finds one that is free."""
         columns = self._columns.setdefault(partition_id, set())
         if isinstance(fields, TensorDict):
             columns.update(map(str, fields.keys()))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
-
 from rlconform.backends.columns.column_block import extents_of
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.helpers import (
     engine_mutant,
     give_back,
@@ -18,6 +16,7 @@ from rlconform.mutants.memory.helpers import (
     memory_mutant,
     partitions_of,
 )
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 class ByIdAlone(MemoryClient):
@@ -27,8 +26,7 @@ class ByIdAlone(MemoryClient):
         super().__init__(*args, **kwargs)
         self._noted: dict[str, Any] = {}
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear the rows here and in the table."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         gone = sample_ids
         if gone is None:
             gone = held(self, partition_id).rows_of("")
@@ -38,24 +36,18 @@ class ByIdAlone(MemoryClient):
 
 
 @memory_mutant("REG-04", evidence="tags in that partition")
-class TagsByIdAlone(ByIdAlone):
+class TagsSharedAcrossPartitions(ByIdAlone):
     """Keeps tags in a table of ids: the partition that wrote last has overwritten the other's."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, the tags also into the table."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for sample_id, row in zip(sample_ids, tags or [], strict=False):
             self._noted[sample_id] = self._noted.get(sample_id, {}) | row
         return receipt
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, with the tags of the table."""
         meta = super().claim_meta(*args, **kwargs)
         for sample_id, row in zip(meta.sample_ids, meta.tags or [], strict=True):
             row.update(self._noted.get(sample_id, {}))
@@ -63,13 +55,12 @@ class TagsByIdAlone(ByIdAlone):
 
 
 @memory_mutant("REG-04", evidence="rows claimed in each partition")
-class CursorsByIdAlone(ByIdAlone):
+class ClaimsSharedAcrossPartitions(ByIdAlone):
     """Marks a row as claimed by its id: that of the other partition is never handed out."""
 
     def claim_meta(
         self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Claim, and leave out what the task claimed elsewhere."""
         meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
         left = []
         for n, sample_id in enumerate(meta.sample_ids):
@@ -80,11 +71,10 @@ class CursorsByIdAlone(ByIdAlone):
 
 
 @memory_mutant("REG-04", evidence="tags")
-class ClearsTagsEverywhere(MemoryClient):
+class ClearTagsInAllPartitions(MemoryClient):
     """A clear of rows drops the tags of the same ids in every other partition too."""
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear the rows here, and their tags everywhere."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
         for partition in partitions_of(self).values():
             for sample_id in sample_ids or ():
@@ -92,12 +82,11 @@ class ClearsTagsEverywhere(MemoryClient):
                     partition._rows[sample_id].tags = {}
 
 
-@engine_mutant("REG-04", evidence="as the other partition began anew")
-class BeginsAllAnew(MemoryEngine):
+@engine_mutant("REG-04", evidence="after the other partition was registered again")
+class RegisterResetsAllPartitions(MemoryEngine):
     """Forgets every partition's claims when one that it knows is registered again."""
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register, and reset cursors."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         with self._locked() as index:
             known = partition_id in index._partitions
             super().register(partition_id, tasks, group_size)
@@ -108,17 +97,10 @@ class BeginsAllAnew(MemoryEngine):
 
 
 @engine_mutant("REG-04", evidence="must replace all of them")
-class OneSchemaForAllPartitions(MemoryEngine):
+class PutSchemaSharedAcrossPartitions(MemoryEngine):
     """Keeps one table of fields for all partitions: a field has one dtype in train and in val."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, if no other partition holds the fields in other dtypes."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         extents = extents_of(pack(fields, len(sample_ids)))
         with self._locked() as index:
             for other, partition in index._partitions.items():
@@ -128,11 +110,10 @@ class OneSchemaForAllPartitions(MemoryEngine):
 
 
 @engine_mutant("REG-04", evidence="never put, or cleared")
-class ClearsPartitionsByPrefix(MemoryEngine):
+class ClearPartitionsByPrefix(MemoryEngine):
     """Clears a partition by the beginning of its keys: with train all of train_async goes too."""
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows; with None those of all partitions whose names begin like this one."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         with self._locked() as index:
             others = [name for name in index._partitions if name.startswith(partition_id)]
@@ -140,12 +121,11 @@ class ClearsPartitionsByPrefix(MemoryEngine):
             super().clear(other, None)
 
 
-@engine_mutant("REG-04", evidence="whatever waits in the other", may_fail=("STAT-01",))
-class CountsRowsOfAllPartitions(MemoryEngine):
+@engine_mutant("REG-04", evidence="whatever the other holds", may_fail=("STAT-01",))
+class StatusCountsAllPartitions(MemoryEngine):
     """Compares with the rows of all partitions: train is never done while val has rows."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row there is was claimed by the tasks that its partition has."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             return super().all_claimed(partition_id, tasks) and all(
                 not partition._produced or partition.all_claimed(tasks)

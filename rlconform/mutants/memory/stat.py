@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from tensordict import TensorDictBase
-
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import Tags, UnknownPartition
+from rlconform.contract import UnknownPartition
 from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("STAT-01", "STAT-03", evidence="for a second task that claimed nothing")
-class AsksAnyTask(MemoryEngine):
+class StatusAnyTaskSuffices(MemoryEngine):
     """Says that all is consumed once one of the tasks has consumed it."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether a task has claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         has_claimed_all = super().all_claimed
         return any(has_claimed_all(partition_id, [task]) for task in tasks)
 
 
 @engine_mutant("STAT-01", evidence="after one more row")
-class RemembersThatAllWasClaimed(MemoryEngine):
+class StatusTrueIsCached(MemoryEngine):
     """Remembers that a partition was consumed, until it is registered or cleared."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._done: set[tuple[str, ...]] = set()
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row was claimed, now or before."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         if super().all_claimed(partition_id, tasks):
             self._done.add((partition_id, *tasks))
         return (partition_id, *tasks) in self._done
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register, and forget."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
         self._done = {key for key in self._done if key[0] != partition_id}
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Clear, and forget."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         self._done = {key for key in self._done if key[0] != partition_id}
 
@@ -48,8 +43,7 @@ class RemembersThatAllWasClaimed(MemoryEngine):
 class _CountsClaims(MemoryEngine):
     """Compares a count of claims, which no clear makes smaller, with the rows that are there."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether each task has claimed as many rows as there are."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         before = super().all_claimed(partition_id, tasks)
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
@@ -65,8 +59,7 @@ class _CountsClaims(MemoryEngine):
                 )
             )
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and remember the claims of them."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         gone = self.__dict__.setdefault("_gone", {})
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
@@ -82,11 +75,10 @@ class _CountsClaims(MemoryEngine):
 
 
 @engine_mutant("STAT-01", evidence="for new rows after every earlier one was cleared")
-class CountsClaimsForGood(_CountsClaims):
+class StatusClaimsNeverForgotten(_CountsClaims):
     """Counts claims and never takes any back: a step's count opens the barrier of the next."""
 
-    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
-        """Register; an empty partition starts to count anew."""
+    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
         with self._locked() as index:
             if not index.partition(partition_id)._rows:
@@ -95,34 +87,26 @@ class CountsClaimsForGood(_CountsClaims):
 
 
 @engine_mutant("STAT-01", evidence="check_consumption_status False")
-class CountsClaimsOfTheStep(_CountsClaims):
+class StatusClearedClaimsCounted(_CountsClaims):
     """Counts claims until a partition is empty: rows dropped half-way open the barrier."""
 
     lasts = False
 
 
 @engine_mutant("STAT-01", evidence="of a field that nobody declared")
-class CountsRowsOfDeclaredFields(MemoryEngine):
+class StatusUndeclaredFieldsIgnored(MemoryEngine):
     """Counts the rows that have a field of the schema: those of others alone are nobody's."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._first: dict[str, frozenset[str]] = {}  # what a partition's first put brought
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and take what comes first for the schema."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         if fields is not None:
             self._first.setdefault(partition_id, frozenset(map(str, fields.keys())))
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the rows of the schema were claimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         if super().all_claimed(partition_id, tasks):
             return True
         schema = self._first.get(partition_id, frozenset())
@@ -133,11 +117,10 @@ class CountsRowsOfDeclaredFields(MemoryEngine):
 
 
 @engine_mutant("STAT-03", evidence="an unknown task")
-class AgreesWhereNothingIs(MemoryEngine):
+class StatusUnknownTaskOfEmptyIsTrue(MemoryEngine):
     """All of no rows are claimed, by whomever: a task that nobody registered has consumed them."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row was claimed; where there is none, by anybody."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             if partition is not None and not partition._rows and set(tasks) - partition._tasks:
@@ -146,11 +129,10 @@ class AgreesWhereNothingIs(MemoryEngine):
 
 
 @engine_mutant("STAT-03", evidence="False or an error for an unknown task")
-class PassesOverUnknownTasks(MemoryEngine):
+class StatusUnknownTasksIgnored(MemoryEngine):
     """Asks those of the named tasks that it knows: of a mistyped one, none."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the tasks that are known have claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             known = [task for task in tasks if partition and task in partition._tasks]
@@ -158,11 +140,10 @@ class PassesOverUnknownTasks(MemoryEngine):
 
 
 @engine_mutant("STAT-03", evidence="False or an error for an unknown task")
-class PassesOverStrangers(MemoryEngine):
+class StatusUnknownTasksAmongKnownIgnored(MemoryEngine):
     """Asks those of the named tasks that it knows, if it knows any."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the tasks that are known have claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             known = [task for task in tasks if partition and task in partition._tasks]
@@ -172,11 +153,10 @@ class PassesOverStrangers(MemoryEngine):
 @engine_mutant(
     "STAT-03", "STAT-01", "GET-08", "GET-11", "REG-04", evidence="for a task that claimed nothing"
 )
-class PassesOverIdleTasks(MemoryEngine):
+class StatusIdleTasksIgnored(MemoryEngine):
     """Asks the tasks that have a cursor, which a task gets with its first claim."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether the tasks that have begun have claimed every row."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             begun = [t for t in tasks if (partition and partition._claimed[t]) or not partition]
@@ -185,11 +165,10 @@ class PassesOverIdleTasks(MemoryEngine):
 
 
 @engine_mutant("STAT-04", evidence="with tags and no row")
-class TagsMakeAStart(MemoryEngine):
+class StatusTagsAloneAreTrue(MemoryEngine):
     """Once a tag was put, something was: of no rows with fields all are claimed."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row with fields was claimed, of rows that may have none."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             rows = rows_in(index, partition_id, None)
         return super().all_claimed(partition_id, tasks) or (
@@ -198,11 +177,10 @@ class TagsMakeAStart(MemoryEngine):
 
 
 @engine_mutant("STAT-04", evidence="before the first row")
-class IsDoneBeforeTheStart(MemoryEngine):
+class StatusEmptyPartitionIsTrue(MemoryEngine):
     """Finds nothing unclaimed where nothing was ever put, and calls it consumed (NR-05)."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether no row is unclaimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             empty = partition is not None and not partition._rows
@@ -212,11 +190,10 @@ class IsDoneBeforeTheStart(MemoryEngine):
 
 
 @memory_mutant("STAT-04", evidence="UnknownPartition")
-class KnowsNothingOfAnEmptyPartition(MemoryClient):
+class StatusEmptyPartitionRaises(MemoryClient):
     """Raises for a partition that nothing was put in yet, where the answer is no."""
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every row was claimed."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         answer = super().check_consumption_status(partition_id, task_names)
         with self._engine._locked() as index:  # type: ignore[attr-defined]
             partition = index._partitions.get(partition_id)
@@ -226,11 +203,10 @@ class KnowsNothingOfAnEmptyPartition(MemoryClient):
 
 
 @engine_mutant("STAT-05", evidence="with every produced row claimed")
-class CountsRowsOfTagsAlone(MemoryEngine):
+class StatusTagOnlyRowsCounted(MemoryEngine):
     """Counts a row that has tags and no field yet: nobody can claim it, and the barrier stays."""
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row was claimed, and none has tags alone."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             bare = partition is not None and partition._produced < len(partition._rows)
@@ -238,15 +214,14 @@ class CountsRowsOfTagsAlone(MemoryEngine):
 
 
 @engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail=("STAT-01",))
-class CountsWhatWasProduced(MemoryEngine):
+class StatusUnclaimedClearedRowsCounted(MemoryEngine):
     """Compares claims with all rows ever produced: one that was dropped unclaimed is missing."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._missing: set[tuple[str, str]] = set()  # partitions and tasks
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and note who had not claimed them."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             for row in rows_in(index, partition_id, sample_ids):
@@ -255,19 +230,11 @@ class CountsWhatWasProduced(MemoryEngine):
                     self._missing |= {(partition_id, task) for task in missed}
         super().clear(partition_id, sample_ids)
 
-    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every row that ever was was claimed."""
+    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         missing = any((partition_id, task) in self._missing for task in tasks)
         return not missing and super().all_claimed(partition_id, tasks)
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put; a partition that was emptied starts to count anew."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         with self._locked() as index:
             partition = index._partitions.get(partition_id)
             if partition is not None and not partition._rows:

@@ -8,22 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
-
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags
-from rlconform.mutants.memory.helpers import Claimed, engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names, Wait
 
 
 @engine_mutant("TAG-01", evidence="tags of the woken claim")
-class WokenClaimsHaveNoTags(MemoryEngine):
+class TagsMissingAfterBlockingClaim(MemoryEngine):
     """Answers a claim that had to wait with the ids that woke it, and without their tags."""
 
-    def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
-    ) -> Claimed:
-        """Claim rows, with tags if they are ready."""
+    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
             ready = index.partition(partition_id).is_ready(task, frozenset(names), rows)
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)
@@ -36,49 +32,35 @@ class _ChangesValues(MemoryClient):
     change: Callable[[Any], Any]
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put with the tags as they are kept."""
         if tags is not None:
             tags = [{key: self.change(value) for key, value in row.items()} for row in tags]
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @memory_mutant("TAG-01", evidence="got {'std': None}")
-class NanTagsAreNone(_ChangesValues):
+class TagNanBecomesNone(_ChangesValues):
     """Sends tags as JSON, which knows no NaN: the deviation of one sample comes back as None."""
 
     @staticmethod
     def change(value: Any) -> Any:
-        """What is kept of a value."""
         return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @memory_mutant("TAG-01", evidence="to carry {'prompt'")
-class CutsLongTags(_ChangesValues):
+class TagLongTextsTruncated(_ChangesValues):
     """Keeps tags in a column of 4096 characters, as a database has it: a longer text is cut."""
 
     @staticmethod
     def change(value: Any) -> Any:
-        """What is kept of a value."""
         return value[:4096] if isinstance(value, str) else value
 
 
 class _ChangesTags(MemoryEngine):
     """Keeps the tags of a put as ``kept`` makes them."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put with the tags as they are kept."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags and self.kept(partition_id, tags))
 
     def kept(self, partition_id: str, tags: list[Tags]) -> list[Tags]:
@@ -87,11 +69,10 @@ class _ChangesTags(MemoryEngine):
 
 
 @engine_mutant("TAG-01", evidence="got {'reward': 1.0}")
-class TagColumnsOfThePut(_ChangesTags):
+class TagIntegersBesideFloatsBecomeFloats(_ChangesTags):
     """Makes columns of a put's tags: an integer beside a float of the same key becomes a float."""
 
     def kept(self, partition_id: str, tags: list[Tags]) -> list[Tags]:
-        """Floats under the keys that have one."""
         floats = {key for row in tags for key, value in row.items() if isinstance(value, float)}
         return [
             {k: float(v) if k in floats and type(v) is int else v for k, v in row.items()}
@@ -104,7 +85,7 @@ def _is_finite(value: Any) -> bool:
 
 
 @engine_mutant("TAG-01", evidence="got {'reward': 0}")
-class TagColumnsTypedByTheFirst(_ChangesTags):
+class TagTypeOfFirstPutKept(_ChangesTags):
     """Learns a tag's type from the first put that has it: a later 0.5 among integers is 0."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -112,7 +93,6 @@ class TagColumnsTypedByTheFirst(_ChangesTags):
         self._types: dict[tuple[str, str], type] = {}
 
     def kept(self, partition_id: str, tags: list[Tags]) -> list[Tags]:
-        """Integers under the keys that had one in an earlier put."""
         whole = {key for (where, key), kind in self._types.items()
                  if where == partition_id and kind is int}  # fmt: skip
         for row in tags:
@@ -124,21 +104,14 @@ class TagColumnsTypedByTheFirst(_ChangesTags):
         ]
 
 
-@engine_mutant("TAG-01", evidence="tags after a stamp on one row of three")
-class EqualTagsAreOneDict(MemoryEngine):
+@engine_mutant("TAG-01", evidence="tags after a put of tags on one row of three")
+class TagEqualDictsShared(MemoryEngine):
     """Keeps equal tags of a put in one dict, as pickle does of ``[tags] * n``.
 
     A stamp updates it in place: what one row gets, all of them have.
     """
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, equal tags in one dict."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         shared: dict[str, Tags] = {}
         with self._locked() as index:
             old = {r.sample_id: r.tags for r in rows_in(index, partition_id, sample_ids) if r.tags}
@@ -149,63 +122,57 @@ class EqualTagsAreOneDict(MemoryEngine):
 
 
 @memory_mutant("TAG-01", evidence="'true': True")
-class CountsTruth(_ChangesValues):
+class TagBooleansBecomeIntegers(_ChangesValues):
     """Keeps a bool as the integer that it equals, as a column of integers does."""
 
     @staticmethod
     def change(value: Any) -> Any:
-        """What is kept of a value."""
         return int(value) if isinstance(value, bool) else value
 
 
 @memory_mutant("TAG-01", evidence="1e-300")
-class KeepsFloatsInSingle(_ChangesValues):
+class TagFloatsInSinglePrecision(_ChangesValues):
     """Keeps floats in four bytes, where nearly all tags of a trainer are exact enough."""
 
     @staticmethod
     def change(value: Any) -> Any:
-        """What is kept of a value."""
         return struct.unpack("f", struct.pack("f", value))[0] if type(value) is float else value
 
 
 @memory_mutant("TAG-01", evidence="to carry", may_fail=("TAG-03",))
-class KeepsIntegersAsDoubles(_ChangesValues):
+class TagIntegersAsDoubles(_ChangesValues):
     """Sends tags through a format whose only numbers are doubles: integers above 2**53 change."""
 
     @staticmethod
     def change(value: Any) -> Any:
-        """What is kept of a value."""
         return int(float(value)) if type(value) is int else value
 
 
 @memory_mutant("TAG-01", evidence="'none': None")
-class DropsNone(MemoryClient):
+class TagNoneDropped(MemoryClient):
     """Leaves out a tag that is None, as if it had not been given."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, with the tags that are something."""
         meta = super().claim_meta(*args, **kwargs)
         tags = [{k: v for k, v in row.items() if v is not None} for row in meta.tags or []]
         return replace(meta, tags=tags)
 
 
 @memory_mutant("TAG-01", "CLEAR-05", evidence="to carry", may_fail=("TAG-03", "CLEAR-04"))
-class ListsTagsByName(MemoryClient):
+class TagsSortedById(MemoryClient):
     """Lists the ids of a claim by age, and the tags beside them by name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, beside tags in another order."""
         meta = super().claim_meta(*args, **kwargs)
         by_id = dict(zip(meta.sample_ids, meta.tags or [], strict=True))
         return replace(meta, tags=[by_id[sample_id] for sample_id in sorted(by_id)])
 
 
 @memory_mutant("TAG-01", "TAG-05", "CLEAR-05", evidence="tags where only one row has any")
-class KeepsTagsInColumns(MemoryClient):
+class TagsStoredAsFields(MemoryClient):
     """Keeps tags in columns: a row without a key comes with it all the same, as None."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows that all carry the same keys."""
         meta = super().claim_meta(*args, **kwargs)
         keys = dict.fromkeys(key for row in meta.tags or [] for key in row)
         return replace(meta, tags=[{key: row.get(key) for key in keys} for row in meta.tags or []])
@@ -218,17 +185,10 @@ class KeepsTagsInColumns(MemoryClient):
     evidence="tags after write-backs",
     may_fail=("TAG-01", "CLEAR-04"),
 )
-class TakesNoTagsForEmptyOnes(MemoryEngine):
+class TagsOmittedClearTags(MemoryEngine):
     """A put without tags writes empty ones: a weight version that is gone passes any filter."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and replace the tags where none are given."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         if tags is None:
             with self._locked() as index:
@@ -237,17 +197,10 @@ class TakesNoTagsForEmptyOnes(MemoryEngine):
 
 
 @engine_mutant("TAG-02", evidence="tags after write-backs", may_fail=("TAG-01",))
-class MakesOverwrittenRowsAnew(MemoryEngine):
+class TagsLostOnOverwrite(MemoryEngine):
     """A put that overwrites a field makes the row anew, with the tags that came along: none."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and forget the tags of rows that had one of the fields."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
         with self._locked() as index:
             known = rows_in(index, partition_id, sample_ids)
@@ -260,14 +213,7 @@ class MakesOverwrittenRowsAnew(MemoryEngine):
 class _Stamps(MemoryEngine):
     """Writes ``stamped(old, new)`` where a put brings tags for a row."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and change the tags."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         with self._locked() as index:
             before = {r.sample_id: r.tags for r in rows_in(index, partition_id, sample_ids)}
         super().put(partition_id, sample_ids, fields, tags)
@@ -277,7 +223,7 @@ class _Stamps(MemoryEngine):
                 for row in rows_in(index, partition_id, before):
                     row.tags = self.stamped(before[row.sample_id], new[row.sample_id])
 
-    def applies(self, fields: TensorDictBase | None) -> bool:
+    def applies(self, fields: AnyBatch) -> bool:
         """Whether a put with these fields is treated so."""
         return True
 
@@ -287,30 +233,28 @@ class _Stamps(MemoryEngine):
 
 
 @engine_mutant("TAG-03", evidence="merged tags")
-class WritesTagsAnew(_Stamps):
+class TagsReplacedByEveryPut(_Stamps):
     """Tags of a second put take the place of the first ones: a stamp wipes the weight version."""
 
 
 @engine_mutant("TAG-03", evidence="merged tags")
-class WritesTagsOfPutsAnew(_Stamps):
+class TagsReplacedByPutsWithFields(_Stamps):
     """A stamp is merged, but a put that brings fields too replaces the whole row, tags and all."""
 
-    def applies(self, fields: TensorDictBase | None) -> bool:
-        """Only where fields come along."""
+    def applies(self, fields: AnyBatch) -> bool:
         return fields is not None
 
 
 @engine_mutant("TAG-03", evidence="merged tags", may_fail=("TAG-01",))
-class KeepsTheFirstStamp(_Stamps):
+class TagFirstValueKept(_Stamps):
     """Adds keys that a row has not got yet, and keeps the old value of one that it has."""
 
     def stamped(self, old: Tags, new: Tags) -> Tags:
-        """The row's tags after the put."""
         return {**new, **old}
 
 
-@engine_mutant("TAG-05", evidence="tags of the new life", may_fail=("CLEAR-04",))
-class KeepsTagsInATableOfTheirOwn(MemoryEngine):
+@engine_mutant("TAG-05", evidence="tags after the clear", may_fail=("CLEAR-04",))
+class TagsSurviveClear(MemoryEngine):
     """A clear empties the table of rows and not that of tags, which the next put writes over.
 
     If it brings tags: where it brings none, a former life's weight version comes back.
@@ -320,19 +264,11 @@ class KeepsTagsInATableOfTheirOwn(MemoryEngine):
         super().__init__(capacity, owner)
         self._left: dict[tuple[str, str], Tags] = {}
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, with the tags that are still there where none are given."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         left = [self._left.pop((partition_id, sample_id), {}) for sample_id in sample_ids]
         super().put(partition_id, sample_ids, fields, left if tags is None and any(left) else tags)
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows but not their tags; rows that are tags alone go whole."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
             for row in rows_in(index, partition_id, sample_ids):
                 if row.fields:

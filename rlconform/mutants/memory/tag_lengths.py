@@ -6,21 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import rows_of
 
 
 @memory_mutant("TAG-06", evidence="expected sequence_lengths; got None")
-class NoLengthWhereItIsZero(MemoryClient):
+class ClaimLengthZeroDropsLengths(MemoryClient):
     """Writes ``if all(lengths)``: one aborted row, of length 0, and no row has a length."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, with lengths if none is 0."""
         meta = super().claim_meta(*args, **kwargs)
         return meta if all(meta.sequence_lengths or []) else replace(meta, sequence_lengths=None)
 
@@ -29,7 +28,6 @@ class _CountsTokens(MemoryClient):
     """Makes up the lengths of a claim that has none."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, with lengths whatever their tags are."""
         meta = super().claim_meta(*args, **kwargs)
         if meta.sequence_lengths is None:
             meta = replace(meta, sequence_lengths=self.lengths(meta))
@@ -41,26 +39,24 @@ class _CountsTokens(MemoryClient):
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class ReadsAMissingLengthAsZero(_CountsTokens):
+class ClaimMissingLengthIsZero(_CountsTokens):
     """A row without the tag counts as one of no tokens."""
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class AsksTheFirstRowForLengths(_CountsTokens):
+class ClaimLengthsDecidedByFirstRow(_CountsTokens):
     """Whether the rows carry lengths is read off the first of them."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        """Lengths of all if the first row has one."""
         tags = meta.tags or [{}]
         return super().lengths(meta) if INPUT_LENGTHS in tags[0] else None
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class MeasuresARow(_CountsTokens):
+class ClaimLengthsMeasured(_CountsTokens):
     """Where rows carry no lengths, takes those of their first field for them: bytes of an image."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        """Items in the first field of each row; none for rows that were cleared meanwhile."""
         try:
             leaf = self.get_data(meta).get((meta.fields or [])[0])
         except LookupError:
@@ -81,13 +77,8 @@ class _KeepsLengths(MemoryClient):
         self._lengths: dict[tuple[str, str], Any] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note the lengths."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for sample_id, row in zip(sample_ids, tags or [], strict=False):
             if INPUT_LENGTHS in row and self.follows:
@@ -97,30 +88,28 @@ class _KeepsLengths(MemoryClient):
         return receipt
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, with the lengths noted where each row has one."""
         meta = super().claim_meta(partition_id, *args, **kwargs)
         rows = [(partition_id, sample_id) for sample_id in meta.sample_ids]
         if not rows or not all(row in self._lengths for row in rows):
             return meta
         return replace(meta, sequence_lengths=[self._lengths[row] for row in rows])
 
-    def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear, and forget the lengths."""
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
         for key in [k for k in self._lengths if self.forgets and k[0] == partition_id]:
             if sample_ids is None or key[1] in sample_ids:
                 del self._lengths[key]
 
 
-@memory_mutant("TAG-06", evidence="after another turn was played")
-class NotesTheFirstLength(_KeepsLengths):
+@memory_mutant("TAG-06", evidence="after new tags were put")
+class ClaimLengthsNeverUpdated(_KeepsLengths):
     """Notes a row's length once: another turn makes the row longer, and the plan is too short."""
 
     follows = False
 
 
-@memory_mutant("TAG-06", evidence="in this life")
-class LengthsOutliveTheirRows(_KeepsLengths):
+@memory_mutant("TAG-06", evidence="of rows put again without lengths")
+class ClaimLengthsOfClearedRows(_KeepsLengths):
     """Clears rows and not their lengths: an id that lives again has the one of its past."""
 
     forgets = False

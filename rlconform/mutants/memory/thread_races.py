@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 
 from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.column_helpers import through_one_buffer
 from rlconform.mutants.memory.helpers import (
     Registering,
@@ -25,24 +25,18 @@ from rlconform.mutants.memory.helpers import (
     records,
     stamps_of,
 )
+from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 @engine_mutant("CLAIM-02", evidence="lost", chance=True)
-class GrowsInTwoSteps(MemoryEngine):
+class PutTableGrowsInTwoSteps(MemoryEngine):
     """Copies its table of what is ready into a larger one while others write to the old (TQ-08)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
         self._room: dict[str, int] = {}
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put, and make the table larger if it is full."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             partition = index.partition(partition_id)
@@ -63,14 +57,7 @@ class _WriteBackEngine(MemoryEngine):
 
     write_back: WriteBack
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put; what was known of the rows is written back."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = frozenset(map(str, () if fields is None else fields.keys()))
         with self._locked() as index:
             known = records(index, partition_id, sample_ids) if names and tags is None else []
@@ -82,7 +69,7 @@ class _WriteBackEngine(MemoryEngine):
 
 
 @engine_mutant("CLAIM-08", evidence="claims by id", chance=True)
-class WriteBacksUndoClaims(_WriteBackEngine):
+class PutUndoesClaims(_WriteBackEngine):
     """Keeps who claimed a row in the record that a write-back replaces: it is handed out again."""
 
     write_back = staticmethod(claims_of)
@@ -97,7 +84,7 @@ class _Slotted(MemoryEngine):
         self._owners: dict[tuple[str, int], str] = {}
         self._free: list[int] = []
 
-    def looked_up(self, partition_id: str, sample_ids: list[str], make: bool) -> list[str]:
+    def looked_up(self, partition_id: str, sample_ids: Ids, make: bool) -> list[str]:
         """Whose the rows' slots are when a second message of the call has come."""
         with self._locked():
             for key in [(partition_id, i) for i in sample_ids if make]:
@@ -112,8 +99,7 @@ class _Slotted(MemoryEngine):
                 owners.get((partition_id, s), i) for s, i in zip(slots, sample_ids, strict=True)
             ]
 
-    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Drop rows, and free their slots."""
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         with self._locked():
             for sample_id in sample_ids or []:
@@ -124,15 +110,13 @@ class _Slotted(MemoryEngine):
 
 
 @engine_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True)
-class ReadsWhatLiesThere(_Slotted):
+class GetReadsReusedSlot(_Slotted):
     """Looks up where rows lie, and reads what lies there by then (TQ-11)."""
 
-    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read rows, in two steps."""
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         return super().get(partition_id, self.looked_up(partition_id, sample_ids, False), names)
 
-    def put(self, partition_id: str, sample_ids: list[str], *what: Any) -> None:
-        """Put into slots."""
+    def put(self, partition_id: str, sample_ids: Ids, *what: Any) -> None:
         with self._locked():
             for key in [(partition_id, i) for i in sample_ids]:
                 if key not in self._slots:
@@ -142,7 +126,7 @@ class ReadsWhatLiesThere(_Slotted):
 
 
 @memory_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
-class SharesABuffer(MemoryClient):
+class PutBufferSharedByThreads(MemoryClient):
     """Passes every dense column through one buffer of the client's, without a lock.
 
     One encoder's buffers served all threads: sizes resulted that no dtype divides (TQ-20).
@@ -153,20 +137,15 @@ class SharesABuffer(MemoryClient):
         self._buffer = bytearray()
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what the buffer holds after the columns went into it."""
         if isinstance(fields, TensorDict):
             fields = through_one_buffer(self._buffer, fields)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @memory_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
-class KeepsTheCallAtHand(MemoryClient):
+class GetSharedAttributeOverwritten(MemoryClient):
     """Keeps the ids of the current read in an attribute, which another thread's read overwrites.
 
     Requests and answers of two threads met on one connection (TQ-09).
@@ -174,10 +153,7 @@ class KeepsTheCallAtHand(MemoryClient):
 
     _ids: list[str]
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read the rows of the call at hand."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         self._ids = sample_ids
         time.sleep(0)  # as a client does that waits for a socket: other threads run
         return super().get_samples(self._ids, partition_id, select_fields)
@@ -185,11 +161,10 @@ class KeepsTheCallAtHand(MemoryClient):
 
 @memory_mutant("LIFE-08", evidence="no row in a partition in which nothing was put", chance=True,
         may_fail=("STAT-04",))  # fmt: skip
-class PutsAPlaceholder(MemoryClient):
+class RegisterPutsPlaceholder(MemoryClient):
     """Tells itself the fields of a partition by a row that it puts and clears again (NR-17)."""
 
-    def register_partition(self, partition_id: str, fields: list[str], *a: Any, **k: Any) -> None:
-        """Register, with a placeholder in between."""
+    def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
         if fields and k.get("grpo_group_size") is None:
             zeros = {field: torch.zeros(1, 1, dtype=torch.uint8) for field in fields}
@@ -203,7 +178,7 @@ class PutsAPlaceholder(MemoryClient):
 
 
 @engine_mutant("PUT-11", evidence="not produced", chance=True)
-class LosesAFieldOfTwoWriters(_WriteBackEngine):
+class PutFieldsOfTwoThreadsLost(_WriteBackEngine):
     """Adds to a row's set of fields without a lock: of two that write at once one is not there."""
 
     write_back = staticmethod(fields_of)
@@ -212,7 +187,7 @@ class LosesAFieldOfTwoWriters(_WriteBackEngine):
 @memory_mutant(
     "REG-06", evidence="changed size during iteration", may_fail=("LIFE-05",), chance=True
 )
-class WalksThroughGrowingFields(Registering):
+class ClaimFieldsChangeDuringIteration(Registering):
     """A claim walks through the dict of fields, to which others add meanwhile (NR-16)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -220,44 +195,31 @@ class WalksThroughGrowingFields(Registering):
         self._fields: dict[str, dict[str, None]] = {}
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note the fields."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         known = self._fields.setdefault(partition_id, {})
         known.update(dict.fromkeys(receipt.fields or ()))
         return receipt
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, after a look at every field."""
         for _ in self._fields.get(partition_id, ()):
             time.sleep(0)  # other threads run
         return super().claim_meta(partition_id, *args, **kwargs)
 
 
-@engine_mutant("TAG-02", evidence="stamped and written to at once", chance=True)
-class WriteBacksUndoStamps(_WriteBackEngine):
+@engine_mutant("TAG-02", evidence="tagged and written to at once", chance=True)
+class PutUndoesStamps(_WriteBackEngine):
     """Keeps tags in the record that a write-back replaces: a stamp that came meanwhile is gone."""
 
     write_back = staticmethod(stamps_of)
 
 
 @engine_mutant("TAG-04", evidence="the tags of its put on every claimed row", chance=True)
-class SendsTagsAfterwards(MemoryEngine):
+class PutSendsTagsAfterFields(MemoryEngine):
     """A put makes its rows claimable, and brings their tags in a second step (TQ-04)."""
 
-    def put(
-        self,
-        partition_id: str,
-        sample_ids: list[str],
-        fields: TensorDictBase | None,
-        tags: list[Tags] | None,
-    ) -> None:
-        """Put fields, then tags."""
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         if fields is None or tags is None:
             super().put(partition_id, sample_ids, fields, tags)
         else:

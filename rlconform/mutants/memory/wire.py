@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.memory.column_helpers import (
     AlteredReads,
@@ -18,17 +18,17 @@ from rlconform.mutants.memory.column_helpers import (
     nest,
 )
 from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import rows_of
 
 
 @memory_mutant(
     "WIRE-01", evidence="'input_ids' of row", may_fail=("PUT-01", "PUT-05", "PUT-06", "PUT-13")
 )
-class TrimsZeros(AlteredReads):
+class GetTrailingZerosTrimmed(AlteredReads):
     """Finds the end of a row of token ids by its zeros, of which some rows have their own."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """Rows of int64 without the zeros at their end."""
         if not is_jagged_tensor(leaf) or leaf.dtype != torch.int64 or leaf.dim() != 2:
             return leaf
         rows = [row[: int(row.nonzero().max()) + 1] if row.any() else row for row in rows_of(leaf)]
@@ -36,14 +36,13 @@ class TrimsZeros(AlteredReads):
 
 
 @memory_mutant("WIRE-02", evidence="'input_ids' of row")
-class FetchesAtLeastAToken(TracksPuts):
+class GetEmptyRowsAsOneToken(TracksPuts):
     """Rows without tokens come as a token each, if no other row of the read has any.
 
     A put of such rows alone is stored without tokens; it is the fetch that asks for one too many.
     """
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column, a token wide where it has none."""
         tokens = isinstance(leaf, torch.Tensor) and leaf.dim() > 1
         if not tokens or cells_of(leaf) or not self.noted(cells[0])[1]:
             return leaf
@@ -56,11 +55,10 @@ class FetchesAtLeastAToken(TracksPuts):
     evidence="'prev_logprobs' of row",
     may_fail=("PUT-05", "PUT-13", "GET-01"),
 )
-class CutsToTheFirstPut(TracksPuts):
+class GetWidthOfFirstPut(TracksPuts):
     """Makes room for a read of many puts by the first one's longest row: others lose tokens."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column; of three puts or more, as wide as the first one was."""
         puts = sorted({self.noted(cell)[0] for cell in cells})
         if not is_jagged_tensor(leaf) or len(puts) < 3:
             return leaf
@@ -70,17 +68,12 @@ class CutsToTheFirstPut(TracksPuts):
 
 
 @memory_mutant("WIRE-04", evidence="'pixel_values' of row")
-class TakesHeightForTokens(MemoryClient):
+class PutImageHeightTakenForTokens(MemoryClient):
     """Stores as ragged what has as many lines as the longest row has tokens, an image too."""
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, with what looks padded cut to the rows' lengths."""
         if isinstance(fields, TensorDict):
             fields = fields.copy()
             lengths = fields.get(INPUT_LENGTHS, None)

@@ -11,10 +11,11 @@ from typing import Any
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Names
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class WakesByItsOwnPutsAlone(RayStoreClient):
+class AttachedClaimWakesByOwnPutsOnly(RayStoreClient):
     """An attached client waits for word of a put, and hears only of those of its own process."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -22,7 +23,6 @@ class WakesByItsOwnPutsAlone(RayStoreClient):
         self._news = threading.Event()
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and wake who waits here."""
         receipt = super().put_samples(*args, **kwargs)
         self._news.set()
         return receipt
@@ -31,13 +31,12 @@ class WakesByItsOwnPutsAlone(RayStoreClient):
         self,
         partition_id: str,
         task_name: str,
-        required_fields: list[str],
+        required_fields: Names,
         batch_size: int,
         dp_rank: int | None = None,
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
-        """Claim; where that waits, ask at first, in the end, and after each put of this process."""
         asked = (partition_id, task_name, required_fields, batch_size, dp_rank)
         deadline = time.monotonic() + timeout_s
         while blocking and not self._owner:
@@ -51,11 +50,10 @@ class WakesByItsOwnPutsAlone(RayStoreClient):
 
 
 @ray_mutant("CLAIM-06", evidence="TimeoutError")
-class GivesWhatThereIsFromAfar(RayStoreClient):
+class AttachedClaimTimeoutReturnsPartial(RayStoreClient):
     """An attached client's wait ends with what is ready, where it should end with an error."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, at the timeout what there is."""
         try:
             return super().claim_meta(*args, **kwargs)
         except TimeoutError:
@@ -65,7 +63,7 @@ class GivesWhatThereIsFromAfar(RayStoreClient):
 
 
 @ray_mutant("CLAIM-06", evidence="no row lost")
-class KeepsWhatItGathered(RayStoreClient):
+class AttachedClaimTimeoutKeepsRows(RayStoreClient):
     """A claim that waits takes rows as they come, and at its timeout keeps them for its next claim.
 
     By itself a process gets all its rows. Those that its last claim gathered, nobody gets.
@@ -79,13 +77,12 @@ class KeepsWhatItGathered(RayStoreClient):
         self,
         partition_id: str,
         task_name: str,
-        required_fields: list[str],
+        required_fields: Names,
         batch_size: int,
         dp_rank: int | None = None,
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
-        """Claim; what waits claims row by row."""
         asked = (partition_id, task_name, required_fields)
         held = self._gathered.setdefault((partition_id, task_name), [])
         if self._owner or not (blocking or held) or not isinstance(batch_size, int):
@@ -124,11 +121,10 @@ def _only(meta: KVBatchMeta, places: list[int]) -> KVBatchMeta:
 
 
 @ray_mutant("CLAIM-12", evidence="no row lost")
-class LeavesOtherRanksTheirRows(RayStoreClient):
+class AttachedClaimDropsRowsOfOtherRanks(RayStoreClient):
     """An attached rank drops claimed rows that fall to others, who can't claim them any more."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and of what came keep this rank's."""
         meta = super().claim_meta(*args, **kwargs)
         rank = kwargs.get("dp_rank")
         if rank is None or self._owner:

@@ -13,6 +13,7 @@ from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, StoredPut, answers
 from rlconform.mutants.ray_store.helpers import second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids, Names, Wait
 
 
 @controller_mutant(
@@ -20,7 +21,7 @@ from rlconform.mutants.ray_store.mutant import controller_mutant
     evidence="duplicated",
     may_fail=("CLAIM-10", "CLEAR-07", "CLAIM-12", "LOAD-01", "FAULT-04"),
 )
-class TwoClaimers(Controller):
+class ClaimChosenThenMarked(Controller):
     """Chooses the rows of a claim and marks them as claimed in a second step.
 
     Two consumers get the same rows.
@@ -31,7 +32,7 @@ class TwoClaimers(Controller):
         self._chosen: dict[tuple[str, str, tuple[str, ...]], Any] = {}
 
     async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
     ) -> Any:
         key = (partition_id, task, tuple(names))
         if key in self._chosen and wait_s is None:  # they are not marked yet: choose them as well
@@ -46,14 +47,14 @@ class TwoClaimers(Controller):
 
 
 @controller_mutant("CLAIM-10", evidence="null-id", may_fail=("CLEAR-07",))
-class KeysLookedUpLater(Controller):
+class ClaimIdsLookedUpLater(Controller):
     """Claims internal indexes and looks up their ids in a second step.
 
     656 ids of 4,419 claims were null.
     """
 
     async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
     ) -> Any:
         claimed = await super().claim(partition_id, task, names, rows, wait_s)
         if not isinstance(claimed, tuple) or not claimed[0]:
@@ -64,14 +65,14 @@ class KeysLookedUpLater(Controller):
 
 
 @controller_mutant("CLEAR-07", evidence="lost")
-class DropsClaimOfClearedRow(Controller):
+class ClaimDroppedWhenRowCleared(Controller):
     """Marks rows as claimed, then gives up the whole claim if one of them was cleared.
 
     The other rows stay claimed, and nobody gets them (TQ-09).
     """
 
     async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
     ) -> Any:
         claimed = await super().claim(partition_id, task, names, rows, wait_s)
         if not isinstance(claimed, tuple) or not claimed[0]:
@@ -81,12 +82,12 @@ class DropsClaimOfClearedRow(Controller):
         return ([], []) if gone else claimed
 
 
-def _cursors(partition_id: str, tasks: list[str]) -> list[str]:
+def _cursors(partition_id: str, tasks: Names) -> list[str]:
     return [f"{partition_id}/{task}" for task in tasks]
 
 
 @controller_mutant("STAT-01", evidence="-status")
-class CountsInTwoSteps(Controller):
+class StatusCountersUpdatedInTwoSteps(Controller):
     """Counts rows put and rows claimed; each count is read and written back in two steps.
 
     Of two calls that update a counter at once one is missed: the status is wrong (TQ-08).
@@ -105,7 +106,7 @@ class CountsInTwoSteps(Controller):
         return done
 
     async def claim(
-        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
     ) -> Any:
         claimed = await super().claim(partition_id, task, names, rows, wait_s)
         if isinstance(claimed, tuple):
@@ -113,7 +114,7 @@ class CountsInTwoSteps(Controller):
         return claimed
 
     @answers
-    async def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+    async def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         if not any(self._missed[name] for name in (partition_id, *_cursors(partition_id, tasks))):
             return self._index.all_claimed(partition_id, tasks)
         partition = self._index.partition(partition_id)
@@ -124,13 +125,12 @@ class CountsInTwoSteps(Controller):
         ]
         return all(count == produced for count in claimed)
 
-    async def clear(self, partition_id: str, sample_ids: list[str] | None, writer: str) -> Any:
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
         for name in [n for n in self._missed if n.partition("/")[0] == partition_id]:
             del self._missed[name]  # a clear counts anew
         return await super().clear(partition_id, sample_ids, writer)
 
     async def _count(self, name: str, rows: int) -> None:
-        """Add rows; what comes while another one adds to the same count is overwritten."""
         if name in self._counting:
             self._missed[name] += rows
         elif rows:

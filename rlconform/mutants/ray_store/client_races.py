@@ -11,13 +11,14 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.memory.column_helpers import through_one_buffer
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @ray_mutant("LIFE-05", evidence="wrong-row", chance=True)
-class SharesAConnectionFromAfar(RayStoreClient):
+class AttachedPutBufferShared(RayStoreClient):
     """An attached client sends what its threads put through one buffer, without a lock.
 
     An async actor's threads shared one connection; in the driver each call had its own (TQ-10).
@@ -28,20 +29,15 @@ class SharesAConnectionFromAfar(RayStoreClient):
         self._buffer = bytearray()
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put what the buffer holds after the columns went into it."""
         if isinstance(fields, TensorDict) and not self._owner:
             fields = through_one_buffer(self._buffer, fields)
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
 @ray_mutant("LIFE-08", evidence="phantom", chance=True)
-class RegistersByPlaceholder(RayStoreClient):
+class ProcessesRegisterPutsPlaceholder(RayStoreClient):
     """Tells the plane the fields of a partition by a row that it puts and clears again.
 
     Consumers claimed 272 of such schema rows (NR-17).
@@ -50,13 +46,12 @@ class RegistersByPlaceholder(RayStoreClient):
     def register_partition(
         self,
         partition_id: str,
-        fields: list[str],
+        fields: Names,
         num_samples: int,
-        consumer_tasks: list[str],
+        consumer_tasks: Names,
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> None:
-        """Register, with a placeholder in between."""
         register = partial(
             super().register_partition,
             partition_id,
@@ -82,15 +77,14 @@ REMEMBERED_S = 0.03
 
 
 @ray_mutant("STAT-02", evidence="non-monotonic", may_fail=("STAT-01",), chance=True)
-class RemembersStatus(RayStoreClient):
+class StatusCachedByProcess(RayStoreClient):
     """Returns the last status again for a while, until its own process puts, claims or clears."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
         self._known: dict[tuple[str, ...], tuple[float, bool]] = {}
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """The answer, or that of a moment ago."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         key = (str(partition_id), *map(str, task_names or ()))
         asked, answer = self._known.get(key, (0.0, False))
         if time.monotonic() - asked > REMEMBERED_S:
@@ -99,16 +93,13 @@ class RemembersStatus(RayStoreClient):
         return answer
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and forget the status."""
         self._known.clear()
         return super().put_samples(*args, **kwargs)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and forget the status."""
         self._known.clear()
         return super().claim_meta(*args, **kwargs)
 
     def clear_samples(self, *args: Any, **kwargs: Any) -> None:
-        """Clear, and forget the status."""
         self._known.clear()
         super().clear_samples(*args, **kwargs)

@@ -10,15 +10,15 @@ from tensordict import TensorDict
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire import is_object_column, object_column
 
 
 @ray_mutant("FLOW-01", evidence="the lengths of", may_fail=("PAR-01", "PAR-02"))
-class ListsLengthsByTheirNames(RayStoreClient):
+class ProcessesClaimLengthsSortedById(RayStoreClient):
     """Lists the ids of a claim by age, and the lengths beside them by name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows."""
         meta = super().claim_meta(*args, **kwargs)
         by_id = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
         lengths = [by_id[sample_id] for sample_id in sorted(by_id)]
@@ -26,23 +26,19 @@ class ListsLengthsByTheirNames(RayStoreClient):
 
 
 @ray_mutant("FLOW-05", "PUT-21", "WIRE-06", evidence="message log")
-class LosesObjectsOnTheWay(RayStoreClient):
+class AttachedGetObjectsLost(RayStoreClient):
     """Keeps objects where they were put: another process reads None in their place (NR-11)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._own: set[str] = set()
 
-    def put_samples(self, sample_ids: list[str], *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and keep objects here."""
+    def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().put_samples(sample_ids, *args, **kwargs)
         self._own.update(sample_ids)
         return meta
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows, of objects those that are here."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         for name, leaf in list(batch.items()):
             if is_object_column(leaf) and not self._own.issuperset(sample_ids):

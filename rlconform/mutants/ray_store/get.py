@@ -10,10 +10,11 @@ from tensordict import TensorDict
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("GET-10", "PUT-13", "PUT-22", "CLEAR-01", "CLEAR-07", evidence="row 0 of 'x' = row:")
-class KeepsWhatItRead(RayStoreClient):
+class AttachedGetCached(RayStoreClient):
     """Caches the rows that it read until its own process writes.
 
     Writer and reader each worked on a copy of their own; in one process nothing showed (NR-61).
@@ -23,21 +24,16 @@ class KeepsWhatItRead(RayStoreClient):
         super().__init__(cfg, bootstrap)
         self._read: dict[tuple[str, ...], TensorDict] = {}
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """The rows, as they were when they were first read."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         key = tuple(map(str, (partition_id, *sample_ids, "", *select_fields)))
         if key not in self._read:
             self._read[key] = super().get_samples(sample_ids, partition_id, select_fields)
         return self._read[key].clone()
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put, and forget what was read."""
         self._read.clear()
         return super().put_samples(*args, **kwargs)
 
     def clear_samples(self, *args: Any, **kwargs: Any) -> None:
-        """Drop rows, and forget what was read."""
         self._read.clear()
         super().clear_samples(*args, **kwargs)

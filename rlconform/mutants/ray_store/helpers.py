@@ -11,7 +11,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 class AlteredForeignRows(RayStoreClient):
@@ -22,21 +23,13 @@ class AlteredForeignRows(RayStoreClient):
         self._own: set[str] = set()
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note what is one's own."""
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         self._own.update(sample_ids)
         return receipt
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read; others' rows as they arrive."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         for name, leaf in list(batch.items()):
             if isinstance(leaf, Tensor) and not self._own.issuperset(sample_ids):

@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tensordict import TensorDict
-
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta, Tags
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-06",))
-class CountsItsCloses(RayStoreClient):
+class AttachedSecondCloseEndsPlane(RayStoreClient):
     """The plane counts closes: one client that closes twice stands for two."""
 
     _closed = 0
 
     def close(self) -> None:
-        """Close; with one's second close nobody seems to be left."""
         super().close()
         self._closed += 1
         if self._closed == 2 and not self._owner:
@@ -27,22 +25,20 @@ class CountsItsCloses(RayStoreClient):
 
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
-class TurnsOffTheLight(RayStoreClient):
+class AttachedCloseEndsPlane(RayStoreClient):
     """Every client's close ends the plane, as that of the only one would."""
 
     def close(self) -> None:
-        """End the plane."""
         super().close()
         if not self._owner:
             self._connection._stop()
 
 
 @ray_mutant("LIFE-03", evidence="of a client that was closed")
-class StaysOpenFromAfar(RayStoreClient):
+class AttachedCloseIgnored(RayStoreClient):
     """An attached client's close leaves it as it is: only the owner has something to close."""
 
     def close(self) -> None:
-        """Close, if this is the owner."""
         if self._owner:
             super().close()
 
@@ -52,7 +48,7 @@ _PUT_AT = "put_at"
 
 
 @ray_mutant("LIFE-06", evidence="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))
-class StartsFromNow(RayStoreClient):
+class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
     """A client that attaches is handed what is put from then on, and loses what was before."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -60,33 +56,26 @@ class StartsFromNow(RayStoreClient):
         self._since = 0.0 if self._owner else time.time()
 
     def put_samples(
-        self,
-        sample_ids: list[str],
-        partition_id: str,
-        fields: TensorDict | None = None,
-        tags: list[Tags] | None = None,
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
-        """Put, and note when."""
         if fields is not None and isinstance(sample_ids, list):
             rows = [{} for _ in sample_ids] if tags is None else tags
             tags = [{**row, _PUT_AT: time.time()} for row in rows]
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim rows, and pass over those of before."""
         meta = super().claim_meta(*args, **kwargs)
         put_at = [row.pop(_PUT_AT, self._since) for row in meta.tags or []]
         return meta.subset([n for n, at in enumerate(put_at) if at >= self._since])
 
 
 @ray_mutant("LIFE-07", evidence="PlaneUnavailable")
-class DiesOfAnEmptyRequest(RayStoreClient):
+class AttachedClaimEmptyFieldsEndsPlane(RayStoreClient):
     """A claim that requires nothing, sent from another process, ends the controller."""
 
     def claim_meta(
-        self, partition_id: str, task_name: str, required_fields: list[str], *args: Any, **kw: Any
+        self, partition_id: str, task_name: str, required_fields: Names, *args: Any, **kw: Any
     ) -> KVBatchMeta:
-        """Claim."""
         if required_fields == [] and not self._owner:
             self._connection._stop()
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)

@@ -13,39 +13,35 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.helpers import AlteredForeignRows
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("PUT-01", evidence="of torch.float64")
-class NarrowsOnTheWay(AlteredForeignRows):
+class AttachedGetDoublesNarrowed(AlteredForeignRows):
     """Others' doubles come by a way on which they are floats; one's own never took it."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Doubles as floats."""
         return leaf.float() if leaf.dtype is torch.float64 else leaf
 
 
 @ray_mutant("PUT-02", evidence="uint8")
-class CarriesEightBitsAsBytes(AlteredForeignRows):
+class AttachedGetFp8AsBytes(AlteredForeignRows):
     """Others' columns come through numpy, which has no fp8: they arrive as bytes."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Columns of fp8 as bytes."""
         fp8 = leaf.dtype in {torch.float8_e4m3fn, torch.float8_e5m2}
         return leaf.view(torch.uint8) if fp8 and not leaf.is_nested else leaf
 
 
 @ray_mutant("PUT-13", evidence="of torch")
-class LearnsADtypeOnce(RayStoreClient):
+class AttachedGetFirstDtypeKept(RayStoreClient):
     """An attached client takes a field to have the dtype that it had when first read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._learned: dict[tuple[str, str], torch.dtype] = {}
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read, in the dtypes that were learned."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         for name, leaf in list(batch.items()):
             if isinstance(leaf, Tensor) and not self._owner:
@@ -55,19 +51,17 @@ class LearnsADtypeOnce(RayStoreClient):
 
 
 @ray_mutant("PUT-14", evidence="fields written by this put")
-class SignsForNoFields(RayStoreClient):
+class AttachedReceiptWithoutFields(RayStoreClient):
     """The receipt of an attached client names the rows alone."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Put."""
         receipt = super().put_samples(*args, **kwargs)
         return receipt if self._owner else replace(receipt, fields=[])
 
 
 @ray_mutant("PUT-24", evidence="int32")
-class CarriesWordsAsSigned(AlteredForeignRows):
+class AttachedGetUint32AsSigned(AlteredForeignRows):
     """Others' 32-bit words arrive signed: the message has no other."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Unsigned words as signed ones."""
         return leaf.view(torch.int32) if leaf.dtype is torch.uint32 else leaf

@@ -10,6 +10,7 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.mutants.memory.column_helpers import from_offsets, mapped
 from rlconform.mutants.ray_store.helpers import AlteredForeignRows
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged, jagged_parts
 
@@ -21,10 +22,7 @@ class _GivesElsewhere(RayStoreClient):
         """What a read gives of a jagged column."""
         raise NotImplementedError
 
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
         if self._owner:
             return batch
@@ -32,20 +30,18 @@ class _GivesElsewhere(RayStoreClient):
 
 
 @ray_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class ForgetsTheLongestRowOnTheWay(_GivesElsewhere):
+class AttachedGetJaggedMaxMissing(_GivesElsewhere):
     """Columns reach another process as values and offsets: torch pads them to the sum of rows."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, built of its offsets alone."""
         return from_offsets(leaf)
 
 
 @ray_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
-class GivesWholeMessages(_GivesElsewhere):
+class AttachedGetJaggedWithWholeMessage(_GivesElsewhere):
     """Messages have one size, and a column comes with all of the last one that carried it."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with what was empty of the last message."""
         values, rows = jagged_parts(leaf)
         empty = values.new_zeros(8 - rows.total % 8, *values.shape[1:])
         return torch.nested.nested_tensor_from_jagged(
@@ -57,11 +53,10 @@ class GivesWholeMessages(_GivesElsewhere):
 
 
 @ray_mutant("PUT-06", "PUT-07", evidence="row")
-class FillsEmptyRowsOnTheWay(AlteredForeignRows):
+class AttachedGetEmptyRowsFilled(AlteredForeignRows):
     """Others' rows come in messages, of which there is none without content: a zero fills it."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """Empty rows of a ragged column as rows of one zero."""
         if not is_jagged(leaf):
             return leaf
         rows = [row if len(row) else row.new_zeros(1, *row.shape[1:]) for row in rows_of(leaf)]

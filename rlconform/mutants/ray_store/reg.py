@@ -7,10 +7,11 @@ from typing import Any
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids
 
 
 @ray_mutant("REG-03", evidence="tags of step 1")
-class TakesARowForOneItKnows(RayStoreClient):
+class AttachedStaleRowReused(RayStoreClient):
     """An attached client sends a row's tags once: of an id that it put before, they are there."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -18,9 +19,8 @@ class TakesARowForOneItKnows(RayStoreClient):
         self._known: set[tuple[str, str]] = set()
 
     def put_samples(
-        self, sample_ids: list[str], partition_id: str, *args: Any, **kwargs: Any
+        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
     ) -> KVBatchMeta:
-        """Put; rows that this process put before without their tags."""
         rows = {(partition_id, i) for i in sample_ids if isinstance(i, str)}
         if (
             rows

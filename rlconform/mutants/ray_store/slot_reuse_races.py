@@ -15,6 +15,7 @@ from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut
 from rlconform.mutants.ray_store.helpers import GAP_S, second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 class Slotted(Controller):
@@ -27,7 +28,7 @@ class Slotted(Controller):
         self._free: dict[str, list[int]] = defaultdict(list)
         self._fresh = itertools.count()
 
-    def _slots(self, partition_id: str, sample_ids: list[str], make: bool) -> list[int | None]:
+    def _slots(self, partition_id: str, sample_ids: Ids, make: bool) -> list[int | None]:
         slots: list[int | None] = []
         for sample_id in sample_ids:
             slot = self._slot_of.get((partition_id, sample_id))
@@ -39,9 +40,7 @@ class Slotted(Controller):
             slots.append(slot)
         return slots
 
-    def _owners(
-        self, partition_id: str, slots: list[int | None], sample_ids: list[str]
-    ) -> list[str]:
+    def _owners(self, partition_id: str, slots: list[int | None], sample_ids: Ids) -> list[str]:
         """Whose the slots are by now; the ids themselves where a slot is nobody's."""
         return [
             sample_id if slot is None else self._owner_of.get((partition_id, slot), sample_id)
@@ -52,7 +51,7 @@ class Slotted(Controller):
         self._slots(put.partition_id, put.sample_ids, make=True)
         return await super().commit(put, parcel, reference)
 
-    async def clear(self, partition_id: str, sample_ids: list[str] | None, writer: str) -> Any:
+    async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
         named = sample_ids
         if named is None:
             partition = self._index._partitions.get(partition_id)
@@ -72,15 +71,13 @@ def _some_gap() -> float:
 
 
 @controller_mutant("CLEAR-07", evidence="wrong-row")
-class ReadsTheSlot(Slotted):
+class ProcessesGetReadsReusedSlot(Slotted):
     """Looks up the slots of the rows asked for and reads the slots in a second message.
 
     What was cleared and put in between gave another row's bytes (TQ-06, TQ-09, TQ-11).
     """
 
-    async def locate(
-        self, partition_id: str, sample_ids: list[str], names: list[str]
-    ) -> list[Location]:
+    async def locate(self, partition_id: str, sample_ids: Ids, names: Names) -> list[Location]:
         slots = self._slots(partition_id, sample_ids, make=False)
         await second_message(_some_gap())
         owners = self._owners(partition_id, slots, sample_ids)
@@ -89,7 +86,7 @@ class ReadsTheSlot(Slotted):
 
 
 @controller_mutant("CLEAR-07", evidence="", may_fail=("CLAIM-10",))
-class WritesTheSlot(Slotted):
+class ProcessesPutWritesReusedSlot(Slotted):
     """Looks up the slots of the rows to put and writes to the slots in a second message.
 
     The bytes overwrite whoever owns the slots by then; no adapter can mend it (TQ-06).

@@ -8,10 +8,11 @@ from typing import Any
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("STAT-02", evidence="status", may_fail=("FLOW-03", "STAT-01", "LOAD-01", "CLAIM-02"))
-class CountsItsOwnCalls(RayStoreClient):
+class StatusCountsOwnCallsOnly(RayStoreClient):
     """Compares the rows that this process put with those that it claimed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -19,21 +20,18 @@ class CountsItsOwnCalls(RayStoreClient):
         self._claimed: Counter[tuple[str, str]] = Counter()
         self._put: dict[str, set[str]] = {}
 
-    def put_samples(self, sample_ids: list[str], partition_id: str, *a: Any, **k: Any) -> Any:
-        """Put, and count the rows."""
+    def put_samples(self, sample_ids: Ids, partition_id: str, *a: Any, **k: Any) -> Any:
         meta = super().put_samples(sample_ids, partition_id, *a, **k)
         if meta.fields:
             self._put.setdefault(partition_id, set()).update(sample_ids)
         return meta
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        """Claim, and count the rows."""
         meta = super().claim_meta(*args, **kwargs)
         self._claimed[meta.partition_id, str(meta.task_name)] += meta.size
         return meta
 
-    def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether all is claimed, as far as this process knows."""
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         answer = super().check_consumption_status(partition_id, task_names)
         put = len(self._put.get(partition_id, ()))
         return answer and any(self._claimed[partition_id, task] >= put for task in task_names)

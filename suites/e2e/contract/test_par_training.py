@@ -1,4 +1,4 @@
-"""PAR: whole training runs, in memory and through the plane, end alike in every bit."""
+"""PAR: whole training runs in memory and through the plane are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.training_parity import ParityRuns
 
-#: Seconds for two runs of a few steps and, the first time, two crews' starts, on a busy laptop.
+#: Seconds for two short runs and, the first time, the start of their actors, on a busy laptop.
 PATIENCE_S = 300
 
 

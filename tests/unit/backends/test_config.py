@@ -1,4 +1,4 @@
-"""The ``data_plane`` block: what is accepted, what an error says, what the factory builds."""
+"""The ``data_plane`` block: accepted values, error messages, and the factory's clients."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_config_made_by_hand_is_checked_like_any_other() -> None:
 
 
 def test_the_memory_plane_refuses_another_planes_block() -> None:
-    with pytest.raises(ConfigError, match="memory plane"):
+    with pytest.raises(ConfigError, match="expected 'memory'"):
         MemoryClient(TRANSFER_QUEUE)
 
 

@@ -43,7 +43,7 @@ def as_bytes(batch: TensorDict) -> int:
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, SMALL], ids=lambda shape: shape.name)
-def test_a_batch_is_what_its_description_says(shape: BatchShape) -> None:
+def test_a_batch_matches_its_description(shape: BatchShape) -> None:
     batch, described = make_batch(shape), describe(shape)
     assert batch.batch_size == (described.rows,)
     assert as_bytes(batch) == described.bytes
@@ -57,7 +57,7 @@ def test_every_process_makes_the_same_batch() -> None:
     assert all(same_rows(one.get(name), other.get(name)) for name in FIELDS)
 
 
-def test_lengths_stand_in_the_batch_and_in_the_tags() -> None:
+def test_lengths_are_in_the_batch_and_in_the_tags() -> None:
     shape = SHAPES[1]
     lengths = ragged_counts(shape)["tokens"].tolist()
     assert len(set(lengths)) > 1
@@ -65,12 +65,12 @@ def test_lengths_stand_in_the_batch_and_in_the_tags() -> None:
     assert [tags["input_lengths"] for tags in make_tags(shape)] == lengths
 
 
-def test_ids_and_order() -> None:
+def test_ids_are_unique_and_the_read_order_is_shuffled() -> None:
     assert len(set(sample_ids("a", 9)) | set(sample_ids("b", 9))) == 18
     assert read_order(SMALL) != sorted(read_order(SMALL)) == list(range(7))
 
 
-def test_checksums_do_not_see_the_layout() -> None:
+def test_checksums_ignore_the_layout() -> None:
     dense = torch.arange(12, dtype=torch.float32).view(3, 4)
     jagged = torch.nested.nested_tensor(list(dense), layout=torch.jagged)
     columns = [TensorDict({"x": leaf}, [3]) for leaf in (dense, jagged, dense.t().clone().t())]
@@ -98,13 +98,13 @@ def test_a_changed_byte_changes_its_row_alone(name: str) -> None:
     assert [row for row in range(7) if before[row] != after[row]] == [2]
 
 
-def test_dtype_and_shape_count() -> None:
+def test_checksums_depend_on_dtype_and_shape() -> None:
     zeros = torch.zeros(2, 4)
     leaves = [zeros, zeros.int(), zeros.view(2, 4, 1), zeros.view(2, 2, 2), zeros[:, :3]]
     sums = [row_checksums(TensorDict({"x": leaf}, [2]), ["x"])[0] for leaf in leaves]
     assert len(set(sums)) == len(leaves)
 
 
-def test_a_missing_field_is_no_match() -> None:
+def test_a_missing_field_is_an_error() -> None:
     with pytest.raises(LookupError, match="'y'"):
         row_checksums(TensorDict({"x": torch.zeros(2)}, [2]), ["x", "y"])

@@ -66,25 +66,27 @@ def failing(document: BenchDocument, spec: str, **changes: Any) -> BenchDocument
         (units.throughput, 8.76e9, "8.76 GB/s"),
     ],
 )
-def test_figures_are_spelt(spell: Callable[[float], str], value: float, text: str) -> None:
+def test_figures_are_formatted_with_three_digits_and_a_unit(
+    spell: Callable[[float], str], value: float, text: str
+) -> None:
     assert spell(value) == text
 
 
-def test_a_shared_unit_stands_once() -> None:
+def test_a_shared_unit_is_written_once() -> None:
     assert seconds_cell(summary(2e-3)).spread == "1.00\N{EN DASH}4.00 ms"
     assert seconds_cell(summary(0.6)).spread == "300 ms\N{EN DASH}1.20 s"
 
 
-def test_throughput_turns_the_quartiles_over() -> None:
+def test_throughput_swaps_the_quartiles() -> None:
     cell = throughput_cell(8_000_000, summary(4e-3))
     assert (cell.text, cell.spread) == ("2.00 GB/s", "1.00\N{EN DASH}4.00 GB/s")
 
 
-def test_a_clock_that_stood_still_gives_no_throughput() -> None:
+def test_zero_seconds_give_no_throughput() -> None:
     assert throughput_cell(1, summary(0)).kind == "gap"
 
 
-def test_a_pivot_fills_up_what_nobody_entered() -> None:
+def test_a_missing_entry_is_a_dash() -> None:
     cell = ratio_cell(Ratio(2, 1, 3))
     entries = [Entry(("a",), "x", cell), Entry(("b",), "y", cell)]
     table = pivot("key", "Title", "How to read it.", ("Target",), entries)
@@ -95,7 +97,7 @@ def test_a_pivot_fills_up_what_nobody_entered() -> None:
     ]
 
 
-def test_ratios_lead_and_figures_follow(document: BenchDocument) -> None:
+def test_ratios_are_printed_before_figures(document: BenchDocument) -> None:
     text = printed(document)
     shown = [table for table in ratio_tables(document) if not table.minor]
     places = [text.index(f"\n{t.title}\n") for t in [*shown, *absolute_tables(document)]]
@@ -103,7 +105,7 @@ def test_ratios_lead_and_figures_follow(document: BenchDocument) -> None:
     assert len(places) == 10
 
 
-def test_rows_come_by_shape_and_target_whatever_the_order_of_figures(
+def test_rows_are_sorted_by_shape_and_target(
     document: BenchDocument,
 ) -> None:
     turned = document.model_copy(update={"operations": document.operations[::-1]})
@@ -128,7 +130,7 @@ def test_a_comparison_shows_each_pair_once_from_the_faster_side(document: BenchD
     assert figures["llama8b", "acme/shm", "umbrella/grid"] == "\N{EN DASH}"
 
 
-def test_failures_and_refusals_say_why(document: BenchDocument) -> None:
+def test_failures_and_refusals_have_a_reason(document: BenchDocument) -> None:
     text = " ".join(printed(document).split())
     assert "umbrella/grid 3.0, across processes, failed: its process ended by signal 11" in text
     assert "CapacityExceeded: the partition is full at 100,000 rows" in text
@@ -171,14 +173,14 @@ def test_a_narrow_terminal_keeps_every_figure(document: BenchDocument) -> None:
     assert put.spread in narrow
 
 
-def test_what_a_vendor_says_is_no_markup(document: BenchDocument) -> None:
+def test_a_vendors_text_is_not_markup(document: BenchDocument) -> None:
     hostile = failing(document, "umbrella/grid", name="[bold]x[/]", reason="[red]no[/red] [/]")
     text = printed(hostile)
     assert "[bold]x[/]" in text
     assert "[red]no[/red] [/]" in text
 
 
-def test_quick_and_partial_runs_say_so(document: BenchDocument) -> None:
+def test_quick_and_partial_runs_are_labelled(document: BenchDocument) -> None:
     assert "quick" not in printed(document)
     assert "Partial" not in printed(document)
     text = printed(document.model_copy(update={"quick": True, "complete": False}))
@@ -192,7 +194,7 @@ def test_a_document_without_figures_is_printed(document: BenchDocument) -> None:
     assert "4 of 5 targets measured on 0 shapes" in text
 
 
-def test_without_its_libraries_the_page_is_left_out_and_says_why(
+def test_without_matplotlib_there_is_no_page_and_a_hint(
     document: BenchDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

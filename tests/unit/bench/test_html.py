@@ -114,7 +114,7 @@ def test_every_table_and_plot_is_on_the_page_ratios_first(
     assert [plot.count("<svg") for plot in read(html).plots()] == [1] * 5
 
 
-def test_nothing_comes_from_the_network(whole: Reader) -> None:
+def test_the_page_needs_no_network(whole: Reader) -> None:
     assert whole.count("script") == whole.count("link") == whole.count("svg") == 0
     for _, attributes in whole.elements:
         for name, value in attributes.items():
@@ -155,18 +155,18 @@ def test_a_target_has_one_colour_everywhere(document: BenchDocument, html: str) 
         assert style.colour.lower() in drawn, spec
 
 
-def test_many_targets_are_told_apart_by_colour_and_marker_together() -> None:
+def test_colour_and_marker_together_are_unique() -> None:
     styles = styles_of({str(number): f"target {number}" for number in range(50)})
     assert len({(style.colour, style.marker) for style in styles.values()}) == 50
 
 
-def test_a_lost_targets_colour_stays_its_own(document: BenchDocument) -> None:
+def test_a_lost_target_keeps_its_colour(document: BenchDocument) -> None:
     rest = [row for row in document.operations if row.target != "acme/shm"]
     lost = document.model_copy(update={"operations": rest})
     assert plots.styles(lost) == plots.styles(document)
 
 
-def test_the_page_says_what_was_refused_failed_and_within_one_process(
+def test_the_page_shows_refusals_failures_and_single_process_targets(
     document: BenchDocument, whole: Reader
 ) -> None:
     said = whole.said()
@@ -179,9 +179,9 @@ def test_the_page_says_what_was_refused_failed_and_within_one_process(
 
 @pytest.mark.parametrize(
     ("changes", "banner"),
-    [({"complete": False}, "Partial. The run was cut short"), ({"quick": True}, "A quick run:")],
+    [({"complete": False}, "Partial. The run was interrupted"), ({"quick": True}, "A quick run:")],
 )
-def test_a_run_that_is_less_than_whole_says_so(
+def test_a_partial_or_quick_run_has_a_banner(
     document: BenchDocument, whole: Reader, changes: dict[str, Any], banner: str
 ) -> None:
     assert banner not in whole.said()

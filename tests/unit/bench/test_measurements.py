@@ -40,7 +40,7 @@ def test_each_figure_is_planned_once() -> None:
     }  # fmt: skip
 
 
-def test_a_partition_is_filled_row_by_row_and_slides_on_behind() -> None:
+def test_a_partition_is_filled_once_and_then_slides() -> None:
     (measurement,) = (
         c for c in measurements([], load_plan(quick=False)) if c.title == "100,000 rows"
     )
@@ -56,7 +56,7 @@ def test_a_partition_is_filled_row_by_row_and_slides_on_behind() -> None:
     assert put == list(range(100_000 + 3 * 64))
 
 
-def test_turns_of_a_shape_bring_new_ids() -> None:
+def test_each_turn_of_a_shape_has_new_ids() -> None:
     (measurement,) = (c for c in measurements([TINY], PLAN) if c.shape == "tiny")
     labels = [measurement.turn(number).arguments[1] for number in range(4)]
     assert len(set(labels)) == 4
@@ -93,7 +93,7 @@ def test_a_refusal_takes_the_place_of_figures() -> None:
     assert tables["growth"] == tables["wake"] == tables["claim_rate"] == []
 
 
-def test_a_document_survives_its_file() -> None:
+def test_a_document_can_be_read_back() -> None:
     aggregator = Aggregator()
     aggregator.add("memory", key("claim_rate", "rows_per_second", consumers=2), [10.0, 20.0])
     aggregator.add("memory", key("growth", operation="put", rows_in_partition=1_000), [0.1])

@@ -25,7 +25,7 @@ def test_every_shape_carries_the_training_columns(name: str) -> None:
     assert set(DP_TRAIN_FIELDS) <= set(load_shape(name).fields)
 
 
-def test_sizes_are_those_of_a_step() -> None:
+def test_shapes_are_as_large_as_a_training_step() -> None:
     llama = describe(load_shape("llama8b"))
     assert llama.tokens / llama.rows == pytest.approx(1_000, rel=0.05)
     replay = describe(load_shape("qwen30b-r3"))
@@ -44,7 +44,7 @@ def test_quick_is_no_more_than_full() -> None:
     assert load_plan(quick=True).claim_rate.consumers == [1, 2, 4]
 
 
-def test_an_unknown_shape_names_those_there_are() -> None:
+def test_an_unknown_shape_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="many-small"):
         load_shape("tinny")
 
@@ -71,7 +71,7 @@ def _shape(**changes: Any) -> BatchShape:
         ("int64 (N, 3)", "int64", "", (3,)),
     ],
 )
-def test_columns_are_understood(text: str, dtype: str, ragged: str, sizes: tuple[int, ...]) -> None:
+def test_columns_are_parsed(text: str, dtype: str, ragged: str, sizes: tuple[int, ...]) -> None:
     column = _shape(fields={"x": text}).columns["x"]
     assert column == (dtype, ragged, sizes)
     assert str(column) == text.replace("tokens", "j")
@@ -88,6 +88,6 @@ def test_columns_are_understood(text: str, dtype: str, ragged: str, sizes: tuple
         {"colour": "red"},
     ],
 )
-def test_shapes_that_make_no_sense_are_refused(changes: dict[str, Any]) -> None:
+def test_invalid_shapes_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         _shape(**changes)

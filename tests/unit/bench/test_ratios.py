@@ -39,7 +39,7 @@ def seconds(document: BenchDocument, target: str, shape: str, operation: str) ->
     return found[0]
 
 
-def test_bounds_set_the_quartiles_against_each_other() -> None:
+def test_bounds_compare_the_quartiles() -> None:
     assert over(summary(8, 10, 12), summary(1, 2, 4)) == Ratio(5, 2, 12)
 
 
@@ -55,7 +55,7 @@ quartiles = st.lists(st.floats(1e-9, 1e6), min_size=3, max_size=3).map(
 
 
 @given(quartiles, quartiles)
-def test_a_ratio_lies_within_its_bounds_and_turns_over(above: Summary, below: Summary) -> None:
+def test_a_ratio_is_within_its_bounds_and_can_be_inverted(above: Summary, below: Summary) -> None:
     ratio, turned = over(above, below), over(below, above)
     assert ratio is not None
     assert turned is not None
@@ -78,7 +78,7 @@ def test_every_measured_operation_has_its_memcpy_ratio(document: BenchDocument) 
     assert ("globex/store", "qwen30b-r3", "put") not in found  # refused
 
 
-def test_the_faster_target_is_so_many_times_as_fast(document: BenchDocument) -> None:
+def test_a_comparison_is_slow_time_over_fast_time(document: BenchDocument) -> None:
     found = {
         (target, other): ratio.value
         for (target, other, *where), ratio in between_targets(document).items()
@@ -91,7 +91,7 @@ def test_the_faster_target_is_so_many_times_as_fast(document: BenchDocument) -> 
     assert found["globex/store", "acme/shm"] == fast / slow
 
 
-def test_targets_meet_only_where_both_were_measured(document: BenchDocument) -> None:
+def test_targets_are_compared_only_where_both_were_measured(document: BenchDocument) -> None:
     met = {(target, other, shape) for target, other, shape, _ in between_targets(document)}
     assert not any("globex/store" in pair for *pair, shape in met if shape == "qwen30b-r3")
     assert not any("umbrella/grid" in pair for *pair, shape in met if shape == "llama8b")

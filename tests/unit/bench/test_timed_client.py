@@ -88,7 +88,7 @@ def test_rows_in_another_order_are_wrong_data() -> None:
         carry(Unordered(CFG))
 
 
-def test_a_refusal_says_who_and_why() -> None:
+def test_a_refusal_names_the_client_and_the_error() -> None:
     with pytest.raises(CallRefused, match=r"producer\.put: CapacityExceeded: 8 rows are too many"):
         carry(Full(CFG))
 
@@ -107,7 +107,7 @@ def test_all_consumers_drain_together() -> None:
     assert rate > 0
 
 
-def test_rows_that_are_claimed_again_make_no_rate() -> None:
+def test_rows_claimed_twice_give_no_rate() -> None:
     class TwiceOver(MemoryClient):
         def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
             meta = super().claim_meta(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Models as small as these run fastest, and add up in one order, on one thread."""
+"""Runs torch on one thread: tiny models are fastest so, and sums have a fixed order."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Whether a run's actors have a place, before any of them starts."""
+"""The check that Ray has enough resources, made before any actor starts."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlconform.grpo.actors import shortage
+from rlconform.grpo.actors import missing_resources
 from rlconform.grpo.config import ClusterConfig
 
 
@@ -19,6 +19,8 @@ from rlconform.grpo.config import ClusterConfig
     ],
 )
 def test_ranks_without_a_place_are_told(device: str, there: dict[str, float], said: str) -> None:
-    told = shortage(ClusterConfig.model_validate({"dp_size": 4, "device": device}), there)
-    assert said in told
-    assert bool(told) is bool(said)
+    message = missing_resources(
+        ClusterConfig.model_validate({"dp_size": 4, "device": device}), there
+    )
+    assert said in message
+    assert bool(message) is bool(said)

@@ -1,4 +1,4 @@
-"""Group baselines and advantages, against loops over Python floats."""
+"""Group baselines and advantages, compared with loops over Python floats."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlconform.grpo.algorithm.advantages import (
-    advantages_of,
+    broadcast_to_tokens,
+    compute_advantages,
     group_baseline,
     group_of,
-    over_tokens,
 )
 from rlconform.plane.columns import mint_sample_ids
 
@@ -64,7 +64,7 @@ def test_equal_rewards_give_exactly_nothing(
     baseline, std = group_baseline(rewards, ["u"] * size, leave_one_out)
     assert torch.equal(baseline, rewards)
     assert torch.equal(std, torch.zeros(size, dtype=dtype))
-    assert torch.equal(advantages_of(rewards, baseline, std), torch.zeros(size, dtype=dtype))
+    assert torch.equal(compute_advantages(rewards, baseline, std), torch.zeros(size, dtype=dtype))
 
 
 def test_rewards_that_differ_in_the_last_bit_have_a_std() -> None:
@@ -109,7 +109,7 @@ def test_no_rows_have_no_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rewards", "groups", "told"),
+    ("rewards", "groups", "message"),
     [
         (torch.zeros(2), ["u"], "1 groups for 2 rewards"),
         (torch.zeros(2, 1), ["u", "u"], "floating point"),
@@ -119,9 +119,9 @@ def test_no_rows_have_no_baseline() -> None:
     ],
 )
 def test_rewards_that_can_not_be_compared_are_refused(
-    rewards: torch.Tensor, groups: list[str], told: str
+    rewards: torch.Tensor, groups: list[str], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         group_baseline(rewards, groups)
 
 
@@ -138,33 +138,33 @@ def test_advantages_are_those_of_a_loop(
             expected.append(r - b)
         else:
             expected.append((r - b) / (s + epsilon) if s > 0 else 0.0)
-    advantages = advantages_of(rewards, baseline, std, normalize, epsilon)
+    advantages = compute_advantages(rewards, baseline, std, normalize, epsilon)
     assert advantages.tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_advantages_keep_the_dtype_of_rewards() -> None:
     rewards = torch.tensor([0.0, 1.0])
     baseline, std = group_baseline(rewards, ["u", "u"])
-    assert advantages_of(rewards, baseline, std).dtype == torch.float32
+    assert compute_advantages(rewards, baseline, std).dtype == torch.float32
 
 
 def test_columns_of_other_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="one shape"):
-        advantages_of(torch.zeros(2), torch.zeros(2, 1), torch.zeros(2))
+    with pytest.raises(ValueError, match="same shape"):
+        compute_advantages(torch.zeros(2), torch.zeros(2, 1), torch.zeros(2))
     with pytest.raises(ValueError, match="epsilon"):
-        advantages_of(torch.zeros(2), torch.zeros(2), torch.zeros(2), epsilon=-1)
+        compute_advantages(torch.zeros(2), torch.zeros(2), torch.zeros(2), epsilon=-1)
 
 
 def test_each_trained_token_has_the_advantage_of_its_row() -> None:
-    spread = over_tokens(torch.tensor([2.0, -1.0]), torch.tensor([[0, 1, 1], [1, 0, 0]]))
+    spread = broadcast_to_tokens(torch.tensor([2.0, -1.0]), torch.tensor([[0, 1, 1], [1, 0, 0]]))
     assert spread.tolist() == [[0, 2, 2], [-1, 0, 0]]
 
 
 def test_a_mask_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="token_mask"):
-        over_tokens(torch.zeros(2), torch.ones(3, 4))
+        broadcast_to_tokens(torch.zeros(2), torch.ones(3, 4))
     with pytest.raises(ValueError, match="token_mask"):
-        over_tokens(torch.zeros(2, 4), torch.ones(2, 4))
+        broadcast_to_tokens(torch.zeros(2, 4), torch.ones(2, 4))
 
 
 @settings(deadline=None)

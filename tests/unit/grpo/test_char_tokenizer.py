@@ -1,4 +1,4 @@
-"""The character tokenizer and message logs: what turns become; nothing is encoded twice."""
+"""The character tokenizer, and the token ids of message logs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from rlconform.grpo.models import (
     character_tokenizer,
     environment_turn,
     log_input_ids,
-    log_token_mask,
     open_log,
     policy_turn,
 )
 from rlconform.grpo.models.char_tokenizer import CHARACTERS, END, MARKERS, PAD, ROLES, UNKNOWN
 from rlconform.wire import rebuild_message_logs, strip_message_logs
+from rlconform.wire.message_logs import MessageLog
 
 QUESTION = [{"role": "user", "content": "3+4"}]
+
+
+def policy_ids(log: MessageLog) -> torch.Tensor:
+    """The token ids of all turns of the policy."""
+    return torch.cat([turn["token_ids"] for turn in log if turn["role"] == "assistant"])
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +111,10 @@ def test_turns_end_to_end_are_the_row(tokenizer: PreTrainedTokenizerBase) -> Non
     assert torch.equal(log_input_ids(log), ids(tokenizer, text))
 
 
-def test_the_mask_is_on_the_policys_tokens_alone(tokenizer: PreTrainedTokenizerBase) -> None:
-    log = several_turns(tokenizer)
-    mask = log_token_mask(log)
-    assert mask.dtype == torch.int32
-    assert tokenizer.decode(log_input_ids(log)[mask.bool()]) == "5<end>7<end>"
+def test_the_policys_turns_have_the_policys_tokens_alone(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    assert tokenizer.decode(policy_ids(several_turns(tokenizer))) == "5<end>7<end>"
 
 
 def test_a_turn_leaves_the_log_it_was_given_alone(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -128,7 +132,7 @@ def test_logs_travel_as_spans_of_their_row(tokenizer: PreTrainedTokenizerBase) -
 
 
 def without_roles(template: str) -> PreTrainedTokenizerBase:
-    """A tokenizer as real models have them: no marker of ours in its vocabulary."""
+    """A tokenizer like those of real models, without our markers in its vocabulary."""
     vocabulary = {token: number for number, token in enumerate(("?", "end", *"ua:+34"))}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -152,7 +156,7 @@ def test_where_no_role_is_the_environments_it_speaks_as_the_user() -> None:
 
 @pytest.mark.parametrize("drawn", ["34end", "34"])
 def test_what_a_template_has_behind_a_response_is_in_the_row_once(drawn: str) -> None:
-    """As Qwen's does: a line break behind each turn's end token."""
+    """Qwen's template, too, has a line break after each turn's end token."""
     plain = without_roles(
         "{% for message in messages %}{{ message['role'][0] + ':' + message['content'] + 'end+' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
@@ -160,7 +164,7 @@ def test_what_a_template_has_behind_a_response_is_in_the_row_once(drawn: str) ->
     log = policy_turn(plain, open_log(plain, QUESTION), ids(plain, drawn))
     log = environment_turn(plain, log, "4")
     assert plain.decode(log_input_ids(log)) == "u:3+4end+a:34end+u:4end+a:"
-    assert plain.decode(log_input_ids(log)[log_token_mask(log).bool()]) == drawn
+    assert plain.decode(policy_ids(log)) == drawn
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:

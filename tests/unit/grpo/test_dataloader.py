@@ -1,4 +1,4 @@
-"""The dataloader: every problem once, in order, and on from wherever it stopped."""
+"""The dataloader takes every problem once, in order, and resumes from a saved position."""
 
 from __future__ import annotations
 

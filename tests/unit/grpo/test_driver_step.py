@@ -1,4 +1,4 @@
-"""What the driver computes in a step, and the two ways in which it gets at rows."""
+"""The driver's part of a step, rows in memory, stage times, and the comparison of runs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from rlconform.grpo.trainers.base import StepResult
 from rlconform.grpo.trainers.driver_step import (
     BASELINE,
     REWARD,
-    Carries,
-    Generated,
+    RowSummaries,
+    StepRows,
     advantages_and_mask,
-    chosen,
-    scored,
+    score_rollout,
+    select_rows,
+    set_padded_width,
     step_metrics,
     train_fields,
     validation_metrics,
-    with_width,
 )
-from rlconform.grpo.trainers.legacy_batch import select_rows
+from rlconform.grpo.trainers.legacy_batch import gather_rows
 from rlconform.plane import MetricEvent
 
 IDS = ["a_g0", "a_g1", "b_g0", "b_g1"]
@@ -51,7 +51,7 @@ def config(*overrides: str) -> MasterConfig:
     )
 
 
-def carries() -> Carries:
+def summaries() -> RowSummaries:
     return {
         sample_id: RowSummary(reward, spans, truncated=sample_id == "b_g0")
         for sample_id, reward, spans in zip(IDS, REWARDS, SPANS, strict=True)
@@ -62,8 +62,10 @@ def meta() -> KVBatchMeta:
     return KVBatchMeta("train", None, IDS, sequence_lengths=[4, 7, 5, 2])
 
 
-def generated(conf: MasterConfig) -> Generated:
-    return Generated(with_width(scored(meta(), carries(), conf), conf), carries(), 1)
+def generated(conf: MasterConfig) -> StepRows:
+    return StepRows(
+        set_padded_width(score_rollout(meta(), summaries(), conf), conf), summaries(), 1
+    )
 
 
 def tags(of: KVBatchMeta, name: str) -> list[float]:
@@ -71,31 +73,31 @@ def tags(of: KVBatchMeta, name: str) -> list[float]:
 
 
 def test_rows_are_scored_against_their_own_group() -> None:
-    came = scored(meta(), carries(), config())
-    assert tags(came, REWARD) == REWARDS
-    assert tags(came, BASELINE) == [0.5, 0.5, 0.5, 0.5]
-    assert tags(came, STD) == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
-    assert {type(value) for row in came.tags or [] for value in row.values()} == {float}
-    other = scored(meta(), carries(), config("grpo.use_leave_one_out_baseline=true"))
+    got = score_rollout(meta(), summaries(), config())
+    assert tags(got, REWARD) == REWARDS
+    assert tags(got, BASELINE) == [0.5, 0.5, 0.5, 0.5]
+    assert tags(got, STD) == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
+    assert {type(value) for row in got.tags or [] for value in row.values()} == {float}
+    other = score_rollout(meta(), summaries(), config("grpo.use_leave_one_out_baseline=true"))
     assert tags(other, BASELINE) == [0.0, 1.0, 0.5, 0.5]
 
 
 def test_rewards_are_scaled_first_and_pay_for_length_after() -> None:
-    came = scored(
+    got = score_rollout(
         meta(),
-        carries(),
+        summaries(),
         config(
             "grpo.reward_scaling={enabled: true, target_min: -1.0, target_max: 1.0}",
             "grpo.reward_shaping={enabled: true, max_response_length: 4, "
             "overlong_buffer_length: 2, overlong_buffer_penalty: 1.0}",
         ),
     )
-    assert tags(came, REWARD) == [1.0, -1.5, -1.0, 0.0]  # of 2, 3, 4 and 1 tokens
+    assert tags(got, REWARD) == [1.0, -1.5, -1.0, 0.0]  # of 2, 3, 4 and 1 tokens
 
 
 def test_all_rows_are_trained_on_without_dynamic_sampling() -> None:
-    rows = scored(meta(), carries(), config())
-    selection = chosen(None, rows, 1, config().grpo)
+    rows = score_rollout(meta(), summaries(), config())
+    selection = select_rows(None, rows, 1, config().grpo)
     assert (selection.kept, selection.cleared, selection.complete) == (rows, [], True)
 
 
@@ -105,18 +107,18 @@ def test_dynamic_sampling_takes_its_limits_from_the_configuration() -> None:
         "grpo.dynamic_sampling_max_gen_batches=2",
         "grpo.dynamic_sampling_std_tolerance=0.1",
     )
-    first = chosen(None, scored(meta(), carries(), conf), 1, conf.grpo)
+    first = select_rows(None, score_rollout(meta(), summaries(), conf), 1, conf.grpo)
     assert first.kept.sample_ids == ["a_g0", "a_g1"]
     assert first.cleared == ["b_g0", "b_g1"]
     assert not first.complete
     with pytest.raises(TooManyGenBatches):
-        chosen(None, scored(meta(), carries(), conf), 2, conf.grpo)
+        select_rows(None, score_rollout(meta(), summaries(), conf), 2, conf.grpo)
 
 
 def test_the_width_is_the_longest_row_rounded_up() -> None:
     conf = config("policy.make_sequence_length_divisible_by=4")
-    came = with_width(replace(meta(), extra_info={"kept": 1}), conf)
-    assert came.extra_info == {"kept": 1, GLOBAL_FORWARD_PAD_SEQLEN: 8}
+    got = set_padded_width(replace(meta(), extra_info={"kept": 1}), conf)
+    assert got.extra_info == {"kept": 1, GLOBAL_FORWARD_PAD_SEQLEN: 8}
 
 
 def test_a_mask_is_rebuilt_from_spans() -> None:
@@ -144,7 +146,7 @@ def test_rows_are_masked_for_their_length_and_for_their_logprobs() -> None:
     by_engine = torch.full((4, 7), -1.0)
     by_trainer = by_engine.clone()
     by_trainer[0, 2:4] = -2.0  # trained tokens: a factor of e
-    by_trainer[1, 0:2] = -9.0  # the prompt's
+    by_trainer[1, 0:2] = -9.0  # prompt tokens
     targets = advantages_and_mask(generated(conf), by_trainer, by_engine, conf)
     assert targets.columns["sample_mask"].tolist() == [0, 1, 0, 1]
     assert targets.metrics["masked_rows"] == 2
@@ -161,21 +163,21 @@ def test_metrics_of_a_step_are_the_tasks_rewards_and_the_mean_update() -> None:
     logprobs = torch.zeros((4, 7))
     made = generated(conf)
     targets = advantages_and_mask(made, logprobs, logprobs, conf)
-    came = step_metrics(made, targets, [{"loss": 1.0, "lr": 0.1}, {"loss": 2.0, "lr": 0.1}])
-    assert came["train/loss"] == 1.5
-    assert came["train/lr"] == 0.1
-    assert came["train/reward"] == 0.5
-    assert came["train/zero_std"] == 0.5
-    assert came["train/truncated"] == 0.25
-    assert came["train/gen_batches"] == 1.0
+    got = step_metrics(made, targets, [{"loss": 1.0, "lr": 0.1}, {"loss": 2.0, "lr": 0.1}])
+    assert got["train/loss"] == 1.5
+    assert got["train/lr"] == 0.1
+    assert got["train/reward"] == 0.5
+    assert got["train/zero_std"] == 0.5
+    assert got["train/truncated"] == 0.25
+    assert got["train/gen_batches"] == 1.0
 
 
 def test_validation_metrics_are_means_over_rows() -> None:
-    came = validation_metrics(list(carries().values()))
-    assert came == {"val/reward": 0.5, "val/response_length": 2.5, "val/truncated": 0.25}
+    got = validation_metrics(list(summaries().values()))
+    assert got == {"val/reward": 0.5, "val/response_length": 2.5, "val/truncated": 0.25}
 
 
-# -- rows in memory ----------------------------------------------------------------------------
+# -- rows in memory ------------------------------------------------------------------------------
 
 
 def rollout(ids: list[str], rows: list[list[int]]) -> Rollout:
@@ -187,21 +189,21 @@ def rollout(ids: list[str], rows: list[list[int]]) -> Rollout:
 
 def test_rows_of_several_rollouts_become_one_batch_of_one_width() -> None:
     rollouts = [rollout(["a", "b"], [[1, 2, 3, 4], [5]]), rollout(["c", "d"], [[6, 7], [8]])]
-    came = select_rows(rollouts, ["d", "b", "c"], width=3, pad_values={INPUT_IDS: 9})
-    assert came[INPUT_IDS].tolist() == [[8, 9, 9], [5, 9, 9], [6, 7, 9]]
-    assert came[INPUT_LENGTHS].tolist() == [1, 1, 2]
+    got = gather_rows(rollouts, ["d", "b", "c"], width=3, pad_values={INPUT_IDS: 9})
+    assert got[INPUT_IDS].tolist() == [[8, 9, 9], [5, 9, 9], [6, 7, 9]]
+    assert got[INPUT_LENGTHS].tolist() == [1, 1, 2]
     with pytest.raises(KeyError):
-        select_rows(rollouts, ["e"], width=3, pad_values={})
+        gather_rows(rollouts, ["e"], width=3, pad_values={})
 
 
-# -- what is measured --------------------------------------------------------------------------
+# -- traffic and stage times ---------------------------------------------------------------------
 
 
 def test_traffic_of_ranks_adds_up_but_for_the_seconds() -> None:
     meter = TrafficMeter()
-    meter.hear(MetricEvent("put_samples", "train", 2, 100, 30.0, "ok"))
-    meter.hear(MetricEvent("get_samples", "train", 2, 40, 20.0, "ok"))
-    meter.hear(MetricEvent("clear_samples", "train", 2, 7, 10.0, "ok"))
+    meter.on_operation(MetricEvent("put_samples", "train", 2, 100, 30.0, "ok"))
+    meter.on_operation(MetricEvent("get_samples", "train", 2, 40, 20.0, "ok"))
+    meter.on_operation(MetricEvent("clear_samples", "train", 2, 7, 10.0, "ok"))
     taken = meter.take()
     assert (taken.calls, taken.bytes_written, taken.bytes_read) == (3, 100, 40)
     assert taken.seconds == pytest.approx(0.06)
@@ -222,7 +224,7 @@ def test_a_stage_that_fails_is_timed_too() -> None:
     assert watch.take() == {}
 
 
-# -- where two runs part -----------------------------------------------------------------------
+# -- comparison of two runs ----------------------------------------------------------------------
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Dynamic sampling: which groups are trained on, and that each other row is cleared."""
+"""Dynamic sampling: the selected groups, and that every other row is cleared."""
 
 from __future__ import annotations
 
@@ -11,17 +11,32 @@ from hypothesis import strategies as st
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.algorithm.dynamic_sampling import (
-    DynamicSampling,
     TooManyGenBatches,
     TornGroup,
     WrongStd,
     select_groups,
 )
+from rlconform.grpo.config import GRPOConfig
 from rlconform.grpo.rollout.filters import MissingTag, RolloutFilterError
 from rlconform.plane.columns import mint_sample_ids
 
 SIZE = 2
-STEP_OF_TWO = DynamicSampling(2, SIZE, max_gen_batches=3)
+
+
+def step_of(n_prompts: int, **options: Any) -> GRPOConfig:
+    """A step of so many groups; ``options`` without their prefix ``dynamic_sampling_``."""
+    return GRPOConfig.model_validate(
+        {
+            "num_prompts_per_step": n_prompts,
+            "num_generations_per_prompt": SIZE,
+            "max_num_steps": 1,
+            "seed": 0,
+            **{f"dynamic_sampling_{name}": value for name, value in options.items()},
+        }
+    )
+
+
+STEP_OF_TWO = step_of(2, max_gen_batches=3)
 
 
 def generated(stds: dict[str, Any]) -> KVBatchMeta:
@@ -67,7 +82,7 @@ def test_what_a_step_does_not_take_is_cut_off_and_cleared() -> None:
 
 
 def test_the_tolerance_is_what_a_group_must_exceed() -> None:
-    options = DynamicSampling(1, SIZE, std_tolerance=0.1)
+    options = step_of(1, std_tolerance=0.1)
     meta = generated({"a": 0.1, "b": math.nextafter(0.1, 1)})
     assert select_groups(None, meta, 1, options).kept.sample_ids == ["b_g0", "b_g1"]
 
@@ -92,10 +107,8 @@ def test_the_last_batch_that_is_allowed_may_fill_the_step() -> None:
     assert select_groups(kept, generated({"b": 0.5}), 3, STEP_OF_TWO).complete
 
 
-def one_step(
-    batches: list[KVBatchMeta], options: DynamicSampling
-) -> tuple[list[str], list[str], int]:
-    """What a trainer's loop trains on and clears, and how many batches it generates for that."""
+def one_step(batches: list[KVBatchMeta], options: GRPOConfig) -> tuple[list[str], list[str], int]:
+    """Run a trainer's loop; return the trained rows, the cleared rows and the number of batches."""
     collected, cleared = None, []
     for number, meta in enumerate(batches, start=1):
         try:
@@ -112,7 +125,7 @@ def one_step(
 @settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.2, 0.7]), max_size=5), min_size=1, max_size=5))
 def test_each_row_is_trained_on_or_cleared_once(batches: list[list[float]]) -> None:
-    options = DynamicSampling(3, SIZE, max_gen_batches=len(batches))
+    options = step_of(3, max_gen_batches=len(batches))
     stds = [
         {f"u{number}_{at}": std for at, std in enumerate(of_batch)}
         for number, of_batch in enumerate(batches)
@@ -172,18 +185,13 @@ def test_a_meta_of_another_partition_is_not_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ((0, 2, 1), "num_prompts_per_step"),
-        ((2, 0, 1), "num_generations_per_prompt"),
-        ((2, 2, 0), "max_gen_batches"),
-        ((2, 2, 1, -0.1), "std_tolerance"),
-        ((2, 2, 1, math.nan), "std_tolerance"),
-    ],
+    "wrong",
+    [{"max_gen_batches": 0}, {"std_tolerance": -0.1}, {"std_tolerance": math.nan}],
+    ids=str,
 )
-def test_options_out_of_range_are_refused(values: tuple[Any, ...], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        DynamicSampling(*values)
+def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        step_of(2, **wrong)
 
 
 def test_errors_of_tags_have_the_root_of_rollout_filters() -> None:

@@ -1,4 +1,4 @@
-"""Rollout filters: what is kept follows from the tags, and what they don't tell raises."""
+"""Rollout filters: they decide by tags alone, and raise if the tags are not enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation: seeded row by row, with logprobs that a trainer finds too, under known weights."""
+"""Generation: seeds per row, logprobs equal to the trainer's, weight versions."""
 
 from __future__ import annotations
 
@@ -208,9 +208,9 @@ def test_refit_takes_a_copy_of_the_weights_and_their_version() -> None:
     engine.refit(weights, version=5)
     for weight in weights.values():
         weight.zero_()
-    came = engine.generate(prompts(), SEEDS, SAMPLING)
-    assert same(came, expected)
-    assert came.weight_version == engine.weight_version == 5
+    got = engine.generate(prompts(), SEEDS, SAMPLING)
+    assert same(got, expected)
+    assert got.weight_version == engine.weight_version == 5
 
 
 def test_weights_that_do_not_fit_change_nothing() -> None:
@@ -235,7 +235,7 @@ def test_weights_never_grow_older() -> None:
     weights = tiny_model("tiny-llama", seed=1).state_dict()
     engine.refit(weights, version=3)
     engine.refit(weights, version=3)
-    with pytest.raises(ValueError, match="older"):
+    with pytest.raises(ValueError, match="or later"):
         engine.refit(weights, version=2)
 
 

@@ -1,4 +1,4 @@
-"""The configuration tree: what is accepted, what an error says, what the sections make of it."""
+"""The configuration tree: valid values, error messages, derived values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlconform.plane.sharding import DynamicBatching, SequencePacking
 
 
 def tree() -> dict[str, Any]:
-    """The least that a configuration must say."""
+    """A minimal configuration."""
     return {
         "policy": {
             "model_name": "tiny-llama",
@@ -133,7 +133,7 @@ def test_a_file_changes_the_values_of_the_one_it_names(tmp_path: Path) -> None:
 def test_files_that_name_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("defaults: b.yaml\n")
     (tmp_path / "b.yaml").write_text("defaults: a.yaml\n")
-    with pytest.raises(ConfigError, match="lead back"):
+    with pytest.raises(ConfigError, match="form a cycle"):
         load_config(tmp_path / "a.yaml")
 
 
@@ -181,7 +181,7 @@ def test_an_interpolation_of_nothing_names_its_key() -> None:
             "packing.train_mb_tokens is 15, too little for a row of 16 tokens",
         ),
         ({"policy": {"train_global_batch_size": 12}}, "a step has 32 rows"),
-        ({"cluster": {"dp_size": 3}}, "split evenly among cluster.dp_size 3"),
+        ({"cluster": {"dp_size": 3}}, "split evenly over cluster.dp_size 3"),
         ({"generation": {"max_new_tokens": 16}}, "leaves no room for a prompt"),
         ({"generation": {"temperature": 0.0}}, "generation.temperature is 0.0"),
         ({"generation": {"backend": "sglang"}}, "generation.backend is 'sglang'"),
@@ -198,7 +198,7 @@ def test_an_interpolation_of_nothing_names_its_key() -> None:
             {"data": {"task": "jsonl", "path": "p.jsonl"}, "grpo": {"val_period": 1}},
             "validation needs data.val_path",
         ),
-        ({"data": {"min_length": 3}}, "min_length 3 is over max_length 1"),
+        ({"data": {"min_length": 3}}, "min_length 3 is above max_length 1"),
         ({"data_plane": {"impl": "redis"}}, "impl is 'redis'"),
         ({"data_plane": {"impl": "ray_store"}}, "lacks name"),
     ],

@@ -1,4 +1,4 @@
-"""The in-memory split: every rank has the rows of its plan, untouched, as wide as they were."""
+"""Sharding in memory: every rank gets the rows of its plan, unchanged and equally wide."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_rows_keep_dtype_shape_and_bytes(dtype: torch.dtype) -> None:
         numbered(4, x=column), lengths, 2, dynamic_batching=DynamicBatching(9)
     )
     for batch, _ in ranks:
-        for row, came in zip(batch["row"], batch["x"], strict=True):
-            assert (came.dtype, came.shape) == (dtype, column.shape[1:])
-            assert torch.equal(as_bytes(came), as_bytes(column[row]))
+        for row, got in zip(batch["row"], batch["x"], strict=True):
+            assert (got.dtype, got.shape) == (dtype, column.shape[1:])
+            assert torch.equal(as_bytes(got), as_bytes(column[row]))
 
 
 @pytest.mark.parametrize("form", ["stack", "array in a NonTensorData"])
@@ -91,8 +91,8 @@ def test_object_columns_go_along(form: str) -> None:
     array[:] = values
     leaf = object_column(values) if form == "stack" else NonTensorData(array, batch_size=[4])
     ranks = shard_batch_for_dp(numbered(4, log=leaf), [4, 3, 2, 1], 2)
-    came = [object_rows(batch.get("log"), 2) for batch, _ in ranks]
-    assert came == [values[:2], values[2:]]
+    got = [object_rows(batch.get("log"), 2) for batch, _ in ranks]
+    assert got == [values[:2], values[2:]]
 
 
 def test_ranks_share_no_memory_with_the_batch() -> None:

@@ -1,11 +1,10 @@
-"""The clipped policy-gradient loss, against a loop over Python floats, however a batch is cut."""
+"""The clipped policy-gradient loss, compared with a loop, for every split of a batch."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlconform.grpo.algorithm.loss import LossOptions, policy_gradient_loss
+from rlconform.grpo.algorithm.loss import policy_gradient_loss
 from rlconform.grpo.algorithm.masking import count_valid
+from rlconform.grpo.config import ClippedPGLossConfig
 
 ROWS, WIDTH = 8, 12
-PLAIN = LossOptions(reference_policy_kl_penalty=0.0)
-ALL_TERMS = LossOptions(
+PLAIN = ClippedPGLossConfig(reference_policy_kl_penalty=0.0)
+ALL_TERMS = ClippedPGLossConfig(
     ratio_clip_min=0.2,
     ratio_clip_max=0.28,
     ratio_clip_c=3.0,
@@ -28,12 +28,19 @@ ALL_TERMS = LossOptions(
     use_importance_sampling_correction=True,
     truncated_importance_sampling_ratio=1.5,
 )
+
+
+def replace(options: ClippedPGLossConfig, **changes: Any) -> ClippedPGLossConfig:
+    """The options with some of them changed, validated again."""
+    return ClippedPGLossConfig(**{**options.model_dump(), **changes})
+
+
 OPTIONS = {
     "plain": PLAIN,
-    "no clip": replace(PLAIN, ratio_clip_min=1.0, ratio_clip_max=math.inf),
+    "no clip": replace(PLAIN, ratio_clip_min=0.999, ratio_clip_max=1e9),
     "clip higher": replace(PLAIN, ratio_clip_max=0.5),
     "dual clip": replace(PLAIN, ratio_clip_c=1.3),
-    "kl": LossOptions(reference_policy_kl_penalty=0.1),
+    "kl": ClippedPGLossConfig(reference_policy_kl_penalty=0.1),
     "importance sampling": replace(PLAIN, use_importance_sampling_correction=True),
     "truncated": replace(ALL_TERMS, ratio_clip_c=None, reference_policy_kl_penalty=0.0),
     "all terms": ALL_TERMS,
@@ -43,7 +50,7 @@ every_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.
 
 
 def a_batch(dtype: torch.dtype = torch.float64, seed: int = 0) -> dict[str, Tensor]:
-    """Rows of unlike lengths; one is dropped, one has no trained token."""
+    """Rows of different lengths; one is dropped, one has no trained token."""
     draw = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float) -> Tensor:
@@ -71,7 +78,7 @@ def counts(batch: dict[str, Tensor]) -> dict[str, int]:
 
 
 def loss_of(
-    batch: dict[str, Tensor], options: LossOptions, **valid: int
+    batch: dict[str, Tensor], options: ClippedPGLossConfig, **valid: int
 ) -> tuple[Tensor, dict[str, Tensor]]:
     return policy_gradient_loss(**batch, options=options, **(valid or counts(batch)))  # type: ignore[arg-type]
 
@@ -80,8 +87,8 @@ def rows_of(batch: dict[str, Tensor], rows: Sequence[int]) -> dict[str, Tensor]:
     return {name: values[list(rows)] for name, values in batch.items()}
 
 
-def naive(batch: dict[str, Tensor], options: LossOptions) -> dict[str, float]:
-    """The docstring's formula, token by token."""
+def naive(batch: dict[str, Tensor], options: ClippedPGLossConfig) -> dict[str, float]:
+    """Compute the docstring's formula token by token."""
     lists: dict[str, Any] = {name: values.tolist() for name, values in batch.items()}
     valid = counts(batch)
     found: Counter[str] = Counter()
@@ -131,7 +138,7 @@ def naive(batch: dict[str, Tensor], options: LossOptions) -> dict[str, float]:
 
 @every_option
 @pytest.mark.parametrize("seed", range(3))
-def test_loss_and_metrics_are_those_of_a_loop(options: LossOptions, seed: int) -> None:
+def test_loss_and_metrics_are_those_of_a_loop(options: ClippedPGLossConfig, seed: int) -> None:
     batch = a_batch(seed=seed)
     loss, metrics = loss_of(batch, options)
     expected = naive(batch, options)
@@ -153,7 +160,7 @@ def test_the_batch_above_reaches_every_branch() -> None:
 
 
 @every_option
-def test_gradients_are_those_of_finite_differences(options: LossOptions) -> None:
+def test_gradients_are_those_of_finite_differences(options: ClippedPGLossConfig) -> None:
     batch = rows_of(a_batch(), range(4))
     fixed = {name: values for name, values in batch.items() if name != "logprobs"}
 
@@ -171,7 +178,7 @@ def parts_of(n_parts: int) -> list[list[int]]:
 @every_option
 @pytest.mark.parametrize("n_parts", [2, 4, 8])
 def test_gradients_by_token_are_the_same_bits_however_a_batch_is_cut(
-    options: LossOptions, n_parts: int
+    options: ClippedPGLossConfig, n_parts: int
 ) -> None:
     batch = a_batch(torch.float32)
     valid = counts(batch)
@@ -186,7 +193,7 @@ def test_gradients_by_token_are_the_same_bits_however_a_batch_is_cut(
 
 
 class Policy(torch.nn.Module):
-    """Logprobs of tokens by a softmax over what one linear layer says of the one before."""
+    """Logprobs of a bigram model: a linear layer predicts each token from the one before."""
 
     def __init__(self, vocabulary: int = 5) -> None:
         super().__init__()
@@ -200,8 +207,10 @@ class Policy(torch.nn.Module):
         return logprobs.gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
 
 
-def accumulated(parts: Iterable[Sequence[int]], options: LossOptions) -> tuple[float, Tensor]:
-    """Loss and gradients of a policy over the parts of one batch, added up."""
+def accumulated(
+    parts: Iterable[Sequence[int]], options: ClippedPGLossConfig
+) -> tuple[float, Tensor]:
+    """Sum loss and gradients over the parts of one batch."""
     policy, batch = Policy(), a_batch()
     tokens = torch.randint(5, (ROWS, WIDTH + 1), generator=torch.Generator().manual_seed(2))
     old = policy(tokens).detach()
@@ -222,7 +231,7 @@ def accumulated(parts: Iterable[Sequence[int]], options: LossOptions) -> tuple[f
 @every_option
 @pytest.mark.parametrize("n_parts", [1, 2, 4])
 def test_a_policy_has_the_same_gradients_over_one_two_and_four_parts(
-    options: LossOptions, n_parts: int
+    options: ClippedPGLossConfig, n_parts: int
 ) -> None:
     loss, gradients = accumulated([range(ROWS)], options)
     assert gradients.abs().max() > 1e-3
@@ -246,7 +255,7 @@ def test_a_policy_has_the_same_gradients_over_any_parts(
 
 
 @every_option
-def test_metrics_add_up_over_parts(options: LossOptions) -> None:
+def test_metrics_add_up_over_parts(options: ClippedPGLossConfig) -> None:
     batch = a_batch()
     _, whole = loss_of(batch, options)
     added: Counter[str] = Counter()
@@ -258,7 +267,7 @@ def test_metrics_add_up_over_parts(options: LossOptions) -> None:
 
 
 @every_option
-def test_padding_changes_nothing(options: LossOptions) -> None:
+def test_padding_changes_nothing(options: ClippedPGLossConfig) -> None:
     batch = a_batch()
     wide = dict(batch)
     for name, values in batch.items():
@@ -271,7 +280,7 @@ def test_padding_changes_nothing(options: LossOptions) -> None:
 @every_option
 @pytest.mark.parametrize("filler", [math.nan, math.inf, -math.inf])
 def test_what_is_masked_reaches_neither_loss_nor_gradients(
-    options: LossOptions, filler: float
+    options: ClippedPGLossConfig, filler: float
 ) -> None:
     batch = a_batch()
     clean, _ = loss_of(batch, options)
@@ -292,7 +301,7 @@ def test_what_is_masked_reaches_neither_loss_nor_gradients(
 
 
 @every_option
-def test_a_batch_of_which_nothing_is_trained_costs_nothing(options: LossOptions) -> None:
+def test_a_batch_of_which_nothing_is_trained_costs_nothing(options: ClippedPGLossConfig) -> None:
     batch = a_batch()
     batch["sample_mask"] = torch.zeros(ROWS)
     batch["logprobs"].requires_grad_()
@@ -415,4 +424,4 @@ def test_counts_of_a_part_in_place_of_the_batchs_are_refused() -> None:
 )
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        LossOptions(**wrong)
+        ClippedPGLossConfig(**wrong)

@@ -1,4 +1,4 @@
-"""Masks of tokens and rows, against loops over Python floats."""
+"""Masks of tokens and rows, compared with loops over Python floats."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_truncated_rows_are_dropped_and_none_comes_back(dtype: torch.dtype) -> N
 
 
 def test_masks_of_unlike_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         mask_overlong(torch.ones(2), torch.zeros(2, 1))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         mask_logprob_error(torch.ones(2), torch.ones(3), 2.0)
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         sequence_logprob_error(torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(2, 4))
 
 

@@ -1,4 +1,4 @@
-"""Metrics as written and read back: what a killed, failed or resumed run leaves."""
+"""The metrics file of finished, killed, failed and resumed runs, written and read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 @given(st.dictionaries(st.text(min_size=1), NUMBERS, max_size=5))
 def test_every_number_and_name_survives_a_line(metrics: dict[str, float]) -> None:
     line = StepMetrics(step=1, metrics=metrics).model_dump_json()
-    json.loads(line, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+    json.loads(line, parse_constant=pytest.fail)  # NaN and Infinity are not JSON
     read = RECORD.validate_json(line)
     assert isinstance(read, StepMetrics)
     assert read.metrics.keys() == metrics.keys()
@@ -102,7 +102,7 @@ def test_each_step_is_readable_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 class Broken(Exception):
-    """What a run may die of."""
+    """An exception that ends a run."""
 
 
 def break_at_step_2(folder: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_half_written_record_is_a_run_that_was_killed(tmp_path: Path, cut: int
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "empty"),
         ("step,loss\n1,0.5\n", "line 1"),
@@ -188,10 +188,10 @@ def test_a_half_written_record_is_a_run_that_was_killed(tmp_path: Path, cut: int
         ("\n", "line 1"),
     ],
 )
-def test_another_file_is_no_metrics_file(tmp_path: Path, text: str, told: str) -> None:
+def test_another_file_is_no_metrics_file(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / METRICS_FILE
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         read_metrics(path)
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_metrics(tmp_path / METRICS_FILE)
     (tmp_path / METRICS_FILE).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="no metrics file"):
+    with pytest.raises(ConfigError, match="not a metrics file"):
         read_metrics(tmp_path / METRICS_FILE)
 
 

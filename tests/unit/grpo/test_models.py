@@ -1,4 +1,4 @@
-"""Tiny models, loading, the logprobs of tokens: padded and packed, alone and in a batch."""
+"""Tiny models, loading of models, and logprobs of padded and packed rows."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 def batch(width: int = 14, vocabulary: int = 21) -> Tensor:
-    """(5, width) ids; what stands behind a row's length is noise, and must not count."""
+    """(5, width) ids; values after a row's length are random and must have no influence."""
     generator = torch.Generator().manual_seed(3)
     return torch.randint(vocabulary, (len(LENGTHS), width), generator=generator)
 
 
 def naive(model: PreTrainedModel, ids: Tensor, temperature: float = 1.0) -> Tensor:
-    """Row by row, token by token, in float64 from the logits on."""
+    """Compute logprobs token by token in float64."""
     expected = torch.zeros(ids.shape, dtype=torch.float64)
     for row, length in enumerate(LENGTHS):
         for place in range(1, length):
@@ -148,8 +148,8 @@ def test_the_same_batch_gives_the_same_bytes(model: PreTrainedModel, layout: Row
 def test_the_router_drops_no_token_however_many_choose_one_expert() -> None:
     model = tiny_model("tiny-qwen3-moe", seed=0)
     alone = token_logprobs(model, batch()[2:3], LENGTHS[2:3])
-    crowd = batch()[2:3].repeat(64, 1)  # 64 times the same choice of experts
-    together = token_logprobs(model, crowd, LENGTHS[2:3] * 64)
+    repeated = batch()[2:3].repeat(64, 1)  # all 64 rows select the same experts
+    together = token_logprobs(model, repeated, LENGTHS[2:3] * 64)
     torch.testing.assert_close(together, alone.expand_as(together), **CLOSE)
 
 
@@ -230,9 +230,9 @@ def test_logprobs_of_a_bfloat16_model_are_float32(layout: RowLayout) -> None:
 
 def test_a_name_that_is_no_folder_is_never_downloaded(tmp_path: Path) -> None:
     for load in (load_model, load_tokenizer):
-        with pytest.raises(ConfigError, match="aren't downloaded"):
+        with pytest.raises(ConfigError, match="are not downloaded"):
             load("meta-llama/Llama-3.1-8B-Instruct")
-        with pytest.raises(ConfigError, match="to load there") as caught:
+        with pytest.raises(ConfigError, match="can't load a") as caught:
             load(str(tmp_path))
         assert "\n" not in str(caught.value)
 

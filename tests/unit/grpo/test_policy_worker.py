@@ -1,4 +1,4 @@
-"""A policy's rank: how rows are cut, what comes of the cuts, and what an update does."""
+"""One rank of a policy: micro-batches, logprobs and gradients, updates of the weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlconform.grpo.config import MasterConfig, SchedulerConfig, load_config
 from rlconform.grpo.models.tiny import VOCABULARY
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
 from rlconform.grpo.workers.data_parallel import clip_gradients
-from rlconform.grpo.workers.microbatches import TokenSpan, cut, plan_of
+from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches, slice_microbatch
 from rlconform.grpo.workers.optimizer import learning_rate_factor
 from rlconform.grpo.workers.policy_model import PolicyModel, sum_over_ranks
 from rlconform.plane.sharding import plan_shards
@@ -40,7 +40,7 @@ WIDTH = 10
 
 @pytest.fixture(scope="module", autouse=True)
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of this process alone."""
+    """A process group of one process."""
     store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
@@ -88,7 +88,7 @@ def rows(seed: int = 0) -> TensorDict:
 
 
 def planned(conf: MasterConfig, batch: TensorDict, stage: Any) -> tuple[TensorDict, dict[str, Any]]:
-    """The one rank's rows in the plan's order, and the plan."""
+    """Shard the batch for one rank; return its rows in the plan's order, and the plan."""
     (plan,) = plan_shards(
         LENGTHS,
         1,
@@ -98,11 +98,11 @@ def planned(conf: MasterConfig, batch: TensorDict, stage: Any) -> tuple[TensorDi
     return batch[plan.rows], plan.packing
 
 
-# -- how rows are cut --------------------------------------------------------------------------
+# -- micro-batches --------------------------------------------------------------------------
 
 
 def test_without_a_plan_each_global_batch_is_cut_by_itself() -> None:
-    assert plan_of(10, 7, {}, n_batches=2, microbatch_rows=3) == [
+    assert plan_microbatches(10, 7, {}, n_batches=2, microbatch_rows=3) == [
         [TokenSpan(0, 3, 7), TokenSpan(3, 5, 7)],
         [TokenSpan(5, 8, 7), TokenSpan(8, 10, 7)],
     ]
@@ -114,7 +114,7 @@ def test_a_plan_is_counted_from_the_first_row_of_its_global_batch() -> None:
         "micro_batch_lengths": [[8, 5], [12]],
         "elem_counts_per_gb": [3, 3],
     }
-    assert plan_of(6, 9, packing, n_batches=2, microbatch_rows=1) == [
+    assert plan_microbatches(6, 9, packing, n_batches=2, microbatch_rows=1) == [
         [TokenSpan(0, 2, 8), TokenSpan(2, 3, 5)],
         [TokenSpan(3, 6, 12)],
     ]
@@ -123,19 +123,19 @@ def test_a_plan_is_counted_from_the_first_row_of_its_global_batch() -> None:
 def test_a_plan_of_other_rows_is_refused() -> None:
     packing = {"micro_batch_indices": [], "micro_batch_lengths": [], "elem_counts_per_gb": [3]}
     with pytest.raises(ValueError, match="3 rows"):
-        plan_of(4, 9, packing, n_batches=1, microbatch_rows=1)
+        plan_microbatches(4, 9, packing, n_batches=1, microbatch_rows=1)
     with pytest.raises(ValueError, match="divide"):
-        plan_of(5, 9, {}, n_batches=2, microbatch_rows=1)
+        plan_microbatches(5, 9, {}, n_batches=2, microbatch_rows=1)
 
 
 @pytest.mark.parametrize(("layout", "width"), [("padded", 7), ("packed", 6)])
 def test_a_cut_is_as_wide_as_planned_or_as_its_longest_row(layout: Any, width: int) -> None:
-    part = cut(rows(), TokenSpan(1, 4, 7), layout)
+    part = slice_microbatch(rows(), TokenSpan(1, 4, 7), layout)
     assert part[INPUT_IDS].shape == part[ADVANTAGES].shape == (3, width)
     assert part[SAMPLE_MASK].tolist() == [1.0, 1.0, 0.0]
 
 
-# -- what comes of the cuts --------------------------------------------------------------------
+# -- logprobs and gradients ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", ["tiny_llama_copy", "tiny_moe_copy"])
@@ -144,8 +144,8 @@ def test_logprobs_are_those_of_rows_run_one_by_one(mode: str, model: str) -> Non
     conf = config(f"policy.packing.mode={mode}", model=model)
     policy = PolicyModel(conf, CPU)
     batch, packing = planned(conf, rows(), "logprob")
-    came = policy.logprobs(batch, packing)
-    for row, ids, length in zip(came, batch[INPUT_IDS], batch[INPUT_LENGTHS].tolist(), strict=True):
+    got = policy.logprobs(batch, packing)
+    for row, ids, length in zip(got, batch[INPUT_IDS], batch[INPUT_LENGTHS].tolist(), strict=True):
         with torch.no_grad():
             logits = policy.model(ids[None, :length]).logits[0].double()
         naive = [0.0] + [
@@ -163,7 +163,7 @@ def gradients(policy: PolicyModel) -> Tensor:
 @pytest.mark.parametrize("token_level", [True, False])
 @pytest.mark.parametrize("model", ["tiny_llama_copy", "tiny_moe_copy"])
 def test_gradients_do_not_depend_on_how_a_batch_is_cut(model: str, token_level: bool) -> None:
-    came: dict[str, Tensor] = {}
+    got: dict[str, Tensor] = {}
     losses = []
     cuts = {
         "1 chunk": ["policy.train_micro_batch_size=8"],
@@ -176,15 +176,15 @@ def test_gradients_do_not_depend_on_how_a_batch_is_cut(model: str, token_level: 
         level = f"loss_fn.token_level_loss={str(token_level).lower()}"
         conf = config(*overrides, level, "policy.max_grad_norm=null", model=model)
         policy = PolicyModel(conf, CPU)
-        policy.model.double()  # so that products round too little to matter
+        policy.model.double()  # makes rounding errors negligible
         (update,) = policy.train(*planned(conf, rows(), "train"), n_batches=1)
-        came[name] = gradients(policy)
+        got[name] = gradients(policy)
         losses.append(update["loss"])
-        assert update["grad_norm"] == pytest.approx(float(came[name].norm()))
-    largest = float(came["1 chunk"].abs().max())
+        assert update["grad_norm"] == pytest.approx(float(got[name].norm()))
+    largest = float(got["1 chunk"].abs().max())
     assert largest > 0
-    for gradient in came.values():  # logprobs are float32: its rounding is left
-        torch.testing.assert_close(gradient, came["1 chunk"], rtol=0, atol=1e-6 * largest)
+    for gradient in got.values():  # rounding of the float32 logprobs remains
+        torch.testing.assert_close(gradient, got["1 chunk"], rtol=0, atol=1e-6 * largest)
     assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
 
 
@@ -202,7 +202,7 @@ def test_masked_rows_and_prompts_leave_no_trace() -> None:
     assert torch.equal(*of_each)
 
 
-# -- what an update does -----------------------------------------------------------------------
+# -- updates -------------------------------------------------------------------------------------
 
 
 def test_each_global_batch_is_an_update_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""Rollouts: the rows of real turns, and turns that a script writes."""
+"""Rollouts of a real engine, and of an engine with scripted responses."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_rows_are_groups_of_their_prompts_with_the_engines_logprobs() -> None:
     torch.testing.assert_close(
         columns[GENERATION_LOGPROBS], torch.where(trained, by_trainer, 0), rtol=1e-4, atol=1e-5
     )
-    for row, carry in enumerate(rollout.carry):
-        ((start, stop),) = carry.spans
+    for row, summary in enumerate(rollout.summaries):
+        ((start, stop),) = summary.spans
         assert stop == lengths[row]
         assert trained[row].nonzero().flatten().tolist() == list(range(start, stop))
         end = character_tokenizer().eos_token_id
-        assert carry.truncated == (ids[row, stop - 1] != end)
+        assert summary.truncated == (ids[row, stop - 1] != end)
 
 
 def test_the_same_problems_give_the_same_rows_and_a_groups_rows_differ() -> None:
@@ -92,11 +92,11 @@ def test_a_prompt_that_leaves_no_room_is_named() -> None:
         collected(conf)
 
 
-# -- turns by a script -------------------------------------------------------------------------
+# -- scripted responses --------------------------------------------------------------------------
 
 
 class Script(GenerationEngine):
-    """Writes what it is told to, turn by turn, and remembers how many rows it was asked for."""
+    """Returns scripted responses, turn by turn, and records the number of rows of each call."""
 
     def __init__(self, *turns: Sequence[str]) -> None:
         self._turns = list(turns)
@@ -124,7 +124,7 @@ class Script(GenerationEngine):
 
 
 def guesses(script: Script, *overrides: str) -> Rollout:
-    """One group of three rows that guess at one hidden digit."""
+    """One group of three rows that guess the same hidden digit."""
     conf = config(
         "data.task=guess",
         "grpo.max_rollout_turns=3",
@@ -150,10 +150,10 @@ def test_rows_go_on_until_they_are_right_cut_off_or_out_of_turns() -> None:
     script = Script([right, "777", miss], [miss], [miss])
     rollout = guesses(script)
     assert script.asked == [3, 1, 1]
-    assert [carry.reward for carry in rollout.carry] == [1.0, 0.0, 0.0]
-    assert [carry.truncated for carry in rollout.carry] == [False, True, False]
-    assert [len(carry.spans) for carry in rollout.carry] == [1, 1, 3]
-    assert [carry.response_length for carry in rollout.carry] == [2, 3, 6]
+    assert [summary.reward for summary in rollout.summaries] == [1.0, 0.0, 0.0]
+    assert [summary.truncated for summary in rollout.summaries] == [False, True, False]
+    assert [len(summary.spans) for summary in rollout.summaries] == [1, 1, 3]
+    assert [summary.response_length for summary in rollout.summaries] == [2, 3, 6]
     logs = rebuild_message_logs(rollout.columns[MESSAGE_LOGS], rollout.columns[INPUT_IDS])
     roles = ["user", "assistant", "environment", "assistant", "environment", "assistant"]
     assert [message["role"] for message in logs[2]] == roles
@@ -165,8 +165,8 @@ def test_only_the_policys_tokens_are_trained_and_carry_logprobs() -> None:
     rollout = guesses(Script([miss] * 3, [miss] * 3, [miss] * 3))
     mask, logprobs = rollout.columns[TOKEN_MASK], rollout.columns[GENERATION_LOGPROBS]
     assert torch.equal(mask.bool(), logprobs != 0)
-    for row, carry in enumerate(rollout.carry):
-        for start, stop in carry.spans:
+    for row, summary in enumerate(rollout.summaries):
+        for start, stop in summary.spans:
             assert logprobs[row, start:stop].tolist() == [-1.0, -2.0]
             text = character_tokenizer().decode(rollout.columns[INPUT_IDS][row, start:stop])
             assert text == miss
@@ -178,4 +178,4 @@ def test_a_row_ends_where_no_further_turn_fits() -> None:
     # 4 tokens of prompt, 2 of a turn, 4 of an answer: 10, and no 4 more fit 12
     rollout = guesses(Script([miss] * 3), "policy.max_total_sequence_length=12")
     assert rollout.columns[INPUT_LENGTHS].tolist() == [6, 6, 6]
-    assert [carry.truncated for carry in rollout.carry] == [False] * 3
+    assert [summary.truncated for summary in rollout.summaries] == [False] * 3

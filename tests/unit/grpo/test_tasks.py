@@ -1,4 +1,4 @@
-"""Tasks: problems that numbers decide, and rewards that are exact."""
+"""Tasks: reproducible problems and exact rewards."""
 
 from __future__ import annotations
 
@@ -223,9 +223,9 @@ def test_a_number_is_read_back_with_and_without_commas(number: Decimal) -> None:
     ("text", "message"),
     [
         ("{", "line 1: not JSON"),
-        ("[1]", "line 1: not an object"),
-        ('{"question": "q"}', "line 1: answer must be a text"),
-        ('{"question": 3, "answer": "4"}', "line 1: question must be a text"),
+        ("[1]", "line 1: expected an object"),
+        ('{"question": "q"}', "line 1: answer must be a string"),
+        ('{"question": 3, "answer": "4"}', "line 1: question must be a string"),
         ('{"question": "q", "answer": "none"}', "line 1: there is no number"),
         ("\n\n", "no problems"),
     ],
@@ -244,5 +244,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MADE)
 def test_problems_are_numbered_from_zero(name: str) -> None:
-    with pytest.raises(ValueError, match="from 0"):
+    with pytest.raises(ValueError, match="at least 0"):
         made(name).problem(-1)

@@ -1,4 +1,4 @@
-"""Time for all examples, so that what is found doesn't depend on how busy the machine is."""
+"""A fixture that gives examples enough time, so that the machine's load does not matter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from rlconform.certify.properties import runner
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No example is left out for want of time, where the check's own timeout is long enough."""
+    """Raise the time limits of examples; only the check's own timeout remains."""
     for limit in ("PLANE_S", "SEARCH_S", "SHRINK_S"):
         monkeypatch.setattr(runner, limit, 200.0)

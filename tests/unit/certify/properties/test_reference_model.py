@@ -1,4 +1,4 @@
-"""The model by itself: what the contract says of short histories, and what it leaves open."""
+"""The reference model after short sequences of calls, and what it leaves open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_cleared_id_starts_anew() -> None:
     model = filled("x", "y")
     model.claim("t", IDS)
     model.clear(["a", "ghost"])
-    assert (model.lives["a"], model.lives["ghost"]) == (1, 0)
+    assert (model.cleared["a"], model.cleared["ghost"]) == (1, 0)
     assert model.why_not_ready("a", "t", ["x"]) == "cleared"
     model.put(["a"], ["x"], 2)
     assert model.ready("t", ["x"]) == ["a"]
@@ -65,7 +65,7 @@ def test_none_clears_all() -> None:
         (["ghost", "gone"], ["x"], "cleared"),
     ],
 )
-def test_what_a_read_is_due(ids: list[str], fields: list[str], expected: str) -> None:
+def test_what_a_read_must_do(ids: list[str], fields: list[str], expected: str) -> None:
     model = filled()
     model.put(["a"], ["y"], 2)
     model.put(["gone"], ["x"], 3)
@@ -84,7 +84,7 @@ def test_status_is_true_while_every_produced_row_is_claimed() -> None:
     assert model.consumed(["t"]) is False
 
 
-def test_status_of_no_rows_is_left_open() -> None:
+def test_the_status_without_rows_is_left_open() -> None:
     model = PartitionModel()
     assert model.consumed(["t"]) is None
     model = filled()
@@ -98,15 +98,15 @@ def test_tags_may_be_merged_or_replaced_but_not_lost() -> None:
     model.put(["a"], ["x"], 2)
     model.put(["a"], [], 3, {"a": {"m": 2}})
     row = model.rows["a"]
-    assert row.may_carry({"m": 2, "n": 1})
-    assert row.may_carry({"m": 2})
+    assert row.allows({"m": 2, "n": 1})
+    assert row.allows({"m": 2})
     for wrong in ({"m": 1, "n": 1}, {"n": 1}, {}, {"m": 2, "n": 2}, {"m": 2, "other": 1}):
-        assert not row.may_carry(wrong)
+        assert not row.allows(wrong)
 
 
 def test_a_put_without_tags_leaves_them() -> None:
     model = PartitionModel()
     model.put(["a"], ["x"], 1, {"a": {"m": 1}})
     model.put(["a"], ["y"], 2)
-    assert model.rows["a"].may_carry({"m": 1})
-    assert not model.rows["a"].may_carry({})
+    assert model.rows["a"].allows({"m": 1})
+    assert not model.rows["a"].allows({})

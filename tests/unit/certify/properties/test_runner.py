@@ -1,4 +1,4 @@
-"""Properties as checks: whose an error is, what is reported of it, and how long it may take."""
+"""``PropertyRunner``: which errors are the plane's, what is reported, and how long it may take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.assertions.values import expect
-from rlconform.certify.properties import runner
+from rlconform.certify.properties import runner as runner_module
 from rlconform.certify.properties.runner import (
     SETTINGS,
     FailedExample,
@@ -33,33 +33,33 @@ Make = Callable[..., PropertyRunner]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """``make(plane)``: an explorer of that plane."""
+    """``make(plane)``: a runner of that plane."""
     opened: list[MemoryClient] = []
 
-    def explorer(
+    def new_runner(
         plane: Callable[[], MemoryClient] = MemoryClient, seed: int = 0, **more: Any
     ) -> PropertyRunner:
         opened.append(plane())
         client = RecordingClient(opened[-1], Recording())
         return PropertyRunner(client, Timeouts(**({"check": 600.0} | more)), seed)
 
-    yield explorer
+    yield new_runner
     for client in opened:
         client.close()
 
 
-def explore(explorer: PropertyRunner, body: Callable[[PartitionUnderTest, int], None]) -> None:
+def explore(runner: PropertyRunner, body: Callable[[PartitionUnderTest, int], None]) -> None:
     """Run ``body`` on a fresh partition, over integers."""
 
     @given(number=st.integers(0, 1000))
     def example(number: int) -> None:
-        explorer.begin()
-        with explorer.watching():
-            part = explorer.new_partition()
+        runner.begin()
+        with runner.watching():
+            part = runner.new_partition()
             part.register()
             body(part, number)
 
-    explorer.run(explorer.seeded(SETTINGS(example)))
+    runner.run(runner.seeded(SETTINGS(example)))
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -69,18 +69,18 @@ def test_the_smallest_example_is_reported_alone(make: Make) -> None:
         part.put_labeled([f"n{number}"])
         expect(number < 10, "less than ten", number)
 
-    explorer = make(seed=7)
+    runner = make(seed=7)
     with pytest.raises(FailedExample, match=r"less than ten; got 10 \(found with --seed 7, which"):
-        explore(explorer, body)
-    assert explorer.failure is not None
-    register, *puts = explorer.failure.calls.lines()
+        explore(runner, body)
+    assert runner.failure is not None
+    register, *puts = runner.failure.calls.lines()
     assert "register_partition" in register
     assert [line.partition("sample_ids=")[2][:7] for line in puts] == ["['a'], ", "['n10']"]
-    assert len(explorer.failure.calls.calls) == 3
+    assert len(runner.failure.calls.calls) == 3
 
 
 class RaisesOnLargeIds(MemoryClient):
-    """A put that can't be carried out."""
+    """Raises for long ids."""
 
     def put_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
         if len(sample_ids[0]) > 3:
@@ -89,27 +89,27 @@ class RaisesOnLargeIds(MemoryClient):
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_an_error_of_the_plane_is_the_planes(make: Make) -> None:
-    explorer = make(RaisesOnLargeIds)
+def test_an_error_of_the_plane_is_reported_as_the_planes(make: Make) -> None:
+    runner = make(RaisesOnLargeIds)
     with pytest.raises(FailedExample, match="the plane's put_samples raised RuntimeError: key"):
-        explore(explorer, lambda part, number: part.put_labeled([f"n{number}"]))
-    assert explorer.failure is not None
-    assert "n100" in explorer.failure.calls.lines()[-1]
+        explore(runner, lambda part, number: part.put_labeled([f"n{number}"]))
+    assert runner.failure is not None
+    assert "n100" in runner.failure.calls.lines()[-1]
 
 
-def test_an_error_of_ours_stays_ours(make: Make) -> None:
+def test_an_error_of_the_kit_is_raised_as_it_is(make: Make) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:
         part.put_labeled(["a"])
         raise ZeroDivisionError(number)
 
-    explorer = make()
+    runner = make()
     with pytest.raises(ZeroDivisionError):
-        explore(explorer, body)
-    assert explorer.failure is None
+        explore(runner, body)
+    assert runner.failure is None
 
 
 class FailsOnce(MemoryClient):
-    """A read that goes wrong once in a while."""
+    """One read returns no fields."""
 
     reads = 0
 
@@ -120,7 +120,7 @@ class FailsOnce(MemoryClient):
 
 
 class RaisesOnce(FailsOnce):
-    """A read that raises once in a while."""
+    """One read raises."""
 
     def get_samples(self, *args: Any, **more: Any) -> Any:
         if self.reads == 4:
@@ -131,24 +131,24 @@ class RaisesOnce(FailsOnce):
 
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
-    ("plane", "came"),
+    ("plane", "failure"),
     [(FailsOnce, "got fields"), (RaisesOnce, "the plane's get_samples raised RuntimeError: conn")],
 )
-def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], came: str) -> None:
+def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], failure: str) -> None:
     def body(part: PartitionUnderTest, number: int) -> None:
         part.put_labeled([f"n{number}"])
         part.expect_labeled([f"n{number}"])
 
-    explorer = make(plane)
-    worth = "with --seed 0, which repeats the calls; the plane does not"
-    with pytest.raises(FailedExample, match=f"{came}.*{worth}"):
-        explore(explorer, body)
-    assert explorer.failure is not None
-    assert "get_samples" in explorer.failure.calls.lines()[-1]
+    runner = make(plane)
+    repeats = "with --seed 0, which repeats the calls; the plane does not"
+    with pytest.raises(FailedExample, match=f"{failure}.*{repeats}"):
+        explore(runner, body)
+    assert runner.failure is not None
+    assert "get_samples" in runner.failure.calls.lines()[-1]
 
 
 class Clock:
-    """A clock that stands still until it is put forward."""
+    """A clock that only tests move."""
 
     now = 0.0
 
@@ -159,15 +159,15 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """What an explorer and the time of its plane are measured by, however busy the machine is."""
+    """The clock of the runner and of the plane's time, independent of the machine's load."""
     clock = Clock()
-    for module in (runner, busy_time):
+    for module in (runner_module, busy_time):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
 
 class Slow(MemoryClient):
-    """Takes its time, of which nothing else takes any."""
+    """Each put takes ``seconds`` of the clock, and nothing else takes any."""
 
     def __init__(self, clock: Clock, seconds: float = 0.3) -> None:
         super().__init__()
@@ -186,10 +186,10 @@ def test_the_time_for_examples_begins_with_the_first(make: Make, clock: Clock) -
         tried.append(number)
         clock.now += 5.0
 
-    explorer = make(check=3.0)
-    clock.now += 60.0  # whatever comes before it: a search without any example would be a pass
+    runner = make(check=3.0)
+    clock.now += 60.0  # before the first example: a search without any example would pass
     with pytest.warns(FewerExamples, match="time for 1 examples only"):
-        explore(explorer, body)
+        explore(runner, body)
     assert len(tried) == 1
 
 
@@ -198,15 +198,15 @@ def test_a_slow_broken_plane_fails_well_before_its_timeout(make: Make, clock: Cl
         part.put_labeled([f"n{number}"])
         expect(number < 3, "less than three", number)
 
-    explorer = make(partial(Slow, clock), check=3.0)
+    runner = make(partial(Slow, clock), check=3.0)
     with pytest.raises(FailedExample, match="less than three"):
-        explore(explorer, body)
+        explore(runner, body)
     assert clock.now < 3.0
-    assert explorer.failure is not None
-    assert len(explorer.failure.calls.calls) == 2
+    assert runner.failure is not None
+    assert len(runner.failure.calls.calls) == 2
 
 
-def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> None:
+def test_a_slow_correct_plane_gets_fewer_examples(make: Make, clock: Clock) -> None:
     seen: list[int] = []
 
     def body(part: PartitionUnderTest, number: int) -> None:
@@ -220,44 +220,44 @@ def test_a_slow_right_plane_gets_fewer_examples(make: Make, clock: Clock) -> Non
 
 @pytest.mark.filterwarnings("ignore::rlconform.certify.plugin.check_result.FewerExamples")
 @pytest.mark.parametrize("requirement_id", PROFILES)
-def test_a_slow_right_plane_is_judged_by_every_play(
+def test_a_slow_correct_plane_is_judged_by_every_profile(
     make: Make, clock: Clock, requirement_id: str
 ) -> None:
-    explorer = make(partial(Slow, clock, 0.9))  # so slow that one history would be all
+    runner = make(partial(Slow, clock, 0.9))  # so slow that there is time for one sequence only
     try:
-        run_sequences(explorer, PROFILES[requirement_id])
+        run_sequences(runner, PROFILES[requirement_id])
     except pytest.skip.Exception as skipped:
         pytest.fail(f"{requirement_id} was not judged, {skipped}")
-    assert explorer.cut_short
+    assert runner.cut_short
 
 
-def test_histories_that_show_nothing_come_to_an_end(make: Make, clock: Clock) -> None:
-    explorer = make(partial(Slow, clock, 9.0), check=30.0)
+def test_sequences_that_judge_nothing_end(make: Make, clock: Clock) -> None:
+    runner = make(partial(Slow, clock, 9.0), check=30.0)
     with pytest.warns(FewerExamples), pytest.raises(pytest.skip.Exception, match="too slow"):
-        run_sequences(explorer, PROFILES["REG-03"])
+        run_sequences(runner, PROFILES["REG-03"])
     assert 10.0 < clock.now < 20.0
 
 
-def numbers_of(explorer: PropertyRunner) -> list[int]:
+def numbers_of(runner: PropertyRunner) -> list[int]:
     seen: list[int] = []
-    explore(explorer, lambda _part, number: seen.append(number))
+    explore(runner, lambda _part, number: seen.append(number))
     return seen
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_the_seed_says_which_examples_there_are(make: Make) -> None:
+def test_the_seed_determines_the_examples(make: Make) -> None:
     first, again, other = (numbers_of(make(seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_plane_may_name_its_keys_at_random(make: Make) -> None:
+def test_a_plane_may_use_random_keys(make: Make) -> None:
     keys: list[int] = []
     explore(make(), lambda _part, _number: keys.append(random.getrandbits(64)))
     assert len(set(keys)) == len(keys) == SETTINGS.max_examples
 
 
-def test_nothing_is_written_where_the_user_is(
+def test_nothing_is_written_to_the_current_folder(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The machine: planes broken in one small way each are found by the play of that requirement."""
+"""``PlaneStateMachine``: a plane with one small defect fails the profile of that requirement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.properties import runner
+from rlconform.certify.properties import runner as runner_module
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
 from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
@@ -20,7 +20,7 @@ from rlconform.mutants.memory.helpers import give_back, partitions_of
 
 
 class DropsUnknownRows(MemoryClient):
-    """A read gives the rows that it finds."""
+    """A read returns the rows that it finds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class KeepsTags(MemoryClient):
 
 
 class SwapsTags(MemoryClient):
-    """A claim of several rows hands their tags out in the wrong order."""
+    """A claim of several rows returns their tags in the wrong order."""
 
     def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **more)
@@ -122,7 +122,7 @@ class Overwriting(MemoryClient):
 
 
 class IgnoresOverwrites(Overwriting):
-    """The first value stays."""
+    """An overwrite is ignored."""
 
     def put_again(self, again: list[str], *call: Any) -> Any:
         if again:
@@ -201,7 +201,7 @@ class KeepsAField(Overwriting):
 
 
 class SticksToItsStatus(MemoryClient):
-    """Done once is done for ever."""
+    """A status that was True once stays True."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ class ClaimsOneMore(MemoryClient):
 
 
 class LosesTimedOutRows(MemoryClient):
-    """A claim that times out has taken what was ready."""
+    """A claim that times out takes the ready rows."""
 
     def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
         try:
@@ -234,7 +234,7 @@ class LosesTimedOutRows(MemoryClient):
 
 
 class ClearsANeighbour(Overwriting):
-    """A clear of two rows or more takes the next one along."""
+    """A clear of two rows or more drops the next row too."""
 
     def clear_samples(self, sample_ids: Any, partition_id: str) -> None:
         others = sorted(i for p, i in self.held if p == partition_id)
@@ -244,7 +244,7 @@ class ClearsANeighbour(Overwriting):
 
 
 class ReadsInOrderOfPut(Overwriting):
-    """Rows come in the order in which the plane holds them."""
+    """A read returns rows in the order of their puts."""
 
     def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
         order = [i for p, i in self.held if p == partition_id and i in sample_ids]
@@ -252,7 +252,7 @@ class ReadsInOrderOfPut(Overwriting):
 
 
 class KeepsCursors(MemoryClient):
-    """What a task claimed once it never claims again, whatever life the row is in."""
+    """A task never claims an id twice, even after the id was cleared and put again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class KeepsCursors(MemoryClient):
 
 
 class ProducesForAll(Overwriting):
-    """A field that a put brings counts as produced for every row, with the bytes of one."""
+    """A field that was put counts as produced for every row, with the bytes of one."""
 
     def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
         try:
@@ -281,7 +281,7 @@ class ProducesForAll(Overwriting):
 
 
 class HandsOutGhosts(Overwriting):
-    """A claim that finds nothing hands out a row that was cleared."""
+    """A claim that finds nothing returns a cleared row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ class TracksByFields(MemoryClient):
 
 
 class FetchesTheNewestClaim(MemoryClient):
-    """Keeps the rows of one claim at hand for ``get_data``: of the last."""
+    """``get_data`` works only for the meta of the last claim."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ class FetchesTheNewestClaim(MemoryClient):
 
 
 class CountsAllPartitions(MemoryClient):
-    """A status is that of all partitions with rows."""
+    """The status covers all partitions with rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -343,8 +343,8 @@ class CountsAllPartitions(MemoryClient):
         return all(MemoryClient.check_consumption_status(self, p, task_names) for p in each)
 
 
-class BeginsAllAnew(MemoryClient):
-    """A partition that is registered again takes the cursors of all others back to the start."""
+class RegisterResetsAllPartitions(MemoryClient):
+    """Registering a partition again resets the cursors of all others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ BROKEN: list[tuple[type[MemoryClient], str]] = [
     (RefusesOverwrites, "PUT-13"),
     (HandsOutOverwrittenRows, "CLAIM-08"),
     (MixesPartitions, "REG-04"),
-    (BeginsAllAnew, "REG-04"),
+    (RegisterResetsAllPartitions, "REG-04"),
     (FetchesTheNewestClaim, "CLAIM-09"),
     (CountsAllPartitions, "STAT-01"),
     (KeepsAField, "CLEAR-04"),
@@ -391,7 +391,7 @@ Open = Callable[..., PropertyRunner]
 
 @pytest.fixture
 def explore() -> Iterator[Open]:
-    """``explore(plane, seed)``: an explorer of a fresh plane."""
+    """``explore(plane, seed)``: a runner of a fresh plane."""
     opened: list[MemoryClient] = []
 
     def open_plane(kind: type[MemoryClient], seed: int = 0, stream: str = "") -> PropertyRunner:
@@ -411,45 +411,45 @@ def explore() -> Iterator[Open]:
 def test_a_broken_plane_is_found(
     explore: Open, monkeypatch: pytest.MonkeyPatch, plane: type[MemoryClient], requirement_id: str
 ) -> None:
-    monkeypatch.setattr(runner, "SHRINK_S", 0.5)  # what is looked at is whether it is found
+    monkeypatch.setattr(runner_module, "SHRINK_S", 0.5)  # only whether it is found matters here
     with pytest.raises(FailedExample, match="--seed 0"):
         run_sequences(explore(plane), PROFILES[requirement_id])
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_history_shrinks_to_the_calls_that_matter(explore: Open) -> None:
-    explorer = explore(RefusesOverwrites)
+def test_a_sequence_shrinks_to_the_calls_that_matter(explore: Open) -> None:
+    runner = explore(RefusesOverwrites)
     with pytest.raises(FailedExample, match="put_samples raised RuntimeError: key exists"):
-        run_sequences(explorer, PROFILES["PUT-13"])
-    assert explorer.failure is not None
-    made = [line.partition("(")[0] for line in explorer.failure.calls.lines()]
-    assert len(made) <= 4  # Hypothesis leaves a read in between, for some seeds
+        run_sequences(runner, PROFILES["PUT-13"])
+    assert runner.failure is not None
+    made = [line.partition("(")[0] for line in runner.failure.calls.lines()]
+    assert len(made) <= 4  # for some seeds Hypothesis leaves a read in between
     writes = [call for call in made if call != "client.get_samples"]
     assert writes == ["client.register_partition", "client.put_samples", "client.put_samples"]
 
 
-def test_what_another_play_judges_is_followed(explore: Open) -> None:
+def test_what_another_profile_judges_is_not_reported(explore: Open) -> None:
     run_sequences(explore(RefusesOverwrites), PROFILES["CLAIM-08"])
     run_sequences(explore(ReadsInOrderOfPut), PROFILES["STAT-01"])
 
 
 class RefusesClaims(MemoryClient):
-    """No claim ever comes back."""
+    """Every claim raises."""
 
     def claim_meta(self, *_args: Any, **_more: Any) -> KVBatchMeta:
         raise RuntimeError("no quorum")
 
 
-def test_what_can_not_be_judged_at_all_is_no_pass(explore: Open) -> None:
-    with pytest.raises(FailedExample, match=r"no quorum.* so early that nothing could be judged"):
+def test_a_run_that_judges_nothing_fails(explore: Open) -> None:
+    with pytest.raises(FailedExample, match=r"no quorum.* too early to judge anything"):
         run_sequences(explore(RefusesClaims), PROFILES["TAG-01"])
 
 
 @pytest.mark.parametrize("requirement_id", PROFILES)
-def test_a_right_plane_never_fails(explore: Open, requirement_id: str) -> None:
+def test_a_correct_plane_never_fails(explore: Open, requirement_id: str) -> None:
     run_sequences(explore(MemoryClient, 1), PROFILES[requirement_id])
 
 
-def test_every_play_is_of_a_requirement_of_planes() -> None:
+def test_every_profile_is_of_a_requirement_of_planes() -> None:
     rows = load_requirements()
     assert {rows[name].scope for name in PROFILES} == {"plane"}

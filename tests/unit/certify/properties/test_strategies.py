@@ -1,4 +1,4 @@
-"""Strategies: what comes up, and what it shrinks to."""
+"""Strategies: what they draw, and what it shrinks to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SEARCH = settings(SETTINGS, max_examples=1000)
 
 
 def comes_up(strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool]) -> Any:
-    """The smallest value that is wanted; an error if none comes up."""
+    """The smallest value that is wanted; an error if none is drawn."""
     return find(strategy, wanted, settings=SEARCH, random=Random(0))
 
 

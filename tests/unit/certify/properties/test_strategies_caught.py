@@ -1,4 +1,4 @@
-"""Properties: which broken planes they catch."""
+"""Property checks: which broken planes they find."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest_plugins = ("pytester",)
 
 
 class Bending(MemoryClient):
-    """Changes the rows of each column on their way in."""
+    """Changes the rows of each column before it stores them."""
 
     def put_samples(
         self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
@@ -32,7 +32,7 @@ class Bending(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, self.bend_tags(tags))
 
     def bend(self, leaf: Any) -> Any:
-        """The column as this plane has it."""
+        """The column as this plane stores it."""
         if not isinstance(leaf, torch.Tensor):
             return leaf
         rows = [self.bend_row(row) for row in rows_of(leaf.detach())]
@@ -41,11 +41,11 @@ class Bending(MemoryClient):
         )  # fmt: skip
 
     def bend_row(self, row: torch.Tensor) -> torch.Tensor:
-        """The row as this plane has it."""
+        """The row as this plane stores it."""
         return row
 
     def bend_tags(self, tags: Any) -> Any:
-        """The tags as this plane has them."""
+        """The tags as this plane stores them."""
         return tags
 
 
@@ -73,14 +73,14 @@ class LosesEmptyRows(Bending):
 
 
 class SqueezesOnes(Bending):
-    """(N, 1) comes back as (N,)."""
+    """(N, 1) is read as (N,)."""
 
     def bend_row(self, row: torch.Tensor) -> torch.Tensor:
         return row.squeeze(-1) if row.shape == (1,) else row
 
 
 class ReadsStorage(Bending):
-    """A view is taken for the start of its storage."""
+    """A view is stored as the start of its storage."""
 
     def bend(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.is_nested:
@@ -91,7 +91,7 @@ class ReadsStorage(Bending):
 
 
 class KeepsGrad(MemoryClient):
-    """What is read needs grad."""
+    """Rows that are read require grad."""
 
     def get_samples(self, *args: Any, **more: Any) -> Any:
         batch = super().get_samples(*args, **more)
@@ -116,7 +116,7 @@ class IgnoresTokenStrides(Bending):
         return torch.nested.nested_tensor_from_jagged(first, leaf.offsets())  # type: ignore[operator]
 
 
-class ForgetsGaps(Bending):
+class PutJaggedGapsForgotten(Bending):
     """The unused tokens behind a row of a jagged column become its own."""
 
     def bend(self, leaf: Any) -> Any:
@@ -136,7 +136,7 @@ class RefusesFiveRaggedDimensions(Bending):
 
 
 class KeepsTheFirstDtype(MemoryClient):
-    """A field has the dtype of its first put; what comes later is cast to it."""
+    """A field has the dtype of its first put; later puts are cast to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class KeepsTheFirstDtype(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-class EmptiesObjectsBesideTensors(Bending):
+class PutObjectsBesideTensorsEmptied(Bending):
     """An object column that is put beside a tensor loses its last value."""
 
     def put_samples(
@@ -165,8 +165,8 @@ class EmptiesObjectsBesideTensors(Bending):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-class KeepsTheFirstObjects(MemoryClient):
-    """An object column that is there already stays as it is."""
+class PutFirstObjectsKept(MemoryClient):
+    """An overwrite of an object column is ignored."""
 
     def put_samples(
         self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
@@ -182,7 +182,7 @@ class KeepsTheFirstObjects(MemoryClient):
 
 
 class PromotesHalves(Bending):
-    """bfloat16 is carried as float32."""
+    """bfloat16 is stored as float32."""
 
     def bend_row(self, row: torch.Tensor) -> torch.Tensor:
         return row.float() if row.dtype is torch.bfloat16 else row
@@ -212,7 +212,7 @@ class StripsIds(MemoryClient):
 
 
 class FloatsTags(Bending):
-    """Integers in tags come back as floats."""
+    """Integers in tags are read as floats."""
 
     def bend_tags(self, tags: Any) -> Any:
         return tags and [
@@ -220,8 +220,8 @@ class FloatsTags(Bending):
         ]
 
 
-class ReplacesTags(MemoryClient):
-    """The tags of a second put take the place of the first ones."""
+class ConcurrentStampsLost(MemoryClient):
+    """The tags of a second put replace the first ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,14 +263,14 @@ class ForgetsEarlierColumns(MemoryClient):
 
 
 class ReadsSorted(MemoryClient):
-    """Rows come in the order of their ids."""
+    """Rows are read in the order of their ids."""
 
     def get_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
         return super().get_samples(sorted(sample_ids), *args, **more)
 
 
 class OverFetches(MemoryClient):
-    """Each read brings a column more."""
+    """Each read returns one column more."""
 
     def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -288,11 +288,11 @@ CAUGHT: list[tuple[type[MemoryClient], str]] = [
     (SqueezesOnes, "PUT-03"),
     (ReadsStorage, "PUT-08"),
     (IgnoresTokenStrides, "PUT-08"),
-    (ForgetsGaps, "PUT-08"),
+    (PutJaggedGapsForgotten, "PUT-08"),
     (RefusesFiveRaggedDimensions, "PUT-05"),
     (KeepsTheFirstDtype, "PUT-23"),
-    (EmptiesObjectsBesideTensors, "PUT-21"),
-    (KeepsTheFirstObjects, "PUT-13"),
+    (PutObjectsBesideTensorsEmptied, "PUT-21"),
+    (PutFirstObjectsKept, "PUT-13"),
     (KeepsGrad, "PUT-08"),
     (PadsRows, "PUT-07"),
     (ForgetsEarlierColumns, "PUT-11"),
@@ -301,7 +301,7 @@ CAUGHT: list[tuple[type[MemoryClient], str]] = [
     (ReadsSorted, "GET-01"),
     (OverFetches, "GET-03"),
     (FloatsTags, "TAG-01"),
-    (ReplacesTags, "TAG-03"),
+    (ConcurrentStampsLost, "TAG-03"),
     (LosesEmptyRows, "WIRE-01"),
     (PromotesHalves, "WIRE-01"),
 ]

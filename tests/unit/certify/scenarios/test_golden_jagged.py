@@ -1,4 +1,4 @@
-"""The golden files still come out the same, and say by themselves what packing does."""
+"""The golden files equal the current output, and show by themselves what packing does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_kind_of_column_has_a_file() -> None:
 
 
 @pytest.mark.parametrize("name", JAGGED)
-def test_packing_comes_out_the_same(name: str) -> None:
+def test_packing_equals_its_golden_file(name: str) -> None:
     cases = {f"jagged_{case}": content for case, content in golden.jagged_cases().items()}
     assert JAGGED.keys() == cases.keys()
     assert JAGGED[name] == cases[name]
@@ -59,7 +59,7 @@ def test_packing_comes_out_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("case", PER_TOKEN.values(), ids=PER_TOKEN)
 def test_the_values_are_each_rows_first_tokens(case: dict[str, Any]) -> None:
-    """Judged from the file alone, without a tensor."""
+    """Checked with the file alone, without a tensor."""
     offsets, lengths = case["offsets"], case["lengths"]
     rows = [case["values"][a:b] for a, b in pairwise(offsets)]
     assert rows == [row[:length] for row, length in zip(case["padded"], lengths, strict=True)]
@@ -85,7 +85,7 @@ def test_a_per_sample_column_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("part", sorted(ROLLOUT.keys() - {"arguments"}))
-def test_a_rollout_comes_out_the_same(part: str) -> None:
+def test_a_rollout_equals_its_golden_file(part: str) -> None:
     digests = golden.rollout_digests(rollout_batch(**ROLLOUT["arguments"]))
     assert sorted(digests) == sorted(ROLLOUT.keys() - {"arguments"})
     assert digests[part] == ROLLOUT[part]
@@ -97,10 +97,10 @@ def small() -> SyntheticRollout:
 
 
 @pytest.mark.parametrize("part", sorted(SMALL.keys() - {"arguments"}))
-def test_each_part_of_a_small_rollout_comes_out_the_same(
+def test_each_part_of_a_small_rollout_equals_its_golden_file(
     part: str, small: SyntheticRollout
 ) -> None:
-    now = json.loads(json.dumps(golden.rollout_in_full(small)))
+    now = json.loads(json.dumps(golden.rollout_contents(small)))
     assert now.keys() == SMALL.keys() - {"arguments"}
     rows = zip(*(_rows(held[part]) for held in (now, SMALL)), strict=True)
     unlike = {row: {"now": new, "file": old} for row, (new, old) in enumerate(rows) if new != old}
@@ -118,7 +118,7 @@ def test_a_small_rollouts_columns_can_be_made_from_the_file_alone(
     assert same_rows(column, small.columns[name])
 
 
-def test_the_small_rollout_is_one_as_production_writes_it() -> None:
+def test_the_small_rollout_is_like_one_of_production() -> None:
     rows = {name: held["rows"] for name, held in SMALL_COLUMNS.items()}
     kinds = {name: held["dtype"] for name, held in SMALL_COLUMNS.items()}
     assert kinds["input_ids"] == "int64"
@@ -137,11 +137,11 @@ def test_the_small_rollout_is_one_as_production_writes_it() -> None:
 
 
 def _rows(part: Any) -> list[Any]:
-    """A part's entries, one to a row."""
+    """A part's entries, one per row."""
     return list(part["rows"] if isinstance(part, dict) else part)
 
 
-def test_a_digest_tells_layouts_apart_that_hold_the_same_bytes() -> None:
+def test_digests_of_different_layouts_of_the_same_bytes_differ() -> None:
     flat, column = torch.zeros(4), torch.zeros(4, 1)
     digests = {golden._digest_of(leaf) for leaf in (flat, column, flat.int())}
     assert len(digests) == 3
@@ -158,8 +158,8 @@ def test_the_command_compares_and_writes(
     (tmp_path / "jagged_bool.json").write_text("{}", "utf-8")
     capsys.readouterr()
     assert golden.main(into) == 1
-    assert "jagged_bool.json: not what comes now" in capsys.readouterr().out
+    assert "jagged_bool.json: differs from the output" in capsys.readouterr().out
 
 
-def test_the_files_as_they_lie_are_what_the_command_writes() -> None:
+def test_the_stored_files_are_what_the_command_writes() -> None:
     assert golden.main([]) == 0

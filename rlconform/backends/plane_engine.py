@@ -1,0 +1,58 @@
+"""``PlaneEngine``: the operations that a built-in plane implements below its client."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tensordict import TensorDict, TensorDictBase
+
+from rlconform.backends.checkpoint_state import SavedPartition
+from rlconform.contract import Tags
+
+
+class PlaneEngine(Protocol):
+    """The operations of one built-in plane. Arguments are valid; errors are those of the client."""
+
+    def check_open(self) -> None:
+        """Raise ``ClientClosed`` or ``PlaneUnavailable`` if the plane can't be used."""
+
+    def register(self, partition_id: str, tasks: list[str], group_size: int) -> None:
+        """Declare consumer tasks and the group size."""
+
+    def put(
+        self,
+        partition_id: str,
+        sample_ids: list[str],
+        fields: TensorDictBase | None,
+        tags: list[Tags] | None,
+    ) -> None:
+        """Write columns and tags of at least one row; they become visible as a whole."""
+
+    def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
+        """Read at least one row."""
+
+    def claim(
+        self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
+    ) -> tuple[list[str], list[Tags]]:
+        """Claim exactly ``rows`` rows within ``wait_s``, or up to ``rows`` now if it is None.
+
+        A blocking claim raises ``TimeoutError`` after ``wait_s``.
+        """
+
+    def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
+        """Whether every task has claimed every produced row."""
+
+    def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
+        """Delete rows; None deletes those that this process put."""
+
+    def sample_ids(self, partition_id: str) -> list[str]:
+        """The ids of a partition's rows; none for an unknown partition."""
+
+    def snapshot(self) -> list[SavedPartition]:
+        """The state of all partitions without values, for a checkpoint."""
+
+    def restore(self, partition: SavedPartition) -> None:
+        """Restore groups and cursors of a partition whose rows were put again."""
+
+    def close(self) -> None:
+        """Detach from the plane; the owner's engine ends it. Idempotent."""
