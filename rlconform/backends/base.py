@@ -46,7 +46,7 @@ class BaseClient:
     ) -> None:
         """Declare a partition's consumer tasks and group size; fields may be any, declared or not.
 
-        Registering an empty partition starts it anew. Registering one that holds rows adds the
+        Registering an empty partition resets it. Registering one that holds rows adds the
         tasks and leaves rows and cursors as they are.
 
         Raises:

@@ -9,11 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rlconform._resources import resource_dir
-from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.cli.console import fail, new_console
 from rlconform.contract import did_you_mean, load_requirements
-from rlconform.contract.incidents import load_incidents
+from rlconform.selftest.evidence import evidence_of
 
 EPILOG = "Example: rlconform explain CLAIM-02"
 
@@ -39,7 +37,7 @@ def list_requirements(
 def explain(
     requirement: Annotated[str, typer.Argument(help="A requirement's id, e.g. CLAIM-02.")],
 ) -> None:
-    """Say what a requirement asks and why, where it broke before, and which checks hold it."""
+    """Show a requirement: sentence, reason, past incidents, checks and mutants."""
     row = load_requirements().get(requirement.upper())
     if row is None:
         suggestion = did_you_mean(requirement.upper(), load_requirements())
@@ -52,11 +50,17 @@ def explain(
     if row.capability:
         console.print(f"Applies to planes that declare: {', '.join(row.capability)}")
     console.print(f"Since: {row.since}")
-    failures = load_incidents()
-    for failure in (failures[seen] for seen in row.seen):
-        console.print(f"\nSeen in {escape(failure.system)} ({failure.id}): {escape(failure.what)}")
-    marked = checks_by_requirement(resource_dir("suites"))
-    checks = [name for name, marks in marked.items() if row.id in marks]
-    console.print("\nChecks:" if checks else f"\nNo check: {escape(row.unchecked)}")
-    for name in checks:
-        console.print(f"  {escape(name)}", highlight=False)
+    evidence = evidence_of(row)
+    for incident in evidence.incidents:
+        seen = f"Seen in {incident.system} ({incident.id}): {incident.what}"
+        console.print(f"\n{escape(seen)}")
+    console.print("\nChecks:" if evidence.checks else f"\nNo check: {escape(row.unchecked)}")
+    for name in evidence.checks:
+        console.print(f"  {escape(name)}", highlight=False, soft_wrap=True)
+    if evidence.mutants:
+        console.print("\nMutants that the checks must kill (rlconform self-test --mutant NAME):")
+    for mutant in evidence.mutants:
+        console.print(f"  {mutant.name}  {mutant.file}", highlight=False, soft_wrap=True)
+        console.print(f"      {escape(mutant.defect)}", highlight=False)
+    if row.excluded:
+        console.print(f"\nNo mutant is killed by it alone: {escape(row.excluded)}")

@@ -30,7 +30,7 @@ class UnknownSample(_UnknownName):
 
 
 class UnknownField(_UnknownName):
-    """A field is not produced for every row asked for."""
+    """A field is not produced for every requested row."""
 
 
 class CapacityExceeded(DataPlaneError):

@@ -44,6 +44,11 @@ class Mutant(Target):
     rationale: str = ""
 
 
+def mutant_name(class_name: str) -> str:
+    """The short name of the mutant that is made of this class: ``DropsIds`` is ``drops_ids``."""
+    return _WORD_START.sub("_", class_name).lower()
+
+
 def mutant(
     target: Target,
     *fails: str,
@@ -64,7 +69,7 @@ def mutant(
 
     def decorate(opens: Callable[..., Any]) -> Mutant:
         return Mutant(
-            name=f"mutant/{_WORD_START.sub('_', opens.__name__).lower()}",
+            name=f"mutant/{mutant_name(opens.__name__)}",
             vendor="rlconform",
             open=opens,
             level=target.level,

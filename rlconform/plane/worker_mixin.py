@@ -97,7 +97,7 @@ class DataPlaneWorkerMixin:
                 return self.write_back(shard, PREV_LOGPROBS, logprobs)
 
             def stop(self):
-                self.detach_plane()  # whoever opened the client closes it
+                self.detach_plane()  # the client stays open
 
     The fetches of a replica group are collective: every rank makes the same ones, in the same
     order, from one thread.

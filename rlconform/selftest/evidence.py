@@ -1,20 +1,23 @@
 """What stands behind a requirement: incidents, checks and mutants, each with its file.
 
-``rlconform explain`` prints it for one requirement; ``pages`` renders it for all of them. It lies
-on the self-test's floor because it needs both the checks and the mutants.
+``rlconform explain`` prints it for one requirement, ``requirement_pages`` renders all. Checks
+and mutants are read from their source, so that neither torch nor pytest is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
+from pathlib import Path
 
 from rlconform._resources import resource_dir
 from rlconform.certify.requirement_index import checks_by_requirement
 from rlconform.contract import Requirement, load_requirements
 from rlconform.contract.incidents import Incident, load_incidents
-from rlconform.mutants.registry import all_mutants
+from rlconform.mutants.mutant import mutant_name
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,28 @@ def _checks() -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def _mutants() -> Mapping[str, tuple[MutantSource, ...]]:
+    """Mutants by requirement, read from their source: importing them takes seconds."""
     found: dict[str, list[MutantSource]] = {}
-    for name, (spec, mutant) in all_mutants().items():
-        file = spec.partition(":")[0].replace(".", "/") + ".py"
-        defect = " ".join(mutant.rationale.partition("\n\n")[0].split())
-        for requirement in mutant.fails:
-            source = MutantSource(name, file, defect, len(mutant.fails) == 1)
-            found.setdefault(requirement, []).append(source)
+    package = files("rlconform.mutants")
+    assert isinstance(package, Path)  # a package of files, from a checkout and from a wheel alike
+    for path in sorted(package.rglob("*.py")):
+        file = f"rlconform/mutants/{path.relative_to(package).as_posix()}"
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                for requirement, source in _declared(node, file):
+                    found.setdefault(requirement, []).append(source)
     return {requirement: tuple(sources) for requirement, sources in found.items()}
+
+
+def _declared(
+    node: ast.ClassDef | ast.FunctionDef, file: str
+) -> Iterator[tuple[str, MutantSource]]:
+    """The requirements that a ``@..._mutant("ID", ...)`` decorator names, with the mutant."""
+    for decorator in node.decorator_list:
+        match decorator:
+            case ast.Call(func=ast.Name(id=name), args=args) if name.endswith("mutant"):
+                parts = [part for arg in args for part in ast.walk(arg)]
+                ids = [part.value for part in parts if isinstance(part, ast.Constant)]
+                defect = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+                source = MutantSource(mutant_name(node.name), file, defect, len(ids) == 1)
+                yield from ((str(requirement), source) for requirement in ids)

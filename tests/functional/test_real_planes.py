@@ -34,7 +34,7 @@ def test_the_reference_is_certified_without_a_warning(certify: Callable[..., Any
     assert done.report["header"]["target"]["name"] == "ray_store"
     assert done.report["footer"]["complete"], done.report["notes"]
     assert set(done.outcomes().values()) == {"PASS", "NOT_APPLICABLE"}
-    assert [name for name, came in done.outcomes().items() if came != "PASS"] == ["PUT-26"]
+    assert [name for name, outcome in done.outcomes().items() if outcome != "PASS"] == ["PUT-26"]
     assert done.code == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from rlconform._resources import resource_dir
 from rlconform.contract import load_requirements
+from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.evidence import evidence_of
 from rlconform.selftest.requirement_pages import pages, write_pages
 
@@ -44,8 +45,22 @@ def test_a_page_leads_from_the_id_to_checks_and_mutants() -> None:
     assert evidence.requirement.sentence in section
     for check in evidence.checks:
         assert f"(../../{check.partition('::')[0]})" in section
-    assert "drops_unknown_ids" in section or "get_drops_unknown_ids" in section
+    assert evidence.checks
+    assert evidence.mutants
     assert all(f"(../../{mutant.file})" in section for mutant in evidence.mutants)
+
+
+def test_the_mutants_read_from_source_are_those_that_can_be_opened() -> None:
+    read = {
+        (mutant.name, requirement.id, mutant.file)
+        for requirement in load_requirements().values()
+        for mutant in evidence_of(requirement).mutants
+    }
+    assert read == {
+        (name, requirement, spec.partition(":")[0].replace(".", "/") + ".py")
+        for name, (spec, mutant) in all_mutants().items()
+        for requirement in mutant.fails
+    }
 
 
 def test_evidence_names_files_that_exist() -> None:

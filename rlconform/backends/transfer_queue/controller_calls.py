@@ -80,7 +80,7 @@ class ControllerCalls:
         return value
 
     def create_partition(self, partition_id: str) -> None:
-        """Create the partition if it doesn't exist: an insert of no rows, which nobody sees."""
+        """Create the partition if it doesn't exist: an invisible insert of no rows."""
         self.run(
             self._connection.client.async_get_meta(
                 data_fields=[], batch_size=0, partition_id=partition_id, mode="insert"
@@ -108,10 +108,10 @@ def _refuse(partition_id: str, status: str, value: list[str]) -> NoReturn:
     if what == "sample":
         raise UnknownSample(f"no sample {detail!r} in {partition_id!r}: never put, or cleared")
     if what == "field":
-        raise UnknownField(f"field {detail!r} is not produced for every sample asked for")
+        raise UnknownField(f"field {detail!r} is not produced for every requested sample")
     if what == "task":
         raise UnknownTask(f"task {detail!r} is not registered for partition {partition_id!r}")
-    if what == "room":
+    if what == "capacity":
         raise CapacityExceeded(f"the plane has no room for {detail}")
     if what == "notice":
         raise PlaneUnavailable("TransferQueue's controller was never notified of the data")

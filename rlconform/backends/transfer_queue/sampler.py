@@ -78,7 +78,7 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
     def _check_room(self, new_rows: int) -> None:
         held = sum(table.occupied for table in self._tables.values())
         if held + new_rows > self._capacity:
-            raise Unready("room", f"{new_rows} new rows beside {held}, of {self._capacity}")
+            raise Unready("capacity", f"{new_rows} new rows beside {held}, of {self._capacity}")
 
     def clear_cache(self, partition_id: str) -> None:
         """Called by the controller when a whole partition is deleted."""

@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: progress while checks run, then a table by requirement."""
+"""Shows a certification in the terminal: progress while checks run, then the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlconform.certify.results import (
 )
 from rlconform.contract import Requirement, load_requirements
 
-#: Characters of a cause in the terminal; the report has all of them.
+#: Longest text of a cause in the terminal; the report has the whole text.
 LONGEST = 300
 
 STYLE: dict[Outcome, str] = {
@@ -53,7 +53,7 @@ class CertifyProgress(LiveBar):
         self._requirements = load_requirements()
 
     def hear(self, run: RunRecord, event: Event) -> None:
-        """Show what an event of the run means to somebody who waits."""
+        """Update the display for an event of the run."""
         match event:
             case events.TargetDescribed() if run.children == 1:
                 self.console.print(
@@ -75,7 +75,7 @@ class CertifyProgress(LiveBar):
         if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
             return
         if run.is_probe(result) and not self._verbose:
-            return  # the table says what the probe found
+            return  # the table shows what the probe found
         outcome = counted_as(outcome, self._requirements[result.requirement])
         self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
@@ -97,15 +97,15 @@ def _level_origin(run: RunRecord) -> str:
 def requirement_table(
     requirements: Mapping[str, Requirement], results: list[RequirementResult]
 ) -> Table:
-    """One line per requirement: outcome, and why where it isn't a plain pass."""
+    """One row per requirement: its outcome, and the reason unless it passed."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     table.add_column("Requirement", no_wrap=True)
     table.add_column("Level", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
-    table.add_column("What it asks, and what came", overflow="fold")
-    unwanted = _not_selected(results)
+    table.add_column("What it requires, and what was found", overflow="fold")
+    unselected = _not_selected(results)
     for result in results:
-        if result in unwanted:
+        if result in unselected:
             continue
         row = requirements[result.id]
         text = escape(row.title)
@@ -117,8 +117,8 @@ def requirement_table(
             text += f"\n[dim]may follow from {', '.join(result.may_follow_from)}[/]"
         outcome = f"[{STYLE[result.outcome]}]{result.outcome}[/]"
         table.add_row(result.id, row.level, outcome, text)
-    if unwanted:
-        table.caption = f"{len(unwanted)} requirements more, whose checks were not selected"
+    if unselected:
+        table.caption = f"{len(unselected)} more requirements, whose checks were not selected"
         table.caption_justify = "left"
     return table
 
@@ -129,13 +129,13 @@ def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResul
 
 
 def print_causes(console: Console, causes: Sequence[RootCause]) -> None:
-    """What is broken, root causes first, each with the requirements that may follow from it."""
+    """Print what is broken: root causes, each with the requirements that may follow from it."""
     if not causes:
         return
     console.print("\n[bold]What is broken, root causes first[/]")
     for number, cause in enumerate(causes, 1):
-        said = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
-        console.print(f"{number:>3}. {escape(said)}", highlight=False)
+        text = textwrap.shorten(describe(cause), LONGEST, placeholder="...")
+        console.print(f"{number:>3}. {escape(text)}", highlight=False)
         if len(cause.requirements) > 1:
             console.print(f"     {', '.join(cause.requirements)}", highlight=False)
         if cause.followers:
@@ -149,7 +149,7 @@ def print_summary(
     conclusion: Conclusion,
     causes: Sequence[RootCause],
 ) -> None:
-    """The verdict, counts by outcome, where the time went, and what to read first."""
+    """Print the verdict, counts by outcome, the time split, and what to read first."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
     split = time_split(run)
@@ -170,14 +170,14 @@ def print_summary(
         Verdict.NOT_CERTIFIED: "bold red",
     }[conclusion.verdict]
     console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
-    unwanted = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
-    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unwanted)]
+    unselected = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
+    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unselected)]
     for reason in reasons[:20]:
         console.print(f"  {escape(reason)}")
     if len(reasons) > 20:
         console.print(f"  and {len(reasons) - 20} more")
     if explained := _to_explain(results, causes):
-        console.print(f"rlconform explain {explained} says what it asks, and why it matters")
+        console.print(f"rlconform explain {explained} shows what it requires, and why")
 
 
 def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -> str:
@@ -189,7 +189,7 @@ def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -
 
 
 def print_folder(console: Console, run: RunRecord, out: Path) -> None:
-    """Where the report lies, and the scripts that show each failure."""
+    """Print the paths of the report and of the reproducer scripts."""
     console.print(f"report: {escape(str(out / 'report.json'))}", soft_wrap=True)
     if any(result.reproducer for result in run.results.values()):
         console.print(f"reproducers: {escape(str(out / REPRODUCERS))}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The report: one JSON document that is whole or says that it isn't, with what belongs to it."""
+"""Builds and writes ``report.json`` with its reproducers and histories; marks a partial one."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SCHEMA = 1
 #: Folder of the histories beside the report, one file for each check that has one.
 HISTORIES = "histories"
 REPRODUCERS = "reproducers"
-#: What the report says of each requirement beside its result.
-_TOLD = ("level", "title", "sentence", "why")
+#: Attributes of each requirement that the report repeats beside its result.
+_REPEATED = ("level", "title", "sentence", "why")
 
-#: Packages whose versions decide what a verdict is worth.
+#: Packages whose versions may influence a verdict.
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
 
 
@@ -46,7 +46,7 @@ def build_report(
     conclusion: Conclusion,
     causes: Sequence[RootCause] = (),
 ) -> dict[str, Any]:
-    """The report as plain data. ``footer`` tells whether it is whole and seals the body."""
+    """The report as plain data. ``footer`` has whether it is complete, and a digest of the body."""
     body = {
         "verdict": {
             "verdict": conclusion.verdict,
@@ -55,7 +55,7 @@ def build_report(
         },
         "causes": [asdict(cause) for cause in causes],
         "requirements": [
-            asdict(result) | {key: getattr(requirements[result.id], key) for key in _TOLD}
+            asdict(result) | {key: getattr(requirements[result.id], key) for key in _REPEATED}
             for result in results
         ],
         "checks": [_check(run, check) for check in run.plan],
@@ -117,10 +117,10 @@ def write_report(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
 ) -> None:
-    """Write the report and what belongs to it below ``directory``.
+    """Write all files of the report below ``directory``.
 
-    That is ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
-    ``histories/<check>.jsonl``; what an earlier report left of the latter two goes.
+    These are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    ``histories/<check>.jsonl``; reproducers and histories of an earlier report are removed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
@@ -135,17 +135,16 @@ def write_report(
 
 
 def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
-    """``out``, unless that would replace the report of a whole run by one of a part of the checks.
+    """``out``, unless it holds the report of a complete run that the new one covers only in part.
 
-    A whole run of the same target at a lower level is a part of the checks, too.
-
-    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... that holds no such report.
+    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... without such a report. A
+    complete run of the same target at a lower level covers only a part, too.
 
     Args:
-        out: Where the user wants it.
-        header: Of the new report.
-        whole: Whether the new report is of a whole run.
-        force: Replace what is there, whatever it is.
+        out: The folder that the user asked for.
+        header: Header of the new report.
+        whole: Whether the new report is of a complete run.
+        force: Use ``out`` whatever it holds.
     """
     if force:
         return out
@@ -155,7 +154,7 @@ def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bo
 
 
 def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
-    """Whether the folder holds the report of a run of all checks, of which this is only a part."""
+    """Whether the folder's report is of a complete run, of which the new one is only a part."""
     try:
         report = json.loads((folder / "report.json").read_text("utf-8"))
         header = report["header"]
@@ -166,13 +165,14 @@ def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
         above = LEVELS.index(header["level"]) > LEVELS.index(new["level"])
         return above and bool(header["target"]["spec"] == new["target"]["spec"])
     except (OSError, ValueError, LookupError, TypeError):
-        return False  # no report, or none that could be told from another file
+        return False  # not a report
 
 
 def _scripts(run: RunRecord) -> dict[str, str]:
-    """The script of each broken requirement, by file name: the shortest that shows it by itself.
+    """The script of each broken requirement, by file name: the shortest one.
 
-    A race's script plays the race; the calls of a check's threads, one by one, are the last resort.
+    A script that runs a whole race comes after those of sequential calls, and one that makes the
+    calls of a check's threads one by one comes last.
     """
     ranked = sorted(
         (result for result in run.results.values() if result.reproducer),
@@ -182,7 +182,7 @@ def _scripts(run: RunRecord) -> dict[str, str]:
 
 
 def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
-    """Let the folder hold these files and no other ones of the pattern."""
+    """Replace the files of the pattern in the folder by these."""
     for old in folder.glob(pattern):
         old.unlink()
     for name, text in files.items():
@@ -191,7 +191,7 @@ def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
 
 
 def _file_name(check_id: str) -> str:
-    """A check's id as a file name: readable, safe everywhere, and no other check's."""
+    """A unique, readable file name for a check's id, without special characters."""
     readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
     return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
 

@@ -1,9 +1,9 @@
-"""``junit.xml``: one test case for each planned check, for CI.
+"""Writes ``junit.xml`` for CI: one test case for each planned check.
 
-It agrees with the certificate: what does not count against the plane is no failure here.
+It agrees with the certificate: what does not count against the plane is not a failure here.
 
     check                                   test case
-    passed                                  passed; a blemish is a property
+    passed                                  passed; a SHOULD violation is a property
     broke a MUST                            failure (error for the kit's own fault)
     broke a MUST that is waived             skipped, with the waiver's reason
     broke a SHOULD                          passed, with a property WARN
@@ -25,7 +25,7 @@ def junit_suite(
     requirements: Mapping[str, Requirement],
     results: list[RequirementResult],
 ) -> ElementTree.Element:
-    """The run as a ``testsuite`` element, whose counts are those of the cases in it."""
+    """The run as a ``testsuite`` element with the counts of its cases."""
     suite = ElementTree.Element("testsuite", name=_xml_text(f"rlconform {run.target['name']}"))
     waived = {r.id: r.reason for r in results if r.outcome is Outcome.DEVIATION}
     for check in run.plan:
@@ -82,7 +82,7 @@ def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> N
 
 
 def _xml_text(text: str) -> str:
-    """``text`` without the characters that XML 1.0 can't hold."""
+    """``text`` without the characters that XML 1.0 does not allow."""
     return "".join(
         char
         if char in "\t\n\r"

@@ -1,10 +1,9 @@
-"""Root causes: which broken requirements stand for a defect, and which may follow from others.
+"""Finds root causes: which broken requirements are defects, and which may follow from others.
 
-    check results ──group equal errors──▶ causes, those that explain most first
+    check results ──group equal errors──▶ causes, the ones that explain most first
                   ──leans_on──────────▶ the requirements that may follow from each
 
 This orders a report and changes no outcome: a broken MUST is broken, whatever it may follow from.
-Pure functions.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from dataclasses import dataclass, field, replace
 
 from rlconform.certify.results import BROKEN, CheckResult, RequirementResult
 
-#: What two reports of one error differ in: ids, numbers, and quoted names.
+#: Parts that differ between two reports of the same error: ids, numbers, quoted names.
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\bp-[0-9a-f]{8}\b|\d+")
-#: How the evidence of an error that the plane raised begins.
+#: Evidence of an error that the plane raised.
 _RAISED = re.compile(r"the plane's \w+ raised (.*)", re.DOTALL)
-#: How the evidence of a call that hung begins.
+#: Evidence of a call that hung.
 _HUNG = re.compile(r"\w+\.(\w+)\((.*)\) did not return within [\d.]+ s", re.DOTALL)
-#: What a generated example adds to the evidence.
+#: The suffix that a generated example adds to the evidence.
 _FOUND = re.compile(r" \(found with --seed \d+, [^()]*\)$")
 
 
 @dataclass(frozen=True)
 class RootCause:
-    """A probable defect: requirements that fail for themselves, and those that may follow.
+    """A probable defect: requirements that fail on their own, and those that may follow from them.
 
     Attributes:
-        requirements: Ids that fail by the same error, or one id that fails by itself.
-        evidence: What the first of their failing checks says.
-        followers: Ids all of whose failures may follow from these.
+        requirements: Ids that fail with the same error, or one id that fails on its own.
+        evidence: The evidence of the first of their failing checks.
+        followers: Ids of which all failures may follow from these.
     """
 
     requirements: list[str]
@@ -46,15 +45,14 @@ def with_followers(
 ) -> list[RequirementResult]:
     """The results, each with the broken requirements from which all its failures may follow.
 
-    A requirement follows if each of its failing checks leans on another broken requirement. Where
-    requirements lean on each other in a circle, the first of them in the contract's order stands
-    for itself.
+    A requirement follows if each of its failing checks depends on another broken requirement. Of
+    requirements that depend on each other in a circle, the first in the contract's order is a root.
     """
     broken = [result.id for result in results if result.failures]
-    leaning = _leaning(checks, set(broken))
+    dependencies = _broken_dependencies(checks, set(broken))
     follows: dict[str, list[str]] = {}
     for one in broken:
-        sources = leaning.get(one, [])
+        sources = dependencies.get(one, [])
         named = sorted({other for source in sources for other in source}, key=broken.index)
         follows[one] = named if sources and all(sources) else []
     for one in broken:
@@ -63,14 +61,16 @@ def with_followers(
     return [replace(result, may_follow_from=follows.get(result.id, [])) for result in results]
 
 
-def _leaning(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, list[list[str]]]:
-    """Of each requirement, what its failing checks lean on that is broken as well."""
-    leaning: dict[str, list[list[str]]] = defaultdict(list)
+def _broken_dependencies(
+    checks: Iterable[CheckResult], broken: set[str]
+) -> dict[str, list[list[str]]]:
+    """By requirement: the other broken requirements that each of its failing checks depends on."""
+    dependencies: dict[str, list[list[str]]] = defaultdict(list)
     for check in checks:
         if check.outcome in BROKEN:
             named = [one for one in check.leans_on if one in broken and one != check.requirement]
-            leaning[check.requirement].append(named)
-    return leaning
+            dependencies[check.requirement].append(named)
+    return dependencies
 
 
 def _reaches_a_root(start: str, follows: Mapping[str, Sequence[str]]) -> bool:
@@ -90,13 +90,13 @@ def root_causes(
     checks: Iterable[CheckResult],
     must: Iterable[str],
 ) -> list[RootCause]:
-    """The causes of what is broken: MUSTs first, of these the ones that explain most.
+    """The causes of what is broken: MUSTs first, then by the number of requirements explained.
 
-    Requirements whose failures are one and the same error of the plane, but for names and numbers,
-    or the same kind of call that hangs, make one cause.
+    Requirements that fail with the same error of the plane, except for names and numbers, or with
+    the same kind of call that hangs, form one cause.
 
     Args:
-        results: Of every requirement, from ``with_followers``.
+        results: The results of all requirements, from ``with_followers``.
         checks: Results of the checks.
         must: Ids of the requirements that are MUSTs.
     """
@@ -107,7 +107,7 @@ def root_causes(
     for result in results:
         if result.failures and not result.may_follow_from:
             shared = errors.get(result.id, set())
-            key = next(iter(shared)) if len(shared) == 1 else f"{result.id}: by itself"
+            key = next(iter(shared)) if len(shared) == 1 else f"{result.id}: on its own"
             grouped[key].append(result)
     own = _own_evidence(checks, {result.id for result in results if result.failures})
     causes = [_cause(roots, results, own) for roots in grouped.values()]
@@ -121,7 +121,7 @@ def root_causes(
 
 
 def _own_evidence(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, str]:
-    """Of each requirement, what its first failing check says that leans on nothing broken."""
+    """By requirement: the evidence of its first failing check without broken dependencies."""
     evidence: dict[str, str] = {}
     for check in checks:
         leans = broken.intersection(check.leans_on) - {check.requirement}
@@ -144,7 +144,7 @@ def _cause(
 
 
 def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
-    """Of each broken requirement the errors of the plane that its checks met, as kinds."""
+    """By broken requirement: the kinds of errors of the plane in its checks."""
     errors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         if check.outcome in BROKEN:
@@ -155,7 +155,7 @@ def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
 
 
 def _error(evidence: str) -> str:
-    """What the plane raised, or which kind of call hung; "" where it did neither."""
+    """The error that the plane raised, or the kind of call that hung; "" if neither."""
     if raised := _RAISED.match(evidence):
         return _FOUND.sub("", raised[1])
     hung = _HUNG.match(evidence)

@@ -1,4 +1,4 @@
-"""Where the time of a certification went: into the plane, or into the kit."""
+"""Splits the time of a certification into the plane's part and the kit's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TimeSplit:
         total: The whole run.
         processes: Starting and ending test processes, planes and the processes attached to them.
         plane_calls: At least one client call was under way; calls at the same time count once.
-        kit: The rest: making rows, comparing them, writing down what happened.
+        kit: The rest: making rows, comparing them, recording calls.
     """
 
     total: float
@@ -25,7 +25,7 @@ class TimeSplit:
 
     @property
     def kit_share(self) -> float:
-        """The kit's own part of the whole, 0 to 1."""
+        """The kit's fraction of the total, 0 to 1."""
         return self.kit / self.total if self.total else 0.0
 
 

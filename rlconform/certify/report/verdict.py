@@ -1,6 +1,6 @@
-"""From check results to requirement results to the verdict. Pure functions, no I/O.
+"""Computes requirement results from check results, and the verdict from those. Pure functions.
 
-CheckResult... ──judge──▶ RequirementResult... ──apply waivers──▶ ... ──conclude──▶ Verdict
+CheckResult... ──requirement_results──▶ RequirementResult... ──waivers, verdict_of──▶ Conclusion
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rlconform.certify.results import (
 )
 from rlconform.contract import LEVELS, Level, Requirement
 
-#: Outcomes of a MUST that do not stand in a certificate's way.
+#: Outcomes of a MUST with which a plane is certified.
 ACCEPTED = frozenset({Outcome.PASS, Outcome.WARN, Outcome.NOT_APPLICABLE})
 
 
 class Verdict(StrEnum):
-    """What the certificate says."""
+    """The verdict of a certificate."""
 
     CERTIFIED = "certified"
     CONDITIONAL = "conditional"
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The verdict with what stands in its way, worst first."""
+    """The verdict with the reasons that prevent a certificate, worst first."""
 
     verdict: Verdict
     exit_code: ExitCode
@@ -64,13 +64,13 @@ def requirement_results(
         if LEVELS.index(check.level) <= LEVELS.index(level):
             planned[check.requirement].append(check)
     return [
-        _judge_one(requirement, planned[requirement.id], results, capabilities)
+        _requirement_result(requirement, planned[requirement.id], results, capabilities)
         for requirement in requirements.values()
         if in_profile(requirement, level)
     ]
 
 
-def _judge_one(
+def _requirement_result(
     requirement: Requirement,
     planned: list[PlannedCheck],
     results: Mapping[str, CheckResult],
@@ -89,7 +89,7 @@ def _judge_one(
             reason = _reason_of(ours[0])
             return RequirementResult(requirement.id, Outcome.SUITE_ERROR, reason, [ours[0].id])
         return RequirementResult(
-            requirement.id, Outcome.NOT_APPLICABLE, _probe_says(planned, probed, capabilities)
+            requirement.id, Outcome.NOT_APPLICABLE, _probe_reason(planned, probed, capabilities)
         )
     missing = [check for check in applicable if check.id not in results]
     outcomes = [_outcome_of(result) for result in ran] + [Outcome.NOT_TESTED for _ in missing]
@@ -108,7 +108,7 @@ def _judge_one(
 
 
 def counted_as(outcome: Outcome, requirement: Requirement) -> Outcome:
-    """What an outcome counts as for the requirement: a SHOULD that fails is a warning."""
+    """The outcome for the requirement: a SHOULD that fails counts as a warning."""
     warns = outcome is Outcome.FAIL and requirement.level == "SHOULD"
     return Outcome.WARN if warns else outcome
 
@@ -120,7 +120,7 @@ def _without_a_check(
     if needs and not any(capabilities.get(name) is True for name in needs):
         reason = _undeclared(needs, capabilities)
         return RequirementResult(requirement.id, Outcome.NOT_APPLICABLE, reason)
-    return RequirementResult(requirement.id, Outcome.NOT_TESTED, "no check for it exists")
+    return RequirementResult(requirement.id, Outcome.NOT_TESTED, "there is no check for it")
 
 
 def _outcome_of(result: CheckResult) -> Outcome:
@@ -136,7 +136,7 @@ def _undeclared(names: Iterable[str], capabilities: Mapping[str, bool | str]) ->
     return f"needs a capability ({'; '.join(declared)})" if declared else ""
 
 
-def _probe_says(
+def _probe_reason(
     planned: list[PlannedCheck],
     probed: list[CheckResult],
     capabilities: Mapping[str, bool | str],
@@ -163,8 +163,8 @@ def verdict_of(
 ) -> Conclusion:
     """The verdict on a certification.
 
-    ``complete`` is False for a run that was cut short or narrowed; ``problems`` are waivers that
-    don't hold. Neither is ever certified.
+    ``complete`` is False for a run that was interrupted or limited to some checks; ``problems`` are
+    invalid waivers. With either of them a plane is never certified.
     """
     results = list(results)
     musts = [result for result in results if requirements[result.id].level == "MUST"]

@@ -1,8 +1,8 @@
-"""Waivers: failures that a vendor declares, with a reason and an end date. Waived checks still run.
+"""Loads and applies waivers: known failures with a reason and an end date; their checks still run.
 
 [[waiver]]
 id = "CLEAR-07"
-reason = "index reuse is mended upstream in the next release"
+reason = "index reuse is fixed upstream in the next release"
 issue = "https://example.org/tracker/137"
 match = "bytes of another row"      # a regular expression found in the failure
 expires = 2027-03-01
@@ -24,7 +24,7 @@ from rlconform.contract import ConfigError, did_you_mean, load_requirements
 
 @dataclass(frozen=True)
 class Waiver:
-    """One requirement id that may fail in one way, until a day."""
+    """A requirement that may fail with a matching text until a date."""
 
     id: str
     reason: str
@@ -37,7 +37,7 @@ def load_waivers(path: Path) -> list[Waiver]:
     """Read a waiver file.
 
     Raises:
-        ConfigError: The file can't be read, or a waiver lacks a key or holds a wrong one.
+        ConfigError: The file can't be read, or a waiver has a missing, unknown or wrong key.
     """
     try:
         loaded = tomllib.loads(path.read_text("utf-8"))
@@ -56,7 +56,7 @@ def load_waivers(path: Path) -> list[Waiver]:
 def apply_waivers(
     results: Iterable[RequirementResult], waivers: Sequence[Waiver], today: date
 ) -> tuple[list[RequirementResult], list[str]]:
-    """Turn waived failures into DEVIATION; name each waiver that is expired, stale, unmatched."""
+    """Turn waived failures into DEVIATION; report each waiver that is expired, stale, unmatched."""
     problems: list[str] = []
     by_id = {result.id: result for result in results}
     for waiver in waivers:
@@ -64,8 +64,8 @@ def apply_waivers(
         if waiver.expires < today:
             problems.append(f"waiver {waiver.id} expired on {waiver.expires}")
         elif result is None or result.outcome not in BROKEN:
-            came = "is not in this profile" if result is None else f"is {result.outcome}"
-            problems.append(f"waiver {waiver.id} is stale: the requirement {came}; remove it")
+            status = "is not in this profile" if result is None else f"is {result.outcome}"
+            problems.append(f"waiver {waiver.id} is stale: the requirement {status}; remove it")
         elif other := _unmatched(waiver, result):
             problems.append(
                 f"waiver {waiver.id} does not match a failure: no {waiver.match!r} in {other[0]!r}"
@@ -79,28 +79,32 @@ def apply_waivers(
 
 
 def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
-    """Failures of the requirement that are not the one that was declared."""
+    """Failures of the requirement that the waiver does not match."""
     failures = result.failures or [result.reason]
     return [text for text in failures if not re.search(waiver.match, text)]
 
 
 def _parse(path: Path, row: Any) -> Waiver:
     if not isinstance(row, dict):
-        raise ConfigError(f"{path}: waiver {row!r} is no table: write [[waiver]]")
+        raise ConfigError(f"{path}: waiver {row!r} is not a table: write [[waiver]]")
     names = {field.name for field in fields(Waiver)}
     if row.keys() != names:
         wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}
-        told = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
-        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(told)}")
-    if type(row["expires"]) is not date:  # a datetime is a date too, but compares with none
+        parts = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
+        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(parts)}")
+    if type(row["expires"]) is not date:  # a datetime is a date too, but can't be compared with one
         raise ConfigError(f"{path}: waiver {row['id']}: expires must be a date such as 2027-03-01")
     for name in ("id", "reason", "issue", "match"):
         if not isinstance(row[name], str) or not row[name].strip():
-            raise ConfigError(f"{path}: waiver {row['id']}: {name} must not be empty, and is text")
+            raise ConfigError(
+                f"{path}: waiver {row['id']}: {name} must not be empty, and must be text"
+            )
     if row["id"] not in (known := load_requirements()):
         raise ConfigError(f"{path}: no requirement {row['id']!r}{did_you_mean(row['id'], known)}")
     try:
         re.compile(row["match"])
     except re.error as error:
-        raise ConfigError(f"{path}: waiver {row['id']}: match is no regex: {error}") from error
+        raise ConfigError(
+            f"{path}: waiver {row['id']}: match is not a regular expression: {error}"
+        ) from error
     return Waiver(**row)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -24,13 +23,11 @@ class Problem:
         uid: Id, unique in the run; the rows are ``<uid>_g0``, ``<uid>_g1``, ...
         messages: The prompt, as messages with ``role`` and ``content``.
         answer: The right answer.
-        info: Further values that only the task reads.
     """
 
     uid: str
     messages: tuple[Mapping[str, str], ...]
     answer: str
-    info: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

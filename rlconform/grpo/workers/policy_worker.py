@@ -115,10 +115,3 @@ class PolicyWorker:
     def load(self, folder: Path) -> None:
         """Load a checkpoint; collective."""
         load_policy(self.policy, folder, self.rank)
-
-    def leave(self) -> None:
-        """Leave the process group. Idempotent."""
-        self._policy = None
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        self._store = None

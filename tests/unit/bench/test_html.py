@@ -179,7 +179,7 @@ def test_the_page_shows_refusals_failures_and_single_process_targets(
 
 @pytest.mark.parametrize(
     ("changes", "banner"),
-    [({"complete": False}, "Partial. The run was cut short"), ({"quick": True}, "A quick run:")],
+    [({"complete": False}, "Partial. The run was interrupted"), ({"quick": True}, "A quick run:")],
 )
 def test_a_partial_or_quick_run_has_a_banner(
     document: BenchDocument, whole: Reader, changes: dict[str, Any], banner: str

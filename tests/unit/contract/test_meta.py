@@ -1,4 +1,4 @@
-"""``KVBatchMeta``: every transform is aligned, fresh, and leaves its source as it was."""
+"""``KVBatchMeta``: every transform keeps rows aligned, and does not change its source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRANSFORMS: dict[str, Callable[[KVBatchMeta], KVBatchMeta]] = {
 
 
 def scribble(value: Any) -> None:
-    """Change every mutable container in ``value``, however deep it lies."""
+    """Change every mutable container in ``value``, at any depth."""
     if isinstance(value, dict):
         for held in value.values():
             scribble(held)
@@ -88,7 +88,7 @@ def test_what_a_meta_does_not_know_stays_unknown(transform: Callable[[KVBatchMet
 
 
 def test_scribbling_changes_a_meta() -> None:
-    """The purity tests above can fail: sharing one nested list would show."""
+    """Checks that the tests above can fail: a shared nested list would be noticed."""
     source = deepcopy(META)
     shared = replace(source, extra_info=dict(source.extra_info))
     scribble_over(shared)
@@ -172,9 +172,9 @@ def test_the_earliest_value_of_a_key_wins() -> None:
 )
 def test_stamped_tags_are_primitives(column: Any, expected: list[Any]) -> None:
     stamped = META.stamp_tags({"stamp": column}).tags
-    came = [row["stamp"] for row in stamped]
-    assert came == expected
-    assert [type(value) for value in came] == [type(value) for value in expected]
+    got = [row["stamp"] for row in stamped]
+    assert got == expected
+    assert [type(value) for value in got] == [type(value) for value in expected]
     assert [row["version"] for row in stamped] == [1, 2, 3]
 
 
@@ -230,7 +230,7 @@ def test_it_travels_by_pickle(protocol: int) -> None:
 
 
 def metas() -> st.SearchStrategy[KVBatchMeta]:
-    """Metas of a few rows, with and without what a meta may leave out."""
+    """Metas of a few rows, with and without the optional attributes."""
     return st.builds(_meta, st.integers(0, 6), st.booleans(), st.booleans(), st.integers(0, 99))
 
 
@@ -270,10 +270,10 @@ def rows_of(meta: KVBatchMeta, data: st.DataObject) -> list[int]:
 @given(metas(), st.data())
 def test_a_subset_takes_each_row_whole(meta: KVBatchMeta, data: st.DataObject) -> None:
     rows = rows_of(meta, data)
-    came = asdict(meta.subset(rows))
+    got = asdict(meta.subset(rows))
     for name in ("sample_ids", "sequence_lengths", "tags"):
         whole = getattr(meta, name)
-        assert came[name] == (None if whole is None else [whole[i] for i in rows])
+        assert got[name] == (None if whole is None else [whole[i] for i in rows])
 
 
 @given(metas())

@@ -1,4 +1,4 @@
-"""What a leaf is, its rows, and the comparison that is blind to layout."""
+"""The kind of a leaf, its rows, and the comparison independent of layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def strided_nested(lengths):
 
 
 class TestClassifyLeaf:
-    """What travels, and what must be refused."""
+    """Accepted and refused leaves."""
 
     @pytest.mark.parametrize(
         ("leaf", "kind"),
@@ -88,7 +88,7 @@ class TestClassifyLeaf:
 
     @pytest.mark.filterwarnings("ignore:.*nested tensors")
     @pytest.mark.parametrize(
-        ("make_leaf", "came"),
+        ("make_leaf", "described"),
         [
             (lambda: torch.eye(3).to_sparse(), "a torch.float32 tensor of 2 dimensions and layout"),
             (lambda: strided_nested([2, 3]), "a nested torch.float32 tensor of 2 dimensions"),
@@ -96,9 +96,9 @@ class TestClassifyLeaf:
         ],
         ids=["sparse", "strided nested", "numeric array"],
     )
-    def test_says_what_came(self, make_leaf, came):
+    def test_names_the_kind_of_leaf(self, make_leaf, described):
         leaf = make_leaf()
-        with pytest.raises(TypeError, match=f"got {came}"):
+        with pytest.raises(TypeError, match=f"got {described}"):
             classify_leaf(leaf)
 
 
@@ -156,7 +156,7 @@ class TestRowsOf:
 
 
 class TestSameRows:
-    """Bitwise, layout-blind comparison."""
+    """Bitwise comparison, independent of layout."""
 
     def test_layout_does_not_count(self):
         dense = torch.arange(6).view(2, 3)

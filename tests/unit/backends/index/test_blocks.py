@@ -1,4 +1,4 @@
-"""Blocks of an index: what counts as waste, and rows that change while theirs are written anew."""
+"""Blocks of an index: counting waste, and rows that change during a compaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDS = list("abcd")
 
 
 class Payload:
-    """What a test asks about by a weak reference."""
+    """A payload that tests watch by a weak reference."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def rewritten(
 
 
 def places(index: Index, ids: Sequence[str], field: str = "x") -> list[tuple[Any, int]]:
-    """For each id the payload and the place in it where its field lies."""
+    """For each id, the payload with its field and the place there."""
     sources = index.locate("p", ids, [field])
     found = [
         (position, (source.block.payload, place))
@@ -93,7 +93,7 @@ def test_counting_leaves_the_callers_sizes_alone() -> None:
     [
         (SLACK_BYTES, 1, False),  # three rows are live beside it
         (SLACK_BYTES, 2, True),
-        (SLACK_BYTES, 4, False),  # nothing is left to write anew
+        (SLACK_BYTES, 4, False),  # nothing is left to copy
         (SLACK_BYTES // 4, 3, False),  # less than is worth the while
     ],
 )
@@ -135,7 +135,7 @@ def test_a_block_without_rows_is_gone_with_its_payload(index: Index, end: str) -
         elif end == "forgotten":
             index.clear_all()
         else:
-            index.clear("p", None, "somebody else")
+            index.clear("p", None, "other")
             assert alive() is not None
             index.clear("p", None, "me")
         assert alive() is None
@@ -173,7 +173,7 @@ def test_rewritten_rows_lie_in_the_new_block_and_the_old_one_goes(index: Index) 
 
 
 def begin(index: Index) -> tuple[int, dict[frozenset[str], list[int]]]:
-    """Rows a to f of one block, of which a, b and c are due to be written anew."""
+    """Rows a to f of one block that is due, with a, b and c live."""
     commit(index, [*IDS, "e", "f"], "old", "xy", size=ROW_BYTES)
     (number,) = clear(index, ["d", "e", "f"])
     payload, live = index.survivors(number)
@@ -244,7 +244,7 @@ def test_of_two_rewritings_of_a_block_one_counts(index: Index) -> None:
 
 
 def test_a_new_block_whose_rows_went_meanwhile_is_due_at_once(index: Index) -> None:
-    """Else its waste would stay for as long as nothing else happens to its rows."""
+    """Otherwise its waste would stay until another call changes its rows."""
     number, live = begin(index)
     clear(index, ["a", "b"])
     (due,) = index.move(number, rewritten(live, "new"))
@@ -271,7 +271,7 @@ def test_rows_of_the_same_name_elsewhere_are_not_moved(index: Index) -> None:
 
 
 def test_an_index_needs_no_torch() -> None:
-    """A process of its own for an index, or for a store, should start in a moment."""
+    """A separate process for an index or a store should start quickly."""
     script = (
         "import sys\n"
         "import rlconform.backends.index, rlconform.backends.columns.column_block\n"
@@ -289,10 +289,10 @@ def test_a_block_is_written_anew_by_one_process_and_again_if_that_fails(index: I
     payload, live = index.survivors(number)
     assert payload == "old"
     assert sum(map(len, live.values())) == 8
-    # somebody has it: nobody else is asked, nor handed anything
+    # one process compacts it: no other one gets its rows
     assert index.survivors(number) == (None, {})
     assert clear(index, ids[8:10]) == []
-    # whoever had it never moved the rows
+    # the first process never moved the rows
     assert clear(index, ids[10:13]) == [number]
     payload, live = index.survivors(number)
     assert sum(map(len, live.values())) == 3

@@ -1,4 +1,4 @@
-"""What an operation of the index costs depends on its batch, not on the partition.
+"""The cost of an index operation depends on its batch, not on the partition.
 
 Cost is counted in lines and calls that Python executes, which no busy machine disturbs.
 """
@@ -80,7 +80,7 @@ OPERATIONS: dict[str, Callable[[Index, int], object]] = {
     "clear of claimed rows": lambda index, _: index.clear("p", ids(0), "few"),
     "clear of unseen rows": lambda index, n: index.clear("p", ids(n - BATCH), "few"),
     "clear of what one wrote": lambda index, _: index.clear("p", None, "few"),
-    "clear of what nobody wrote": lambda index, _: index.clear("p", None, "nobody"),
+    "clear of another writer's rows": lambda index, _: index.clear("p", None, "other"),
     "status": lambda index, _: index.all_claimed("p", ["t", "u"]),
     "registration": lambda index, _: index.register("p", ["v"], 1),
 }
@@ -102,7 +102,7 @@ def test_the_first_claim_of_whole_groups_looks_at_no_more_than_it_needs() -> Non
 
 
 def test_a_field_that_arrives_after_the_claim_looked_costs_its_batch() -> None:
-    """Rows that were seen before they were ready come into the queue with their last field."""
+    """Rows that were scanned before they were ready come into the queue with their last field."""
 
     def cost(n_rows: int) -> int:
         index = filled(n_rows)
@@ -122,14 +122,14 @@ def test_rows_that_are_not_ready_are_looked_at_once() -> None:
 
 @pytest.mark.parametrize("group_size", [1, 4])
 def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
-    """Neither one of a queue that saw them, nor the first of a queue that didn't."""
+    """Neither a claim of a queue that scanned them, nor the first of one that didn't."""
     index = filled(LARGE, group_size)
     fresh = steps(lambda: claim(index))
     fresh_first = steps(lambda: claim(index, "u"))
     index.clear("p", None, "many")
     index.clear("p", None, "few")
     index.register("p", ["t", "u"], group_size)
-    index.commit("p", ids(0, 4), X, None, None, "keeps the partition from starting anew")
+    index.commit("p", ids(0, 4), X, None, None, "keeps the partition from being reset")
     index.commit("p", ids(LARGE * 2, LARGE), X, None, None, "many")
     claim(index, rows=LARGE // 2)
     index.clear("p", ids(LARGE * 2, LARGE), "many")
@@ -140,7 +140,7 @@ def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
 
 
 def test_churn_costs_each_row_the_same() -> None:
-    """What is cleared must not be paid for again and again, by whichever operation."""
+    """Cleared rows must not cost later operations again and again."""
 
     def churn(n_rows: int) -> int:
         index = filled(SMALL)
@@ -172,7 +172,7 @@ def test_the_log_of_rows_is_bounded_by_the_rows() -> None:
 
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_little_that_goes_lets_nothing_be_built_anew(group_size: int) -> None:
-    """Building a list anew is one step to the counter, however long the list."""
+    """Rebuilding a list is one step for the counter, however long the list."""
     index = filled(SMALL, group_size)
     partition = index.partition("p")
     queue = partition._queues.of("u", frozenset("x"), group_size)

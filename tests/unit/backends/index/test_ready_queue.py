@@ -1,4 +1,4 @@
-"""Queues of ready rows on their own, and which rows make a group."""
+"""``ReadyQueue`` alone, and the grouping of rows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_queue_agrees_with_a_plain_list(seed: int, group_size: int) -> None:
 
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_a_queue_forgets_rows_that_left_unclaimed(group_size: int) -> None:
-    """A task that never claims keeps a bounded trace of rows that came and went."""
+    """The queue of a task that never claims stays bounded while rows are put and cleared."""
     queue = RowQueue() if group_size == 1 else GroupQueue(group_size)
     for age in range(10_000):
         row = IndexRow(f"row{age}", age, "me")

@@ -1,4 +1,4 @@
-"""Rows of the memory plane that are written anew to let wasted bytes go, while others use them."""
+"""Compaction in the memory plane while other threads use the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def client() -> Iterator[MemoryClient]:
 
 
 def columns(n_rows: int, start: int = 0) -> TensorDict:
-    """A row tells its number in the batch, from ``start`` on, in every field."""
+    """Every field of a row has the row's number, counted from ``start``."""
     numbers = torch.arange(start, start + n_rows)
     lengths = numbers % 3 * WIDTH
     jagged = torch.nested.nested_tensor_from_jagged(
@@ -46,7 +46,7 @@ def columns(n_rows: int, start: int = 0) -> TensorDict:
 
 
 def assert_holds(client: MemoryClient, numbers: dict[str, int]) -> None:
-    """The rows are whole, and those of these numbers."""
+    """The rows are complete, and have these numbers."""
     got = client.get_samples(list(numbers), "p", ["dense", "jagged", "log"])
     assert got["dense"].tolist() == [[number] * WIDTH for number in numbers.values()]
     assert [row.tolist() for row in rows_of(got["jagged"])] == [
@@ -84,7 +84,7 @@ Meanwhile = Callable[[MemoryClient], object]
 def rewriting(
     monkeypatch: pytest.MonkeyPatch, client: MemoryClient, meanwhile: Meanwhile
 ) -> list[int]:
-    """Let something happen between a rewriting's reading and its end; counts the rewritings."""
+    """Run a callback between the read and the end of a compaction; counts the compactions."""
     rewrite = engine.compact
     rows: list[int] = []
 
@@ -137,7 +137,7 @@ def test_what_happens_during_a_rewriting_counts(
 def test_a_batch_that_goes_meanwhile_does_not_keep_the_next_from_its_turn(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One clear makes three batches due; while one is written anew, the next loses its last row."""
+    """One clear makes three batches due; while one is compacted, the next loses its last row."""
     batches = [[f"{batch}{row}" for row in IDS] for batch in range(3)]
     for batch in batches:
         client.put_samples(batch, "p", columns(8))
@@ -191,7 +191,7 @@ def test_overwritten_values_give_their_memory_back(client: MemoryClient) -> None
 def test_a_rewriting_during_which_rows_went_leaves_no_waste(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another caller cleared rows meanwhile, and comes to its own rewriting too late."""
+    """Another caller cleared rows meanwhile, and starts its own compaction too late."""
     client.put_samples(IDS, "p", columns(8))
     index = client._engine._plane.index  # type: ignore[attr-defined]
     rows = rewriting(monkeypatch, client, lambda _: index.clear("p", ["b", "c"], ""))

@@ -1,4 +1,4 @@
-"""Rules of the memory plane that the contract leaves open, seen through its client."""
+"""Behaviour of the memory plane that the contract does not define."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_group_is_claimed_whole_whatever_order_its_rows_come_in(client: Memory
     put(client, ["u_g1", "v_g0", "w_g0"])
     assert claim(client, 8) == []
     put(client, ["w_g1", "u_g0"])
-    assert claim(client, 3) == ["w_g0", "w_g1"]  # its last row came first
+    assert claim(client, 3) == ["w_g0", "w_g1"]  # it was completed first
     assert claim(client, 3) == ["u_g1", "u_g0"]
     assert claim(client, 3) == []
 

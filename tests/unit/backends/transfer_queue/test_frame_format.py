@@ -1,4 +1,4 @@
-"""The TransferQueue adapter's frames and codec: what goes in comes out, and nothing else does."""
+"""The TransferQueue adapter's frames: values are restored exactly, foreign frames are refused."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ OBJECTS: list[Any] = [
 def test_plain_data_comes_back_with_its_type(value: Any) -> None:
     got = codec.unpack(codec.pack(value))
     assert type(got) is type(value)
-    if isinstance(value, set | frozenset):  # the order of a set's repr is nobody's promise
+    if isinstance(value, set | frozenset):  # the order of a set's repr is not defined
         assert got == value
     else:
         assert repr(got) == repr(value)  # tells -0.0 from 0.0 and the types of what is inside
@@ -216,7 +216,7 @@ def test_tensors_inside_objects_come_back() -> None:
 
 
 class Text(str):
-    """A str that isn't one exactly."""
+    """A subclass of str."""
 
     __slots__ = ()
 

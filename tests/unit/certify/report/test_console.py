@@ -1,4 +1,4 @@
-"""What the terminal shows at the end: the reasons, and the requirement to read about first."""
+"""The summary in the terminal: the reasons, and the requirement to read about first."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def result(name: str, outcome: Outcome, reason: str = "because") -> RequirementR
 
 
 def test_a_failure_is_explained_before_a_warning() -> None:
-    said = summary(result(SHOULD, Outcome.WARN), result(MUST, Outcome.FAIL))
-    assert f"rlconform explain {MUST} says" in said
+    text = summary(result(SHOULD, Outcome.WARN), result(MUST, Outcome.FAIL))
+    assert f"rlconform explain {MUST} shows" in text
 
 
-def test_the_first_root_cause_is_explained_before_what_follows() -> None:
+def test_the_first_root_cause_is_explained_before_its_followers() -> None:
     results = [result(MUST, Outcome.FAIL), result(OTHER, Outcome.FAIL)]
-    said = summary(*results, causes=(RootCause([OTHER], "why", [MUST]),))
-    assert f"rlconform explain {OTHER} says" in said
+    text = summary(*results, causes=(RootCause([OTHER], "why", [MUST]),))
+    assert f"rlconform explain {OTHER} shows" in text
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.NOT_TESTED])
@@ -52,12 +52,12 @@ def test_nothing_is_explained_where_nothing_is_broken(outcome: Outcome) -> None:
     assert "rlconform explain" not in summary(result(MUST, outcome))
 
 
-def test_what_was_not_selected_is_no_reason_worth_a_line() -> None:
-    said = summary(
+def test_unselected_requirements_are_not_listed_as_reasons() -> None:
+    text = summary(
         result(MUST, Outcome.FAIL),
         result(OTHER, Outcome.NOT_TESTED, f"1 of 1 checks did not run: {NOT_SELECTED}"),
         result("PUT-01", Outcome.NOT_TESTED, "1 of 1 checks did not run: the run ended early"),
     )
-    assert f"  {MUST} FAIL" in said
-    assert "  PUT-01 NOT_TESTED" in said
-    assert OTHER not in said
+    assert f"  {MUST} FAIL" in text
+    assert "  PUT-01 NOT_TESTED" in text
+    assert OTHER not in text

@@ -84,7 +84,7 @@ def test_each_check_has_a_case_and_the_counts_are_those_of_the_cases() -> None:
 @pytest.mark.parametrize(
     ("outcome", "found"), [(Outcome.PASS, "it works"), (Outcome.CRASH, "CRASH: killed")]
 )
-def test_a_probe_of_what_is_not_declared_is_skipped(outcome: Outcome, found: str) -> None:
+def test_a_probe_of_an_undeclared_capability_is_skipped(outcome: Outcome, found: str) -> None:
     evidence = "" if outcome is Outcome.PASS else "killed"
     suite = suite_of(run_of(CheckResult("f::a", "PUT-02", outcome, "dtype_fp8", evidence)))
     assert parts(suite) == [["skipped"]]
@@ -109,7 +109,7 @@ def test_a_waived_failure_is_skipped_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.TIMEOUT])
-def test_a_should_that_is_broken_is_a_property(outcome: Outcome) -> None:
+def test_a_broken_should_is_a_property(outcome: Outcome) -> None:
     assert KNOWN["GET-12"].level == "SHOULD"
     suite = suite_of(run_of(CheckResult("f::a", "GET-12", outcome, evidence="too slow")))
     assert parts(suite) == [["properties"]]
@@ -118,13 +118,13 @@ def test_a_should_that_is_broken_is_a_property(outcome: Outcome) -> None:
     assert counts(suite)["failures"] == "0"
 
 
-def test_a_blemish_of_a_check_that_passed_is_a_property() -> None:
+def test_a_warning_of_a_passed_check_is_a_property() -> None:
     blemished = CheckResult("f::a", "GET-04", Outcome.PASS, warnings=["a plain KeyError"])
     (warning,) = suite_of(run_of(blemished)).findall("testcase/properties/property")
     assert warning.get("value") == "a plain KeyError"
 
 
-def test_what_a_certificate_accepts_is_no_failure() -> None:
+def test_accepted_outcomes_are_not_failures() -> None:
     """Everything that leaves a plane certified, in one run."""
     results = [
         CheckResult("f::should", "GET-12", Outcome.FAIL, evidence="slow"),

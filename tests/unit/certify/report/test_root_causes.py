@@ -28,7 +28,7 @@ def causes_of(checks: list[CheckResult], passed: tuple[str, ...] = ()) -> list[R
     return root_causes(results_of(checks, passed), checks, MUSTS)
 
 
-def test_what_leans_on_a_broken_requirement_may_follow_from_it() -> None:
+def test_a_failure_may_follow_from_a_broken_dependency() -> None:
     checks = [failed("CLAIM-04", "got none"), failed("PUT-11", "got none", "CLAIM-04")]
     assert causes_of(checks) == [RootCause(["CLAIM-04"], "got none", ["PUT-11"])]
     by_id = {result.id: result for result in results_of(checks)}
@@ -36,12 +36,12 @@ def test_what_leans_on_a_broken_requirement_may_follow_from_it() -> None:
     assert by_id["PUT-11"].outcome is Outcome.FAIL
 
 
-def test_what_leans_on_a_requirement_that_holds_stands_for_itself() -> None:
+def test_a_failure_with_sound_dependencies_is_a_root() -> None:
     checks = [failed("PUT-11", "got none", "CLAIM-04")]
     assert causes_of(checks, passed=("CLAIM-04",)) == [RootCause(["PUT-11"], "got none")]
 
 
-def test_a_requirement_with_one_failure_of_its_own_stands_for_itself() -> None:
+def test_a_requirement_with_one_independent_failure_is_a_root() -> None:
     checks = [
         failed("CLAIM-04", "got none"),
         failed("PUT-11", "got none", "CLAIM-04"),
@@ -59,7 +59,7 @@ def test_followers_of_followers_belong_to_the_root() -> None:
     assert causes_of(checks) == [RootCause(["CLAIM-04"], "got none", ["CLAIM-02", "PUT-12"])]
 
 
-def test_requirements_that_lean_on_each_other_have_a_root() -> None:
+def test_circular_dependencies_have_a_root() -> None:
     checks = [failed("CLAIM-02", "lost", "CLAIM-04"), failed("CLAIM-04", "none", "CLAIM-02")]
     assert causes_of(checks) == [RootCause(["CLAIM-02"], "lost", ["CLAIM-04"])]
 
@@ -98,7 +98,7 @@ def test_calls_of_one_kind_that_hang_are_one_cause() -> None:
     assert second.requirements == ["PUT-11"]
 
 
-def test_equal_violations_are_causes_of_their_own() -> None:
+def test_equal_violations_are_separate_causes() -> None:
     checks = [failed("PUT-11", "expected 1; got 2"), failed("PUT-12", "expected 1; got 2")]
     assert [cause.requirements for cause in causes_of(checks)] == [["PUT-11"], ["PUT-12"]]
 

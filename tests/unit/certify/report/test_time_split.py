@@ -1,4 +1,4 @@
-"""Where a run's time went: three parts that add up, overlapping calls counted once."""
+"""The time of a run has three parts that add up; overlapping calls count once."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_overlapping_spans_count_once(spans: list[tuple[float, float]], expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple)))
-def test_merged_spans_are_the_seconds_that_any_covers(spans: list[tuple[int, int]]) -> None:
+def test_merged_spans_are_the_seconds_covered_by_any(spans: list[tuple[int, int]]) -> None:
     covered = {second for start, end in spans for second in range(start, end)}
     assert merged_seconds(spans) == len(covered)
 
 
-def test_a_stopwatch_counts_threads_at_the_same_time_once() -> None:
+def test_concurrent_threads_count_once() -> None:
     stopwatch = BusyTime()
     gate = threading.Barrier(3)
 
@@ -56,7 +56,7 @@ def test_a_stopwatch_counts_threads_at_the_same_time_once() -> None:
     assert 0 < stopwatch.seconds <= time.monotonic() - started
 
 
-def test_an_open_block_counts_as_far_as_it_has_gone() -> None:
+def test_an_open_block_counts_so_far() -> None:
     stopwatch = BusyTime()
     with stopwatch.running():
         first = stopwatch.seconds  # as of a call that hangs: its time is the plane's

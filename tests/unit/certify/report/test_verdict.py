@@ -1,4 +1,4 @@
-"""From check results to the verdict: tables over every outcome, and laws that hold for all."""
+"""Requirement results and verdict: tables over every outcome, and properties that always hold."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_kit_rows_and_drafts_never_count(row: Requirement) -> None:
     assert requirement_results({row.id: row}, [planned(row)], {}, "e2e", {}) == []
 
 
-def test_results_come_in_the_contracts_order() -> None:
+def test_results_are_in_the_contracts_order() -> None:
     rows = {row.id: row for row in (SHOULD, NEEDS_OBJECTS, MUST)}
     assert [result.id for result in requirement_results(rows, [], {}, "unit", {})] == list(rows)
 
@@ -113,7 +113,7 @@ def test_results_come_in_the_contracts_order() -> None:
 
 
 @pytest.mark.parametrize("outcome", OF_A_CHECK)
-def test_a_must_takes_what_its_check_came_to(outcome: Outcome) -> None:
+def test_a_must_has_the_outcome_of_its_check(outcome: Outcome) -> None:
     result = judged(MUST, {planned(MUST): outcome})
     assert result.outcome is outcome
     assert result.checks == [planned(MUST).id]
@@ -171,7 +171,7 @@ def test_a_check_without_a_result_never_passes(others: list[Outcome]) -> None:
     assert result.reason == f"1 of {len(others) + 1} checks did not run: the run ended early"
 
 
-def test_a_check_that_was_left_out_says_why() -> None:
+def test_a_check_that_was_left_out_has_a_reason() -> None:
     left_out = replace(planned(MUST), left_out="not selected")
     result = judged(MUST, {left_out: None, planned(MUST, "ran"): Outcome.PASS})
     assert result.outcome is Outcome.NOT_TESTED
@@ -185,7 +185,7 @@ def test_a_failure_outweighs_a_check_that_did_not_run() -> None:
 
 def test_a_requirement_without_a_check_never_passes() -> None:
     result = judged(MUST, {})
-    assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "no check for it exists")
+    assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "there is no check for it")
 
 
 def test_a_check_above_the_level_is_not_due() -> None:
@@ -235,7 +235,7 @@ def test_an_undeclared_capability_is_probed_and_not_judged(outcome: Outcome, sai
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NOT_TESTED, None])
-def test_a_probe_that_could_not_run_says_nothing_of_the_plane(outcome: Outcome | None) -> None:
+def test_a_probe_that_could_not_run_is_reported_as_not_probed(outcome: Outcome | None) -> None:
     for checks in (
         {planned(NEEDS_OBJECTS): outcome},
         {planned(NEEDS_OBJECTS): Outcome.PASS, planned(NEEDS_OBJECTS, "b"): outcome},
@@ -245,7 +245,7 @@ def test_a_probe_that_could_not_run_says_nothing_of_the_plane(outcome: Outcome |
         assert "work" not in result.reason
 
 
-def test_a_probe_that_fails_by_our_fault_is_a_suite_error() -> None:
+def test_a_probe_with_an_error_of_the_kit_is_a_suite_error() -> None:
     result = judged(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): Outcome.SUITE_ERROR})
     assert result.outcome is Outcome.SUITE_ERROR
 
@@ -285,25 +285,25 @@ def test_one_must_beside_one_that_passes(outcome: Outcome, verdict: Verdict, cod
     assert bool(conclusion.reasons) == (verdict is not Verdict.CERTIFIED)
 
 
-def test_the_table_above_knows_every_outcome() -> None:
+def test_the_table_above_has_every_outcome() -> None:
     (mark,) = test_one_must_beside_one_that_passes.pytestmark
     assert {row[0] for row in mark.args[1]} == set(Outcome)
 
 
 @pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.SUITE_ERROR}))
-def test_a_should_never_stands_in_the_way(outcome: Outcome) -> None:
+def test_a_should_never_prevents_a_certificate(outcome: Outcome) -> None:
     conclusion = concluded((SHOULD, outcome), (MUST, Outcome.PASS))
     assert conclusion == Conclusion(Verdict.CERTIFIED, ExitCode.SUCCESS, [])
 
 
-def test_our_fault_is_told_even_from_a_should() -> None:
+def test_a_suite_error_of_a_should_is_reported() -> None:
     conclusion = concluded((SHOULD, Outcome.SUITE_ERROR), (MUST, Outcome.PASS))
     assert conclusion.verdict is Verdict.NOT_CERTIFIED
     assert conclusion.exit_code == ExitCode.KIT_FAILED
     assert conclusion.reasons == [f"{SHOULD.id}: why"]
 
 
-def test_our_fault_goes_before_the_planes() -> None:
+def test_suite_errors_come_before_failures() -> None:
     conclusion = concluded((SHOULD, Outcome.SUITE_ERROR), (MUST, Outcome.FAIL), complete=False)
     assert conclusion.exit_code == ExitCode.KIT_FAILED
     assert conclusion.reasons[0].startswith(SHOULD.id)
@@ -335,7 +335,7 @@ def test_a_partial_run_is_never_certified(outcome: Outcome) -> None:
     assert "the run is partial" in conclusion.reasons
 
 
-def test_a_waiver_that_does_not_hold_is_never_certified() -> None:
+def test_an_invalid_waiver_is_never_certified() -> None:
     results = [came_to(MUST, Outcome.PASS)]
     conclusion = verdict_of({MUST.id: MUST}, results, complete=True, problems=["waiver is stale"])
     assert conclusion.verdict is Verdict.NOT_CERTIFIED
@@ -349,7 +349,7 @@ def test_deviations_make_it_conditional(allowed: bool, code: int) -> None:
     assert conclusion == Conclusion(Verdict.CONDITIONAL, code, [f"{MUST.id} waived"])
 
 
-def test_allowing_deviations_allows_no_failure() -> None:
+def test_allowing_deviations_does_not_allow_failures() -> None:
     conclusion = concluded(
         (MUST, Outcome.DEVIATION), (NEEDS_OBJECTS, Outcome.FAIL), allow_deviations=True
     )
@@ -357,7 +357,7 @@ def test_allowing_deviations_allows_no_failure() -> None:
     assert conclusion.exit_code == ExitCode.FAILURE
 
 
-def test_what_stands_in_the_way_comes_worst_first() -> None:
+def test_reasons_are_sorted_worst_first() -> None:
     conclusion = concluded(
         (NEEDS_OBJECTS, Outcome.NOT_TESTED), (MUST, Outcome.FAIL), complete=False
     )

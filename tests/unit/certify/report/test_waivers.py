@@ -1,4 +1,4 @@
-"""Waivers: files that are refused, and what becomes of each result that a waiver names."""
+"""Waivers: which files are refused, and how a waiver changes a result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlconform.contract import ConfigError
 TODAY = date(2026, 11, 21)
 WAIVER = Waiver(
     id="CLEAR-07",
-    reason="mended in the next release",
+    reason="fixed in the next release",
     issue="https://example.org/137",
     match=r"bytes of (another|the next) row",
     expires=date(2027, 3, 1),
@@ -25,7 +25,7 @@ FAILED = RequirementResult("CLEAR-07", Outcome.FAIL, "got bytes of another row",
 TEXT = """
 [[waiver]]
 id = "CLEAR-07"
-reason = "mended in the next release"
+reason = "fixed in the next release"
 issue = "https://example.org/137"
 match = 'bytes of (another|the next) row'
 expires = 2027-03-01
@@ -51,7 +51,7 @@ def test_an_empty_file_waives_nothing(tmp_path: Path) -> None:
     assert load_waivers(write(tmp_path, "")) == []
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
     with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
         load_waivers(path)
@@ -63,13 +63,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("[[waiver]]", "[[waiver", "not TOML"),
         ("[[waiver]]", "[waiver]", "waiver"),
         ("[[waiver]]", "[[waivers]]", "waivers"),
-        ('reason = "mended in the next release"\n', "", "reason"),
+        ('reason = "fixed in the next release"\n', "", "reason"),
         ('id = "CLEAR-07"\n', "", "id"),
         ("issue =", "isue =", "missing: issue; unknown: isue"),
         ('"https://example.org/137"', '""', "issue must not be empty"),
-        ('"mended in the next release"', '"  "', "reason must not be empty"),
+        ('"fixed in the next release"', '"  "', "reason must not be empty"),
         ("'bytes of (another|the next) row'", "''", "match must not be empty"),
-        ("'bytes of (another|the next) row'", "'bytes of (another'", "match is no regex"),
+        (
+            "'bytes of (another|the next) row'",
+            "'bytes of (another'",
+            "match is not a regular expression",
+        ),
         ("'bytes of (another|the next) row'", "137", "match"),
         ("2027-03-01", '"2027-03-01"', "expires must be a date"),
         ("2027-03-01", "2027-03-01T12:00:00", "expires must be a date"),
@@ -84,12 +88,12 @@ def test_a_wrong_waiver_is_refused_by_name(tmp_path: Path, old: str, new: str, n
     assert str(path) in str(refused.value)
 
 
-def test_a_waiver_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="waiver 1 is no table"):
+def test_a_waiver_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="waiver 1 is not a table"):
         load_waivers(write(tmp_path, "waiver = [1, 2]\n"))
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_invalid_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "waivers.toml"
     path.write_bytes(b'[[waiver]]\nid = "\xff"\n')
     with pytest.raises(ConfigError, match=r"waivers\.toml"):
@@ -108,13 +112,13 @@ def test_a_matched_failure_becomes_a_deviation(outcome: Outcome) -> None:
         assert part in result.reason
 
 
-def test_the_pattern_may_lie_anywhere_in_the_failure() -> None:
+def test_the_pattern_may_match_anywhere_in_the_failure() -> None:
     long = replace(FAILED, reason="row 3\ngot bytes of the next row, again")
     assert apply_waivers([long], [WAIVER], TODAY)[1] == []
 
 
 @pytest.mark.parametrize("outcome", sorted(set(Outcome) - BROKEN))
-def test_a_waiver_of_what_does_not_fail_is_stale(outcome: Outcome) -> None:
+def test_a_waiver_of_a_passing_requirement_is_stale(outcome: Outcome) -> None:
     result = replace(FAILED, outcome=outcome)
     results, (problem,) = apply_waivers([result], [WAIVER], TODAY)
     assert results == [result]
@@ -122,7 +126,7 @@ def test_a_waiver_of_what_does_not_fail_is_stale(outcome: Outcome) -> None:
     assert outcome in problem
 
 
-def test_a_waiver_of_what_is_not_counted_is_stale() -> None:
+def test_a_waiver_of_an_uncounted_requirement_is_stale() -> None:
     other = replace(FAILED, id="GET-01")
     results, (problem,) = apply_waivers([other], [WAIVER], TODAY)
     assert results == [other]
@@ -153,7 +157,7 @@ def test_other_results_stay_as_they_are_and_in_order() -> None:
     assert (results[0], results[2]) == (before, after)
 
 
-def test_two_waivers_of_one_id_are_told() -> None:
+def test_two_waivers_of_one_id_are_a_problem() -> None:
     (result,), problems = apply_waivers([FAILED], [WAIVER, WAIVER], TODAY)
     assert result.outcome is Outcome.DEVIATION
     assert result.reason.count("waived until") == 1
