@@ -1,8 +1,8 @@
-"""Environment variables by which runs, one after another, share what is slow to start."""
+"""Environment variables that let successive runs share Ray and its actors, which start slowly."""
 
 from __future__ import annotations
 
-#: Address of a Ray that is there for all of them.
+#: Address of a running Ray that all of them use.
 SHARED_RAY = "RLCONFORM_RAY"
-#: Namespace of actors in it, which wait for the next run.
+#: Namespace of the actors that wait there for the next run.
 KEPT_ACTORS = "RLCONFORM_ACTORS"

@@ -1,6 +1,6 @@
-"""Where ``suites/``, ``fixtures/`` and ``reference_configs/`` lie: one function for both homes.
+"""Finds ``suites/``, ``fixtures/`` and ``reference_configs/``, in a checkout and in a wheel.
 
-In a checkout they stand beside the package; a wheel carries them inside it.
+In a checkout they are beside the package; in a wheel they are inside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions of installed packages, for whoever has to tell what a result was got with."""
+"""Versions of installed packages, for the headers of reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML files as mappings: one reader, so that a bad file is told of in the same words anywhere."""
+"""Reads a YAML file as a mapping; all commands report a bad file with the same message."""
 
 from __future__ import annotations
 

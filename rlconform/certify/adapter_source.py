@@ -1,6 +1,6 @@
-"""Which adapter was certified: its module, a digest of its source, and what it was installed from.
+"""Identifies the adapter that was certified: module, digest of its source, distributions.
 
-Two reports with the same digest judged the same adapter code, whatever version it declares.
+Two reports with the same digest judged the same code, whatever version it declares.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def adapter_of(target: Target) -> dict[str, Any]:
 def source_files(module_name: str) -> dict[str, Path]:
     """The Python files of a module by name: those below its package, or itself where it has none.
 
-    The class that ``open`` returns usually stands in another file of the same package, so the
-    package is taken as a whole.
+    The class that ``open`` returns is usually in another file of the same package, so all files of
+    the package count.
     """
     module = sys.modules.get(module_name)
     if module is None or not getattr(module, "__file__", None):

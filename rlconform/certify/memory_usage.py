@@ -1,4 +1,4 @@
-"""How much memory a plane holds, as the kernel counts it."""
+"""``plane_bytes``: the memory that a plane holds, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import psutil
 def plane_bytes() -> int:
     """Bytes held by this process and all that it started; a page that n share counts 1/n each.
 
-    Pages of files are left out: of torch's libraries our share grows when anybody else on the
-    machine lets go of them.
+    Pages of files are left out: this process's share of torch's libraries grows when any other
+    process on the machine unmaps them.
     """
     gc.collect()
     me = psutil.Process()
@@ -27,4 +27,4 @@ def held_bytes(pid: int) -> int:
         return 0
     kib = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines)}
     kinds: list[str] = [kind for kind in ("Pss_Anon", "Pss_Shmem") if kind in kib]
-    return sum(int(kib[kind]) for kind in kinds or ["Pss"]) << 10  # old kernels don't part them
+    return sum(int(kib[kind]) for kind in kinds or ["Pss"]) << 10  # old kernels

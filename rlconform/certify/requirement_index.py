@@ -1,4 +1,4 @@
-"""Which tests check which requirement, read from their source: nothing is imported for it."""
+"""Which tests check which requirement, read from their source without importing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
-    """Every check with the requirements that it is marked with, the kit's own tests included.
+    """Every check and test of the kit, with the requirements that it is marked with.
 
     A check's name is as in a report, ``path below suites/::function``, with its class in between
     where it has one, and without parameters. Requirements of the kit itself are checked by its own

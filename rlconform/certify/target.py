@@ -1,4 +1,4 @@
-"""From what the user typed to a ``Target``, and from a target to an open client.
+"""Resolves the name of a target to a ``Target``, and opens its client.
 
 ``memory`` (built in) · ``acme`` (entry point of the group ``rlconform.targets``) ·
 ``module:attribute`` (a ``Target``, or a factory called as ``factory(cfg, bootstrap=...)``).
@@ -29,11 +29,11 @@ ENTRY_POINT_GROUP = "rlconform.targets"
 
 
 class TargetError(ConfigError):
-    """The target can't be found, or what was found is no target."""
+    """The target can't be found, or the object found is not a target."""
 
 
 def check_target_name(spec: str, level: Level | None = None) -> None:
-    """Refuse at once what can be told wrong without importing the plane.
+    """Reject names that are wrong, without importing the plane.
 
     Raises:
         TargetError: An unknown name, or a built-in plane of one process for a level of several.
@@ -51,7 +51,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
     Raises:
         TargetError: Unknown name, a module that doesn't import, an attribute that is neither a
             ``Target`` nor a callable, or a level that needs several processes of a target that
-            declares itself a plane of one; the message says what to mend.
+            declares itself a plane of one; the message says how to fix it.
     """
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):
@@ -67,10 +67,10 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
 
 
 def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
-    """Open the target's client and make sure that it is one.
+    """Open the target's client and check that it has all methods.
 
     Raises:
-        TargetError: What came back lacks methods of the protocol.
+        TargetError: The object returned lacks methods of the protocol.
     """
     client: Any = target.open(config or target.config, bootstrap)
     if missing := missing_methods(client):
@@ -84,7 +84,7 @@ def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> D
 def open_target(
     spec: str, config: Mapping[str, Any] | None = None, bootstrap: bool = True
 ) -> DataPlaneClient:
-    """Resolve and open in one step, as reproducer scripts do."""
+    """Resolve and open in one step."""
     return open_client(resolve_target(spec), config or {}, bootstrap)
 
 
@@ -140,7 +140,7 @@ def _unknown(spec: str) -> TargetError:
 
 
 def _object_in_module(spec: str) -> str:
-    """A hint for a user who named a module, or its file, and not the object in it; else ""."""
+    """A hint for a user who named a module or its file instead of an object in it; else ""."""
     name = spec.removesuffix(".py").strip("./").replace("/", ".")
     if not all(part.isidentifier() for part in name.split(".")):
         return ""
@@ -153,7 +153,7 @@ def _object_in_module(spec: str) -> str:
 
 
 def _target_of_factory(spec: str, factory: Callable[..., DataPlaneClient], level: Level) -> Target:
-    """A target of a plain factory, which declares no level: it is what the user asks for."""
+    """The target of a plain factory; it declares no level, so it gets the one asked for."""
     module = sys.modules.get(getattr(factory, "__module__", ""))
 
     def open_with_keyword(config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:

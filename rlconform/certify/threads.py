@@ -1,4 +1,8 @@
-"""Run calls at the same time in threads that can't hang the check."""
+"""Calls in daemon threads, so that a call which hangs does not hang the check.
+
+check's thread   BackgroundCall(...) ──▶ its own thread ──▶ plane
+                 result(timeout_s)  waits for the call, at most so long
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,15 @@ from typing import Any
 
 from rlconform.certify.assertions.values import ContractViolation
 
-#: A deadline kept in whole milliseconds may lie this much before the one that was asked for, s.
+#: A deadline in whole milliseconds may be this much earlier than the one asked for, s.
 CLOCK_TOLERANCE_S = 0.01
 
-#: s that one who polls lets pass after a look that showed nothing.
+#: Pause between two polls, s.
 IDLE_S = 0.0005
 
 
 class BackgroundCall:
-    """A call under way in a daemon thread; ``result`` waits for it, up to a deadline."""
+    """A call that runs in a daemon thread; ``result`` waits for it, up to a deadline."""
 
     def __init__(self, call: Callable[[], Any], what: str, gate: threading.Event | None = None):
         self._call, self._what, self._gate = call, what, gate
@@ -34,7 +38,7 @@ class BackgroundCall:
         started = time.monotonic()
         try:
             self._value = self._call()
-        except BaseException as error:  # noqa: BLE001 - handed over to whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - ``result`` raises it
             self._error = error
         finally:
             self.seconds = time.monotonic() - started
@@ -42,11 +46,11 @@ class BackgroundCall:
 
     @property
     def failed(self) -> bool:
-        """Whether the call came back with an error."""
+        """Whether the call raised an error."""
         return self._error is not None
 
     def returned_within(self, seconds: float) -> bool:
-        """Whether the call returns in ``seconds``; what it raised in that time is raised here."""
+        """Whether the call returns in ``seconds``; its error is raised here."""
         if not self.finished.wait(seconds):
             return False
         if self._error is not None:
@@ -54,15 +58,15 @@ class BackgroundCall:
         return True
 
     def wait_briefly(self) -> None:
-        """Wait a moment, or until the call is back.
+        """Wait a moment, or until the call has returned.
 
-        For who polls beside it in another thread: asked without a pause, a plane's lock may keep
-        the call out.
+        For a thread that polls at the same time: without a pause it might hold the plane's lock all
+        the time.
         """
         self.finished.wait(IDLE_S)
 
     def result(self, timeout_s: float) -> Any:
-        """What the call returned or raised; a violation if it isn't back after ``timeout_s``."""
+        """The result of the call, or its error; a violation after ``timeout_s``."""
         if not self.finished.wait(timeout_s):
             raise ContractViolation(
                 f"{self._what} to come back within {timeout_s:g} s", "nothing: it still runs"
@@ -82,7 +86,7 @@ def run_concurrently(
     deadline = time.monotonic() + timeout_s
     for call in running:
         call.finished.wait(max(0.0, deadline - time.monotonic()))
-    for call in running:  # what one call raised tells more than that another waits for it
+    for call in running:  # an error explains more than that another call waits
         if call.failed:
             call.result(0.0)
     return [call.result(max(0.0, deadline - time.monotonic())) for call in running]

@@ -1,4 +1,4 @@
-"""Where a command writes: whether it can is known before the work, not after it."""
+"""Checks that a command can write to its folder, before it works for minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlconform.contract import ConfigError
 def check_writable(folder: Path) -> None:
     """Write a file where the folder is or would be made, and remove it again.
 
-    Permissions alone do not tell: ``/proc`` is a folder that root may write to, and can't.
+    Permissions alone do not show it: root may write to ``/proc``, but no file can be made there.
 
     Raises:
         ConfigError: It can't be written; the message says why.

@@ -37,7 +37,7 @@ def list_requirements(
 def explain(
     requirement: Annotated[str, typer.Argument(help="A requirement's id, e.g. CLAIM-02.")],
 ) -> None:
-    """Say what a requirement asks and why, where it broke before, and its checks and mutants."""
+    """Show a requirement: sentence, reason, past incidents, checks and mutants."""
     row = load_requirements().get(requirement.upper())
     if row is None:
         suggestion = did_you_mean(requirement.upper(), load_requirements())

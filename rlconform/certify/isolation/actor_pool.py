@@ -1,10 +1,10 @@
-"""Starts the Ray actors that hold attached clients, and keeps them for the session.
+"""``ActorPool``: starts the Ray actors that hold attached clients, and keeps them for the session.
 
     pool ── start ──▶ actors      each imports torch and the target: the kit's time, generous
          ◀─ ready ──
          ── attach ─▶ actors ── target.open(config, bootstrap=False)    the target's ``start``
 
-Where one fails, all that were started with it are ended, so that none makes the next ones later.
+Where one fails, all that were started with it are ended, so that none slows down the next ones.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ACTOR_START_S = 120.0
 
 
 class ActorsLate(Skipped):
-    """The kit's own actors did not start in time: the check can't tell anything of the plane."""
+    """The kit's own actors did not start in time, so the check can't judge the plane."""
 
 
 class ActorsLateWarning(UserWarning):
-    """Says once in a report that checks were not tested for want of actors."""
+    """Becomes a note of the report: checks did not run because actors did not start."""
 
 
 class ActorPool:
@@ -46,10 +46,10 @@ class ActorPool:
         spec: str,
         config: Mapping[str, Any],
         timeouts: Timeouts,
-        stopwatch: BusyTime | None = None,
+        busy_time: BusyTime | None = None,
     ) -> None:
         self._spec, self._config, self._timeouts = spec, config, timeouts
-        self._stopwatch = stopwatch or BusyTime()
+        self._busy_time = busy_time or BusyTime()
         self._kept = os.environ.get(KEPT_ACTORS, "")
         self._pool: list[RemoteClient] = []
         self._taken: set[str] = set()  # names of kept actors that this pool has had
@@ -63,15 +63,15 @@ class ActorPool:
         return self._pool[:count]
 
     def start(self, count: int) -> list[RemoteClient]:
-        """``count`` new actors, which attach now. Where one fails, all of them are ended.
+        """``count`` new actors, which attach now. If one fails, all of them are ended.
 
         Raises:
             ContractViolation: One did not attach within the target's start timeout.
-            ActorsLate: One did not start in ``ACTOR_START_S``: the plane has no part in it.
+            ActorsLate: One did not start in ``ACTOR_START_S``: the plane is not judged.
         """
         if self._late:
             raise ActorsLate(self._late)
-        with self._stopwatch.running():
+        with self._busy_time.running():
             return self._start(count)
 
     def _start(self, count: int) -> list[RemoteClient]:
@@ -115,27 +115,27 @@ class ActorPool:
             raise ActorsLate(self._late)
         for ready in getting_ready:
             due = "the target to be importable in another process"
-            ok, came = fetch(ready, TRANSPORT_S, due)
+            ok, result = fetch(ready, TRANSPORT_S, due)
             if not ok:
-                raise ContractViolation(due, shorten("{0}: {2}".format(*came), 400))
+                raise ContractViolation(due, shorten("{0}: {2}".format(*result), 400))
 
     def _attach(self, actors: list[Any], clients: list[RemoteClient]) -> None:
-        """Open a client in each actor; what that takes there is the plane's time."""
+        """Open a client in each actor; the time that this takes there is the plane's."""
         due_s = self._timeouts.start
         attaching = [actor.attach.remote(dict(self._config)) for actor in actors]
         for client, attached in zip(clients, attaching, strict=True):
             attach = f"{client.name} to attach with bootstrap=False within {due_s:g} s"
             try:
-                (ok, came), took = fetch(attached, due_s, attach, TRANSPORT_S)
+                (ok, result), took = fetch(attached, due_s, attach, TRANSPORT_S)
             except ProcessDied as error:
                 raise ContractViolation(attach, shorten(str(error), 400)) from error
             if not ok:
-                raise ContractViolation(attach, shorten("{0}: {2}".format(*came), 400))
+                raise ContractViolation(attach, shorten("{0}: {2}".format(*result), 400))
             if took > due_s:
                 raise ContractViolation(attach, f"a client after {took:.1f} s")
 
     def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
-        """``count`` actors of those that wait, and new ones that will; one that hangs is ended."""
+        """``count`` kept actors, and new ones where there are too few; one that hangs is ended."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         named = ray.util.list_named_actors(all_namespaces=True)
@@ -158,11 +158,11 @@ class ActorPool:
         return actors
 
     def close(self) -> None:
-        """End every actor of the pool, or let it wait for the next run."""
+        """End every actor of the pool, or keep it for the next run."""
         for client in self._pool:
             if self._kept and not client.died:
-                with suppress(ContractViolation):  # the next run ends what doesn't answer
-                    client.ask("leave", (), 0.0, "closing its client")
+                with suppress(ContractViolation):  # the next run ends those that don't answer
+                    client.ask("closing its client", 0.0, ClientActor.leave)
             else:
                 client.end()
         self._pool = []

@@ -1,4 +1,8 @@
-"""What runs in a Ray actor of the kit: one attached client, and the calls made on it."""
+"""``ClientActor``: a Ray actor that holds one attached client and runs calls and workloads on it.
+
+RemoteClient ──call(method, arguments)──▶ actor's thread ──▶ client
+RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶ one WorkloadThread each ──▶ client
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from rlconform.certify.concurrency.workload_thread import (
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire.serialization import RayArgument
 
-#: True with a result, or False with what was told of the error.
+#: True with a result, or False with the error as ``describe_error`` puts it.
 Answer = tuple[bool, Any]
 
 #: Start and end of a call, s on this machine's monotonic clock, which all its processes share.
@@ -23,12 +27,12 @@ Span = tuple[float, float]
 
 
 class ClientActor:
-    """Runs in a Ray actor: one attached client and the calls made on it."""
+    """One attached client, and the workloads that run on it by name."""
 
     def __init__(self) -> None:
         self._client: DataPlaneClient | None = None
         self._target: Target | None = None
-        self._performers: dict[str, WorkloadThread] = {}  # by who they play
+        self._workloads: dict[str, WorkloadThread] = {}
 
     def get_ready(self, spec: str) -> Answer:
         """Import the target and what a client needs, so that ``attach`` has only to open it."""
@@ -54,36 +58,35 @@ class ClientActor:
         return answer, time.monotonic() - start
 
     def leave(self) -> None:
-        """Close the client, if it can be closed, and forget it and the roles on it."""
+        """Close the client, if it can be closed, and forget it and its workloads."""
         client, self._client = self._client, None
-        for who in list(self._performers):  # a run that was cut short left them playing
+        for who in list(self._workloads):  # left by a run that was cut short
             self.give_up(who)
         if client is not None:
             with suppress(Exception):  # its plane may be gone, or never have been one
                 client.close()
 
-    def begin(self, part: WorkloadSpec) -> None:
-        """Start playing a role in a thread; this one stays free, also if a call of it hangs."""
+    def begin(self, spec: WorkloadSpec) -> None:
+        """Start a workload in a thread: a call of it that hangs does not block the actor."""
         assert self._client is not None
-        self._performers[part.who] = WorkloadThread(self._client)
-        self._performers[part.who].begin(part)
+        self._workloads[spec.who] = WorkloadThread(self._client)
+        self._workloads[spec.who].begin(spec)
 
     def stop(self, who: str) -> None:
-        """Let the role come to its end."""
-        self._performers[who].stop()
+        """Ask the workload to end."""
+        self._workloads[who].stop()
 
     def give_up(self, who: str) -> None:
-        """Let the role make no more calls; nothing where it never began or is over."""
-        performer = self._performers.pop(who, None)
-        if performer is not None:
-            performer.give_up()
+        """Let the workload make no more calls, if there is such a workload."""
+        if workload := self._workloads.pop(who, None):
+            workload.give_up()
 
     def finish(self, who: str, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait for the role's end, see ``Performer.finish``."""
-        return self._performers.pop(who).finish(call_s, all_s)
+        """Wait for the workload's end, see ``WorkloadThread.finish``."""
+        return self._workloads.pop(who).finish(call_s, all_s)
 
     def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> RayArgument:
-        """Call the client; an ``Answer`` is sent, and the ``Span`` of the call."""
+        """Call the client; returns an ``Answer`` and the ``Span`` of the call."""
         args, kwargs = arguments
         start = time.monotonic()
         try:

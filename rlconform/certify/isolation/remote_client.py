@@ -1,18 +1,18 @@
-"""Clients in other processes: Ray actors that attach to the plane, driven from the check.
+"""``RemoteClient``: a client in a Ray actor that attaches to the plane, called from the check.
 
-    pool  ── start ───────────────────────▶ actor    imports torch and the target: the kit's time
-          ── attach ──────────────────────▶ actor ── target.open ──▶ plane    the plane's time
-    check ── RemoteClient.get_samples ──▶ actor ── client.get_samples ──▶ plane
-          ◀── result or the same error ──       ◀──
-    stage ── Seat.begin(role) ────────────▶ actor ── a thread that plays the role ──▶ plane
-          ◀── finish: what it did ───────
+    ActorPool ── start ───────────────────────▶ actor    imports torch and the target: kit's time
+              ── attach ──────────────────────▶ actor ── target.open ──▶ plane    plane's time
+    check ── RemoteClient.get_samples ────────▶ actor ── client.get_samples ──▶ plane
+          ◀── result or the same error ────────
+    WorkloadRunner ── RemoteWorkload.begin ───▶ actor ── a thread runs the workload ──▶ plane
+                   ◀── finish: its operations ─
 
 An actor resolves the target by itself, exactly as a training worker would. It ends with the check's
 process, unless ``KEPT_ACTORS`` names a namespace in which actors wait for the next one: they have
-imported what a client needs, which is most of what starting one takes.
+imported what a client needs, which is most of the time that starting one takes.
 
-The target's deadlines are held against what the actor measures of its own calls. The start of the
-actor, and the way of a call there and back, have deadlines of the kit's own.
+The target's deadlines apply to what the actor measures of its own calls. Starting the actor, and
+sending a call there and back, have deadlines of the kit's own.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rlconform.certify.assertions.values import ContractViolation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
+from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, call_kind
 from rlconform.contract import CLIENT_METHODS, Timeouts
 from rlconform.wire.serialization import RayArgument
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class CallHung(ContractViolation):
-    """A call in another process did not come back; ``kind`` is that of ``call_kind``."""
+    """A call in another process did not return; ``kind`` is that of ``call_kind``."""
 
     def __init__(self, expected: str, got: str, kind: str = "") -> None:
         super().__init__(expected, got)
@@ -45,46 +49,43 @@ class ProcessDied(ContractViolation):
 
 
 class RemoteClient:
-    """The eight methods, each run in the actor."""
+    """The eight client methods, each run in the actor."""
 
     def __init__(self, actor: Any, name: str, timeouts: Timeouts) -> None:
         self._actor = actor
         self._timeouts = timeouts
         self.name = name
         self.died = False
-        self._calls = threading.local()  # of each thread the span of its last call
+        self._calls = threading.local()  # by thread, the span of its last call
         for method in CLIENT_METHODS:
             setattr(self, method, self._remote(method))
 
     @property
     def last_span(self) -> tuple[float, float] | None:
-        """Start and end in the actor of this thread's last call; None where no answer came."""
+        """Start and end in the actor of this thread's last call; None if it was not answered."""
         return getattr(self._calls, "span", None)
 
     @contextmanager
-    def measuring(self, stopwatch: BusyTime) -> Iterator[None]:
-        """Count what the plane takes of the block's call, and nothing of the way there and back.
-
-        All of it, where no answer comes.
-        """
+    def measuring(self, busy_time: BusyTime) -> Iterator[None]:
+        """Count the seconds that the block's call takes in the actor; all if it is not answered."""
         start, self._calls.span = time.monotonic(), None
         try:
             yield
         finally:
-            stopwatch.add([self._calls.span or (start, time.monotonic())])
+            busy_time.add([self._calls.span or (start, time.monotonic())])
 
     def _remote(self, method: str) -> Callable[..., Any]:
         def remote(*args: Any, **kwargs: Any) -> Any:
-            # a blocking claim may wait its timeout_s out before it owes an answer
+            # a blocking claim may wait for its timeout_s before it must return
             waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
             due_s = waits + self._timeouts.operation
             call = self._actor.call.remote(method, RayArgument((args, kwargs)))
             what = f"{self.name}.{method}"
             try:
-                (ok, came), span = fetch(call, due_s, what, TRANSPORT_S)
+                (ok, result), span = fetch(call, due_s, what, TRANSPORT_S)
             except CallHung as hung:
                 hung.kind = call_kind(method, kwargs)
-                self.end()  # what is asked of it next would wait for this call
+                self.end()  # its next call would wait for this one
                 raise
             except ProcessDied:
                 self.died = True
@@ -95,24 +96,40 @@ class RemoteClient:
                 due = f"{what} to come back within {due_s:g} s"
                 raise ContractViolation(due, f"its answer after {took:.1f} s")
             if ok:
-                return came
-            raise rebuilt_error(*came)
+                return result
+            raise rebuilt_error(*result)
 
         remote.__name__ = method
         return remote
 
-    def ask(self, method: str, arguments: tuple[Any, ...], waits: float, what: str) -> Any:
-        """What the actor itself answers; one that doesn't is not used again."""
-        reference = getattr(self._actor, method).remote(*arguments)
+    def ask(
+        self,
+        what: str,
+        waits_s: float,
+        method: Callable[Concatenate[ClientActor, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """The result of a method of the actor itself; an actor that fails is not used again.
+
+        Args:
+            what: The call, for messages.
+            waits_s: Seconds that the method may wait, beside the target's ``operation``.
+            method: A method of ``ClientActor``.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+        """
+        reference = getattr(self._actor, method.__name__).remote(*args, **kwargs)
+        due_s = waits_s + self._timeouts.operation
         try:
-            due_s = waits + self._timeouts.operation
-            return fetch(reference, due_s, f"{self.name}: {what}", TRANSPORT_S)
-        except ContractViolation:  # it is dead, or its interpreter is held by a call
+            result: T = fetch(reference, due_s, f"{self.name}: {what}", TRANSPORT_S)
+        except ContractViolation:  # it is dead, or a call holds its interpreter
             self.died = True
             raise
+        return result
 
     def end(self) -> None:
-        """End the actor; another takes its place."""
+        """End the actor; the pool starts another one when it is needed."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         self.died = True
@@ -120,47 +137,48 @@ class RemoteClient:
 
 
 class RemoteWorkload:
-    """Where an actor plays a role, in a thread. An actor has as many as are asked for."""
+    """A workload that runs in a thread of an actor; one actor can run several."""
 
     def __init__(self, client: RemoteClient) -> None:
         self._client = client
         self._who = ""
 
-    def begin(self, part: WorkloadSpec) -> None:
-        """Start playing a role in the actor."""
-        self._who = part.who
-        self._client.ask("begin", (part,), 0.0, "beginning a role")
+    def begin(self, spec: WorkloadSpec) -> None:
+        """Start the workload in the actor."""
+        self._who = spec.who
+        self._client.ask("starting a workload", 0.0, ClientActor.begin, spec)
 
     def stop(self) -> None:
-        """Let the role come to its end."""
-        self._client.ask("stop", (self._who,), 0.0, "ending a role")
+        """Ask the workload to end."""
+        self._client.ask("stopping a workload", 0.0, ClientActor.stop, self._who)
 
     def give_up(self) -> None:
-        """Let the role make no more calls; one that doesn't answer is gone, or not used again."""
+        """Let the workload make no more calls; an actor that does not answer is not used again."""
         if not self._client.died:
             with suppress(ContractViolation):
-                self._client.ask("give_up", (self._who,), 0.0, "giving up a role")
+                self._client.ask("giving up a workload", 0.0, ClientActor.give_up, self._who)
 
     def finish(self, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait for the role's end; an actor in which a call hangs is ended."""
-        arguments = (self._who, call_s, all_s)
-        played = self._client.ask("finish", arguments, all_s, "a role's history")
-        if not played.finished:
+        """Wait for the workload's end; an actor in which a call hangs is ended."""
+        result = self._client.ask(
+            "a workload's history", all_s, ClientActor.finish, self._who, call_s, all_s
+        )
+        if not result.finished:
             self._client.end()
-        return played  # type: ignore[no-any-return]
+        return result
 
 
 def fetch(reference: Any, timeout_s: float, what: str, transport_s: float = 0.0) -> Any:
-    """``ray.get`` that tells a dead process from a late answer.
+    """``ray.get`` with different errors for a dead process and a late answer.
 
     Args:
         reference: The answer.
         timeout_s: Seconds that the call may take in the actor.
         what: The call, for messages.
-        transport_s: Seconds more for the way there and back, which are not the plane's.
+        transport_s: Seconds more to send the call there and back, which are not the plane's.
 
     Raises:
-        ContractViolation: Nothing came in time.
+        ContractViolation: No answer arrived in time.
         ProcessDied: The actor's process ended.
     """
     import ray  # noqa: PLC0415 - only checks of several processes need Ray

@@ -1,1 +1,1 @@
-"""The test process: the plane opened, looked after and closed; each check's result told."""
+"""The pytest plugin of a test process: opens the plane, runs the checks, reports their results."""

@@ -1,4 +1,4 @@
-"""From a pytest item and what it raised to a planned check and its result."""
+"""From a pytest item and its exception to the result of the check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check asks for by name: the plane, its client, a fresh partition, other processes."""
+"""The fixtures of checks: the plane, its client, a fresh partition, other processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
 
 @pytest.fixture
 def target(plane: PlaneSession) -> Target:
-    """What the plane under test says of itself."""
+    """The target's description of itself."""
     return plane.target
 
 
@@ -71,7 +71,7 @@ def client(plane: PlaneSession, recording: Recording) -> RecordingClient:
 def new_partition(
     request: pytest.FixtureRequest, client: DataPlaneClient, plane: PlaneSession
 ) -> Iterator[Callable[..., PartitionUnderTest]]:
-    """Makes partitions with fresh names; their rows are cleared after the check, loudly."""
+    """Creates partitions with fresh names, whose rows are cleared after the check."""
     made: list[PartitionUnderTest] = []
 
     def make(register: bool = True, exact: str = "", **options: Any) -> PartitionUnderTest:
@@ -88,20 +88,21 @@ def new_partition(
     for part in made:
         part.note_ids(i for event in history if event.op == "put" for i in event.ids)
     for part in () if ends_plane(request.node) else made:
-        clean_up(part.via(plane.owner()))  # a call that is not the check's
+        clean_up(part.via(plane.owner()))  # not recorded: the check is over
 
 
 def clean_up(part: PartitionUnderTest) -> None:
-    """Clear what the check put; a plane that can't is told of, the next check has its own names.
+    """Clear the rows of a check; a plane that can't is a note of the report.
 
-    A clear that hangs is given up: the check itself is over, and its outcome stands.
+    A clear that hangs is given up. The check is over and keeps its outcome, and the next check has
+    its own names.
     """
     if not part.ids:
         return
-    clearing = BackgroundCall(lambda: part.clear(sorted(part.ids)), "clearing what the check put")
+    clearing = BackgroundCall(lambda: part.clear(sorted(part.ids)), "clearing its rows")
     try:
         clearing.result(part.timeouts.operation)
-    except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it, here it is told
+    except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it
         warnings.warn(
             f"rows of {part.id} stay behind, clear_samples raised {type(error).__name__}: "
             f"{shorten(str(error))}",
@@ -138,7 +139,7 @@ def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], Recordi
 
 
 def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
-    """The client of another process, its calls measured where they are made."""
+    """The client of another process, recorded; its calls are timed where they are made."""
     return RecordingClient(client, recording, client.name, client.measuring)  # type: ignore[arg-type]
 
 
@@ -154,7 +155,7 @@ def processes(
     def take(count: int) -> list[RemoteWorkload]:
         return [RemoteWorkload(client) for client in plane.actors().take(count)]
 
-    return _workload_runner(request, part, take, _heard_from_afar(request, recording))
+    return _workload_runner(request, part, take, _keep_remote_operations(request, recording))
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def attached_threads(
         (client,) = plane.actors().take(1)
         return [RemoteWorkload(client) for _ in range(count)]
 
-    return _workload_runner(request, part, take, _heard_from_afar(request, recording))
+    return _workload_runner(request, part, take, _keep_remote_operations(request, recording))
 
 
 @pytest.fixture
@@ -183,10 +184,10 @@ def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> Workloa
     return _workload_runner(request, part, take, lambda events: note_history(request.node, events))
 
 
-def _heard_from_afar(
+def _keep_remote_operations(
     request: pytest.FixtureRequest, recording: Recording
 ) -> Callable[[list[Operation]], None]:
-    """Keeps the events of other processes, and counts their calls as the plane's time."""
+    """Keeps the operations of other processes, and counts them as the plane's time."""
 
     def heard(events: list[Operation]) -> None:
         note_history(request.node, events)
@@ -198,7 +199,7 @@ def _heard_from_afar(
 
 
 def note_history(item: pytest.Item, events: list[Operation]) -> None:
-    """Keep the events beside those of the check's earlier plays."""
+    """Add operations to the history of the check."""
     item.stash[HISTORY] = [*item.stash.get(HISTORY, []), *events]
 
 

@@ -1,4 +1,4 @@
-"""The one decorator of a check: which requirement it checks."""
+"""``@requirement``: the decorator that says which requirement a check checks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ def requirement(
 ) -> pytest.MarkDecorator:
     """Mark a check with the requirement that it checks.
 
-    ``capability`` is needed only where the requirement names several; a check of a requirement
-    with one capability needs that one. A check that closes the owner's client says ``ends_plane``:
-    it runs after the others, and a fresh plane follows it. One that waits long for threads to meet
-    at an unlucky moment says ``race``: it is left out where only what always shows is looked for.
-    One that works for long by itself says how many seconds in ``patience``: it gets these, where
-    the target allows its checks less. ``leans_on`` names the requirements that the whole check
-    takes for granted: where one of them is broken too, a failure may follow from it. A single
-    assertion says so with ``leaning_on``, which is more exact.
+    Args:
+        requirement_id: The requirement.
+        capability: The capability that the check needs, if the requirement names several; a check
+            of a requirement with one capability needs that one.
+        ends_plane: The check closes the owner's client. It runs after the others, and a fresh plane
+            is opened for the next check.
+        race: The check waits long for an unlucky interleaving of threads. It is left out of runs
+            that only look for defects that always show.
+        patience: Seconds that the check may take even where the target allows less.
+        leans_on: Requirements that the whole check takes for granted: if one of them is broken too,
+            a failure may follow from it. ``leaning_on`` says so of a single assertion.
 
     Raises:
         ValueError: No such requirement, or a capability that it doesn't name.

@@ -8,23 +8,23 @@ from rlconform.contract import LEVELS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the checks; the last ones are the runner's own."""
+    """Add the options of the checks; only the runner uses the last ones."""
     group = parser.getgroup("rlconform", "data plane conformance")
     group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
     group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
-    group.addoption("--seed", type=int, default=0, help="what generated examples start from")
+    group.addoption("--seed", type=int, default=0, help="start of the generated examples")
     group.addoption(
         "--turns",
         type=int,
         default=1,
-        help="run the checks so often, seed by seed; a check that is broken ends its turn",
+        help="run the checks this many times, seed by seed; a broken check ends its turn",
     )
     group.addoption("--effort", type=float, default=1.0, help="share of the generated examples")
     group.addoption(
         "--no-races",
         dest="races",
         action="store_false",
-        help="leave out checks that wait for threads to meet at an unlucky moment",
+        help="leave out checks that wait for an unlucky interleaving of threads",
     )
     group.addoption(
         "--check-timeout", type=float, default=None, help="seconds per check, not the target's"
@@ -36,14 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--no-health",
         dest="health",
         action="store_false",
-        help="don't look whether the plane survived a failure: looking takes it down",
+        help="don't try a round trip after a failure: the plane can't do one",
     )
     group.addoption("--hangs", default="{}", help="calls that have hung so far, as JSON")
     group.addoption("--only", default=None, help="file with the ids of the checks to run")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each check a parameter that it doesn't know of: which turn it is."""
+    """Run each check ``--turns`` times, by a parameter that the check itself does not use."""
     turns = metafunc.config.getoption("--turns")
     if turns > 1:
         metafunc.fixturenames.append("turn")

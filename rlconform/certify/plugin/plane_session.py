@@ -1,4 +1,4 @@
-"""The plane under test as one test process holds it: opened, looked after, closed."""
+"""``PlaneSession``: opens the plane under test in a test process, and closes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEEDS: Mapping[Level, Mapping[str, str]] = {
 
 
 def require_packages(level: Level) -> None:
-    """Raise unless what the checks of this level import is installed.
+    """Raise unless the packages that checks of this level import are installed.
 
     Raises:
         ConfigError: A package is missing; the message names the extra to install.
@@ -37,7 +37,7 @@ def require_packages(level: Level) -> None:
         if find_spec(package) is None:
             raise ConfigError(
                 f"level {level} needs the Python package {package}: "
-                f'pip install "rlconform[{extra}]", or certify what one process shows: --level unit'
+                f'pip install "rlconform[{extra}]", or certify one process only: --level unit'
             )
 
 
@@ -46,8 +46,8 @@ class PlaneSession:
 
     ``prepare()`` starts what the kit needs, ``owner()`` opens the plane the first time and returns
     the same client from then on; with isolation ``test``, ``renew()`` closes it after each check.
-    ``on_starting`` hears when planes and processes begin to start or end (0.0), and how many
-    seconds that took.
+    ``on_starting`` is called with 0.0 when planes and processes begin to start or end, and with the
+    seconds that it took when they are ready.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class PlaneSession:
         return client
 
     def recorded(self, recording: Recording) -> RecordingClient:
-        """The owner's client, written down into ``recording``."""
+        """The owner's client, whose calls go to ``recording``."""
         return RecordingClient(self.owner(), recording)
 
     def actors(self) -> ActorPool:
@@ -138,11 +138,11 @@ class PlaneSession:
                 try:
                     owner.close()
                 except Exception as error:
-                    came = shorten(f"{type(error).__name__}: {error}")
-                    raise ContractViolation("the owner's client to close", came) from error
+                    raised = shorten(f"{type(error).__name__}: {error}")
+                    raise ContractViolation("the owner's client to close", raised) from error
 
     def close(self) -> None:
-        """Close the plane and what was started for it."""
+        """Close the plane, and Ray if this started it."""
         try:
             self.renew()
         finally:
@@ -159,10 +159,10 @@ class PlaneSession:
         return self._round_trip() if self._was_healthy else ""
 
     def remarks_on_types(self) -> list[str]:
-        """What is unusual about the types that the client returns; none where it can't be asked."""
+        """Unusual types that the client returns; none if the round trip fails."""
         client = self.owner()
         try:
-            look = BackgroundCall(lambda: remarks_on_types(client), "a look at the returned types")
+            look = BackgroundCall(lambda: remarks_on_types(client), "a preflight")
             remarks: list[str] = look.result(self.target.timeouts.operation)
         except Exception:  # noqa: BLE001 - a plane may raise anything; the checks judge it
             return []
@@ -192,11 +192,11 @@ class PlaneSession:
 
 
 def failure_of(call: Callable[[], Any], timeout_s: float) -> str:
-    """How ``call`` failed, in one line; "" when it came back in time."""
+    """How ``call`` failed, in one line; "" if it returned in time."""
     try:
         BackgroundCall(call, "a round trip").result(timeout_s)
     except ContractViolation as late:
         return str(late)
-    except Exception as error:  # noqa: BLE001 - a sick plane may raise anything
+    except Exception as error:  # noqa: BLE001 - a plane may raise anything
         return shorten(f"{type(error).__name__}: {error}")
     return ""

@@ -1,7 +1,7 @@
-"""A look at the types that a client returns, before the first check.
+"""Before the first check: finds return values whose types are not those of the contract.
 
 A plane that returns a tuple where the contract says list works in most places, and fails where a
-trainer adds two lists of ids. One note says so; the checks judge values.
+trainer adds two lists of ids. The report has a note about it; the checks judge values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlconform.contract import DataPlaneClient
 
 
 def remarks_on_types(client: DataPlaneClient) -> list[str]:
-    """What is unusual about the types of a put's receipt, a claim's meta and a status.
+    """The unusual types of a put's receipt, a claim's meta and a status, in words.
 
     Raises:
         Exception: Whatever the plane raises; the checks judge it.
@@ -38,4 +38,4 @@ def remarks_on_types(client: DataPlaneClient) -> list[str]:
         "claim_meta": claimed,
         "check_consumption_status": consumed,
     }
-    return [said for method, came in returned.items() for said in strange_types(method, came)]
+    return [remark for method, value in returned.items() for remark in strange_types(method, value)]

@@ -1,6 +1,8 @@
-"""A thread that tells the runner of a client call that doesn't come back.
+"""``Watchdog``: a thread that reports a client call which does not return.
 
-The check itself is stuck in that call and can't; the runner would only see a check that is late.
+    check's thread   watch(recording) ──▶ watchdog's thread ──on_overdue(call)──▶ event pipe
+
+The check is stuck in that call and can't report it; the runner would only see a late check.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from rlconform.contract import Timeouts
 
 
 def allowance(step: CallRecord, timeouts: Timeouts) -> float:
-    """Seconds that a call may take: a blocking claim owes its answer after its own timeout.
+    """Seconds that a call may take; a blocking claim may wait for its own timeout first.
 
-    A call in another process has the kit's own seconds for the way there and back.
+    A call in another process also gets the seconds that sending it there and back may take.
     """
     waits = step.method == "claim_meta" and step.kwargs.get("blocking", True)
     wait_s = step.kwargs.get("timeout_s", 60.0) if waits else 0.0
@@ -25,16 +27,16 @@ def allowance(step: CallRecord, timeouts: Timeouts) -> float:
 
 
 class Watchdog:
-    """Watches one recording at a time; ``tell`` hears of a call that is overdue, once each."""
+    """Watches one recording at a time and calls ``on_overdue`` once for each overdue call."""
 
-    def __init__(self, timeouts: Timeouts, tell: Callable[[Overdue], None]) -> None:
-        self._timeouts, self._tell = timeouts, tell
+    def __init__(self, timeouts: Timeouts, on_overdue: Callable[[Overdue], None]) -> None:
+        self._timeouts, self._on_overdue = timeouts, on_overdue
         self._watched: Recording | None = None
         self._stop = threading.Event()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def watch(self, recording: Recording | None) -> None:
-        """Watch this check's calls, and no longer those of the check before it."""
+        """Watch the calls of this check instead of the previous one's; ``None`` watches nothing."""
         self._watched = recording
 
     def stop(self) -> None:
@@ -47,5 +49,5 @@ class Watchdog:
             recording = self._watched
             late = recording.overdue(lambda s: allowance(s, self._timeouts)) if recording else None
             if late and self._watched is recording:
-                self._tell(late)
+                self._on_overdue(late)
                 self._watched = None

@@ -82,7 +82,7 @@ class QueuesGrownRows(_QueuesAgain):
 
 @engine_mutant(
     "CLAIM-08",
-    evidence="rows claimed again after a stamp",
+    evidence="rows claimed again after a put of tags",
     may_fail=("CLAIM-02", "TAG-01", "CLAIM-10", "STAT-01"),
 )
 class QueuesStampedRows(_QueuesAgain):

@@ -149,7 +149,7 @@ class ThreadsOwnTheirRows(MemoryEngine):
         super().clear(partition_id, sample_ids)
 
 
-@engine_mutant("CLEAR-05", evidence="no tag of the former life")
+@engine_mutant("CLEAR-05", evidence="no tag of the first put")
 class LeavesRowsOfTagsBesideOthers(_ClearsOthers):
     """Takes rows out of the columns of a list's rows: those in none of them stay, tags and all."""
 

@@ -82,7 +82,7 @@ class ClearsTagsEverywhere(MemoryClient):
                     partition._rows[sample_id].tags = {}
 
 
-@engine_mutant("REG-04", evidence="as the other partition began anew")
+@engine_mutant("REG-04", evidence="after the other partition was registered again")
 class BeginsAllAnew(MemoryEngine):
     """Forgets every partition's claims when one that it knows is registered again."""
 
@@ -121,7 +121,7 @@ class ClearsPartitionsByPrefix(MemoryEngine):
             super().clear(other, None)
 
 
-@engine_mutant("REG-04", evidence="whatever waits in the other", may_fail=("STAT-01",))
+@engine_mutant("REG-04", evidence="whatever the other holds", may_fail=("STAT-01",))
 class CountsRowsOfAllPartitions(MemoryEngine):
     """Compares with the rows of all partitions: train is never done while val has rows."""
 

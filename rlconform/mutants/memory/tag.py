@@ -104,7 +104,7 @@ class TagColumnsTypedByTheFirst(_ChangesTags):
         ]
 
 
-@engine_mutant("TAG-01", evidence="tags after a stamp on one row of three")
+@engine_mutant("TAG-01", evidence="tags after a put of tags on one row of three")
 class EqualTagsAreOneDict(MemoryEngine):
     """Keeps equal tags of a put in one dict, as pickle does of ``[tags] * n``.
 
@@ -253,7 +253,7 @@ class KeepsTheFirstStamp(_Stamps):
         return {**new, **old}
 
 
-@engine_mutant("TAG-05", evidence="tags of the new life", may_fail=("CLEAR-04",))
+@engine_mutant("TAG-05", evidence="tags after the clear", may_fail=("CLEAR-04",))
 class KeepsTagsInATableOfTheirOwn(MemoryEngine):
     """A clear empties the table of rows and not that of tags, which the next put writes over.
 

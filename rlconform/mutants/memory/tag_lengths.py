@@ -101,14 +101,14 @@ class _KeepsLengths(MemoryClient):
                 del self._lengths[key]
 
 
-@memory_mutant("TAG-06", evidence="after another turn was played")
+@memory_mutant("TAG-06", evidence="after new tags were put")
 class NotesTheFirstLength(_KeepsLengths):
     """Notes a row's length once: another turn makes the row longer, and the plan is too short."""
 
     follows = False
 
 
-@memory_mutant("TAG-06", evidence="in this life")
+@memory_mutant("TAG-06", evidence="of rows put again without lengths")
 class LengthsOutliveTheirRows(_KeepsLengths):
     """Clears rows and not their lengths: an id that lives again has the one of its past."""
 

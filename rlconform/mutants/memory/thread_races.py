@@ -208,7 +208,7 @@ class WalksThroughGrowingFields(Registering):
         return super().claim_meta(partition_id, *args, **kwargs)
 
 
-@engine_mutant("TAG-02", evidence="stamped and written to at once", chance=True)
+@engine_mutant("TAG-02", evidence="tagged and written to at once", chance=True)
 class WriteBacksUndoStamps(_WriteBackEngine):
     """Keeps tags in the record that a write-back replaces: a stamp that came meanwhile is gone."""
 

@@ -21,10 +21,10 @@ from rlconform.certify.plugin.markers import requirement
 
 SECONDS = 2.0
 
-#: A clear has to fall between a claim and its look-up: in 2 s, 16 to 20 times of 20.
+#: A clear must happen between a claim and its look-up: 2 s catch 16 to 20 of 20 seeds.
 CHURN_SECONDS = 4.0
 
-#: A claim has to fall into the write that follows the row's first: in 1.5 s, 17 to 20 times of 20.
+#: A claim must happen during a row's second write: 1.5 s catch 17 to 20 of 20 seeds.
 CLAIM_SECONDS = 2.5
 
 TASKS = ("train", "prev_lp")

@@ -17,12 +17,12 @@ from rlconform.certify.plugin.markers import requirement
 
 SECONDS = 2.0
 
-#: Seconds of each play, and the rows that who puts clears itself. A foreign row shows only where a
-#: slot is reused between two looks. That is likelier where others clear; but on a plane that clears
-#: faster than it puts, their clears leave little to be read.
+#: Seconds of each run, and how many rows the putting processes clear themselves. A wrong row shows
+#: only if its slot is reused during a read. That is more likely if other processes clear; but on a
+#: plane that clears faster than it puts, their clears leave few rows to read.
 CHURNS = ((1.0, 0), (1.0, 8), (3.0, 0))
 
-#: At most so many seconds between two clears: reads find twice as many rows as without.
+#: Maximum pause between two clears, s: with it reads find twice as many rows.
 APART_S = 0.008
 
 SHARED = tuple(f"r{n}" for n in range(24))

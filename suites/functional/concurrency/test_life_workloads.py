@@ -56,5 +56,5 @@ def test_registering_makes_no_row_visible_to_other_processes(processes: Workload
             Claimer(("train",), ("x",)),
             Claimer(("prev_lp",), ("y",)),
         )
-        # What becomes of living rows as their partition is registered again, is the plane's choice.
+        # Whether existing rows survive registering again is the plane's choice.
         check_history(history, "register", phantoms, null_ids, refused, hung)

@@ -1,4 +1,4 @@
-"""STAT: processes ask for the consumption status while others put and claim."""
+"""STAT: processes check the consumption status while others put and claim."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ SECONDS = 2.0
 def test_the_status_is_true_only_when_all_was_claimed(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(SECONDS):
         processes.run(Producer(seconds, rows=2), Claimer(batch=1), Claimer(batch=1), StatusPoller())
-        history = processes.run(StatusPoller())  # when all is claimed
+        history = processes.run(StatusPoller())  # once all rows are claimed
         check_history(history, "status", early_status, late_status, refused, hung)
 
 
 @requirement("STAT-02")
 def test_processes_agree_on_the_status(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(SECONDS):
-        producer = Producer(seconds, rows=1, reads_back=4)  # time for answers that nothing changes
+        # reads between the puts leave time in which the status stays the same
+        producer = Producer(seconds, rows=1, reads_back=4)
         history = processes.run(producer, Claimer(), StatusPoller(), StatusPoller())
         check_history(history, "status", non_monotonic, refused, hung)

@@ -23,9 +23,9 @@ SHARED = tuple(f"r{n}" for n in range(24))
 
 @requirement("TAG-02")
 def test_tags_are_kept_while_another_process_writes_to_the_rows(processes: WorkloadRunner) -> None:
-    # Each stamp has a key of its own, and all must stay: of several processes TAG-07 asks that too.
+    # Each put of tags has its own key, and all must be kept; TAG-07 requires that of processes too.
     for part, seconds in enumerate(run_lengths(TAG_WRITE_SECONDS)):
-        ids = SHARED[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
+        ids = SHARED[3 * part : 3 * part + 3]  # rows that are not claimed yet
         processes.run(SinglePut(ids))
         writers = TagWriter(seconds, ids, "std"), Appender(seconds, ids)
         history = processes.run(*writers, Claimer(late=True))
@@ -35,7 +35,8 @@ def test_tags_are_kept_while_another_process_writes_to_the_rows(processes: Workl
 @requirement("TAG-04", leans_on=("TAG-01",))
 def test_rows_are_claimed_with_the_tags_of_their_put(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(SECONDS):
-        producer = Producer(seconds, rows=1, tagged=True)  # slower than claims: no row lies long
+        # one row per put, so that claims are faster and take each row at once
+        producer = Producer(seconds, rows=1, tagged=True)
         history = processes.run(producer, *[Claimer()] * 3)
         check_history(history, "claims", tags_late, refused, hung)
 
@@ -43,7 +44,7 @@ def test_rows_are_claimed_with_the_tags_of_their_put(processes: WorkloadRunner) 
 @requirement("TAG-07")
 def test_tags_written_by_two_processes_are_all_kept(processes: WorkloadRunner) -> None:
     for part, seconds in enumerate(run_lengths(SECONDS)):
-        ids = SHARED[3 * part : 3 * part + 3]  # rows that nobody has claimed yet
+        ids = SHARED[3 * part : 3 * part + 3]  # rows that are not claimed yet
         processes.run(SinglePut(ids))
         history = processes.run(
             TagWriter(seconds, ids, "std"), TagWriter(seconds, ids, "reward"), Claimer(late=True)

@@ -1,4 +1,4 @@
-"""CLEAR across processes: whose rows a clear takes."""
+"""CLEAR across processes: which process's rows a clear drops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_ids_are_dropped_whoever_put_them(part: PartitionUnderTest, actors: Acto
     writer, clearer = (part.via(actor) for actor in actors(2))
     writer.put_labeled(IDS)
     for view in (part, writer):
-        view.expect_labeled(IDS[:2])  # whoever read rows may remember them, or where they lie
+        view.expect_labeled(IDS[:2])  # a process that has read rows may cache them
     clearer.clear(IDS[:2])
     for view in (part, writer, clearer):
         expect_unreadable(partial(view.get, IDS[:2], "x"), IDS[0], "x")

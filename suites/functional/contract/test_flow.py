@@ -1,4 +1,4 @@
-"""FLOW: a collector writes, the driver filters by tags, ranks read, what was dropped is cleared."""
+"""FLOW: a collector writes, the driver filters by tags and clears the rest, ranks read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def flow(
     recording: Recording,
     actors: Callable[[int], list[DataPlaneClient]],
 ) -> Flow:
-    """``flow()`` runs it; message logs go along where the target declares objects."""
+    """``flow()`` runs the pipeline, with message logs where the target declares objects."""
 
     def run(with_logs: bool = target.declares("objects") is True) -> PipelineRecord:
         collector, *ranks = actors(1 + DP_WORLD)
@@ -59,17 +59,17 @@ def test_tags_and_lengths_are_returned_with_their_own_rows(flow: Flow) -> None:
     metas |= {f"the shard of rank {rank}": shard for rank, shard in enumerate(record.shards)}
     for what, meta in metas.items():
         expect_own(tags_by_id(meta), tags, f"the tags of {what}")
-        came = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
-        expect_own(came, lengths, f"the lengths of {what}")
+        got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
+        expect_own(got, lengths, f"the lengths of {what}")
     for rank, (shard, batch) in enumerate(zip(record.shards, record.batches, strict=True)):
         column = [length.tolist() for length in rows_in(batch, INPUT_LENGTHS)]
         expect_equal(column, shard.sequence_lengths, f"lengths read by rank {rank}:")
 
 
-def expect_own(came: Mapping[str, Any], own: Mapping[str, Any], what: str) -> None:
-    """Each row that ``came`` names has the value that ``own`` gives it."""
-    wrong = [i for i, value in came.items() if value != own.get(i)]
-    shown = "".join(f"; {i} has {came[i]}, not {own.get(i)}" for i in wrong[:1])
+def expect_own(got: Mapping[str, Any], own: Mapping[str, Any], what: str) -> None:
+    """Each row in ``got`` has its value in ``own``."""
+    wrong = [i for i, value in got.items() if value != own.get(i)]
+    shown = "".join(f"; {i} has {got[i]}, not {own.get(i)}" for i in wrong[:1])
     expect(not wrong, f"{what} beside their own rows", f"{len(wrong)} beside others{shown}")
 
 
@@ -133,9 +133,9 @@ def test_message_logs_reach_every_rank(flow: Flow) -> None:
     record = flow(True)
     logs = dict(zip(record.written.sample_ids, record.written.message_logs, strict=True))
     for rank, (shard, batch) in enumerate(zip(record.shards, record.logs, strict=True)):
-        came = logs_in(read_by(f"rank {rank}", batch), f"rank {rank}")
-        expect_equal(len(came), len(shard.sample_ids), f"message logs read by rank {rank}:")
-        for sample_id, log in zip(shard.sample_ids, came, strict=True):
+        got = logs_in(read_by(f"rank {rank}", batch), f"rank {rank}")
+        expect_equal(len(got), len(shard.sample_ids), f"message logs read by rank {rank}:")
+        for sample_id, log in zip(shard.sample_ids, got, strict=True):
             expect(
                 same_object(log, logs[sample_id]),
                 f"rank {rank} to read the message log of {sample_id}, {logs[sample_id]}",
@@ -144,17 +144,17 @@ def test_message_logs_reach_every_rank(flow: Flow) -> None:
 
 
 def logs_in(batch: TensorDict, whose: str) -> list[MessageLog]:
-    """The message logs that came, whole again."""
+    """The message logs of the batch, with their token ids restored."""
     try:
         return rebuild_message_logs(leaf_of(batch, MESSAGE_LOGS), leaf_of(batch, INPUT_IDS))
     except (TypeError, ValueError) as error:
-        came = f"{leaf_of(batch, MESSAGE_LOGS)}: {error}"
-        raise ContractViolation(f"{whose} to read message logs", shorten(came)) from error
+        got = f"{leaf_of(batch, MESSAGE_LOGS)}: {error}"
+        raise ContractViolation(f"{whose} to read message logs", shorten(got)) from error
 
 
-def read_by(whose: str, came: TensorDict | Exception) -> TensorDict:
-    """What a process read, or a violation by the error that came in its place."""
-    if isinstance(came, Exception):
-        shown = f"{type(came).__name__}: {came}"
-        raise ContractViolation(f"{whose} to read its rows", shown) from came
-    return came
+def read_by(whose: str, got: TensorDict | Exception) -> TensorDict:
+    """What a process read; an error that it got instead is a violation."""
+    if isinstance(got, Exception):
+        shown = f"{type(got).__name__}: {got}"
+        raise ContractViolation(f"{whose} to read its rows", shown) from got
+    return got

@@ -1,4 +1,4 @@
-"""GET across processes: what one has put, the others read."""
+"""GET across processes: what one process has put, the others read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LIFE across processes: attaching late, closing early, calls that are wrong."""
+"""LIFE across processes: attaching late, closing early, malformed calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_attached_clients_close_leaves_the_plane_up(
     leaving = new_actor()
     part.via(leaving).put_labeled(["parting"])
     leaving.close()
-    leaving.close()  # once more, as by a trainer's own finalizer
+    leaving.close()  # once more, as a trainer's finalizer does
     (staying,) = actors(1)
     for view in (part, part.via(staying)):
         read = BackgroundCall(
@@ -66,7 +66,7 @@ def test_calls_of_an_attached_client_after_its_close_are_rejected(
         BackgroundCall(lambda: part.expect_labeled(IDS), "a read after another's close").result(
             part.timeouts.operation
         )
-    except Exception as error:  # noqa: BLE001 - whatever a plane raises that is gone
+    except Exception as error:  # noqa: BLE001 - a plane that has ended may raise anything
         pytest.skip(f"the close ended the plane, which LIFE-02 judges: {shorten(str(error))}")
     calls: dict[str, Callable[[], object]] = {
         "put_samples": lambda: leaving.put_labeled(["late"]),
@@ -79,7 +79,7 @@ def test_calls_of_an_attached_client_after_its_close_are_rejected(
     expect_ids(part.claim("train"), IDS, "rows claimable by others")
 
 
-#: Malformed calls that a server must survive as well: a client may pass them on unlooked at.
+#: Malformed calls that a server must survive too: a client may forward them unchecked.
 CLAIM = {"task_name": "train", "required_fields": ["x"], "batch_size": 2, "blocking": False}
 MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
     ("claim_meta", CLAIM | {"batch_size": None}, lambda _meta: True),
@@ -105,13 +105,13 @@ MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
 def test_a_malformed_call_of_one_process_affects_no_other(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    careless, other = actors(2)
+    faulty, other = actors(2)
     part.put_labeled(IDS)
     for n, (method, wrong, harmless) in enumerate(MALFORMED):
-        # what registering again does to living rows is the plane's choice: another partition
+        # another partition: what registering again does to existing rows is the plane's choice
         where = f"{part.id}-other" if method == "register_partition" else part.id
-        call = partial(getattr(careless, method), partition_id=where, **wrong)
-        expect_harmless(call, f"{method} with {wrong}", part.via(careless).call_s, harmless)
+        call = partial(getattr(faulty, method), partition_id=where, **wrong)
+        expect_harmless(call, f"{method} with {wrong}", part.via(faulty).call_s, harmless)
         for view, who in ((part, "owner"), (part.via(other), "other")):
             view.put_labeled([f"{who}{n}"])
             view.expect_labeled([*IDS, f"{who}{n}"])

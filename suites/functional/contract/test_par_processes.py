@@ -1,4 +1,4 @@
-"""PAR with every rank in a process of its own, reading at the same time as the others."""
+"""PAR across processes: every rank reads in its own process, all at the same time."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_ranks_in_processes_read_what_they_would_get_in_memory(
         partial(read_shard, rank, shard, fields, rollout.pad_values)
         for rank, shard in zip(actors(DP_WORLD), split.shards, strict=True)
     ]
-    came = run_concurrently(reads, part.timeouts.check, "rank")
-    for rank, (batch, (expected, _)) in enumerate(zip(came, split.in_memory, strict=True)):
+    got = run_concurrently(reads, part.timeouts.check, "rank")
+    for rank, (batch, (expected, _)) in enumerate(zip(got, split.in_memory, strict=True)):
         expect_batch(batch, expected, f"rank {rank}")

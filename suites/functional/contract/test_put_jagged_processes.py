@@ -22,7 +22,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 def expect_whole_elsewhere(
     part: PartitionUnderTest, actors: Actors, rows: list[torch.Tensor]
 ) -> None:
-    """Put by the owner, then by an attached process: everybody else reads whole columns."""
+    """Put by the owner, then by an attached process: the others read complete columns."""
     first, second = (part.via(actor) for actor in actors(2))
     column = torch.nested.nested_tensor(rows, layout=torch.jagged)
     for writer, readers, field in ((part, [first], "x"), (first, [second, part], "y")):

@@ -1,4 +1,4 @@
-"""PUT across processes: whoever looks sees a put as a whole."""
+"""PUT across processes: every reader sees a put completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
-#: Rows from which a reader learns what a field is like, and what becomes of it.
+#: What a field has when it is first read, and what replaces it.
 CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
     "dtype": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(12).view(3, 4))),
     "wider_dtype": (list(torch.arange(3, dtype=torch.uint8)), list(torch.arange(3) << 40)),
@@ -97,19 +97,19 @@ def test_a_put_becomes_visible_with_all_its_fields(
             writing.put_labeled([f"r{n}_{k}" for k in range(3)], *fields)
 
     producer = BackgroundCall(produce, "the producer")
-    seen = 0
+    claimed = 0
     while True:
         over = producer.finished.is_set()
         ids = part.claim("train", ["x"], 3).sample_ids
         if ids:
-            seen += len(ids)
-            part.expect_labeled(ids, *fields)  # raises if a field isn't there yet
+            claimed += len(ids)
+            part.expect_labeled(ids, *fields)  # raises if a field is not readable yet
         elif over:
             break
         else:
             producer.wait_briefly()
     producer.result(part.timeouts.operation)
-    expect_equal(seen, 3 * rounds, "rows seen")
+    expect_equal(claimed, 3 * rounds, "rows claimed")
 
 
 @requirement("PUT-22")
@@ -120,7 +120,7 @@ def test_rows_put_by_two_processes_at_once_are_those_of_one_put(
     first, second = (part.via(actor) for actor in actors(2))
     for n in range(rounds):
         versions = [2 * n, 2 * n + 1]
-        puts = [  # in opposite orders, so that a plane which takes fields one by one mixes them
+        puts = [  # in opposite orders, so that a plane that stores field by field mixes them
             partial(_try_to_put, first, ["x", "y"], versions[0]),
             partial(_try_to_put, second, ["y", "x"], versions[1]),
         ]
@@ -154,5 +154,5 @@ def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
             )
             for version in versions
         )
-        came = " and ".join(show_row(row) for row in rows.values())
-        expect(whole, f"x and y of {sample_id!r} from one put, not of two", came)
+        got = " and ".join(show_row(row) for row in rows.values())
+        expect(whole, f"x and y of {sample_id!r} from one put, not of two", got)

@@ -34,78 +34,84 @@ def jagged(rows: Rows) -> torch.Tensor:
 
 
 @pytest.fixture(params=["owner", "attached"])
-def reaches(
+def put_and_read(
     request: pytest.FixtureRequest, part: PartitionUnderTest, actors: Actors
 ) -> Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]:
-    """Puts columns, by the owner or by an attached process, which everybody else reads."""
+    """Puts columns from the owner or an attached process, and reads them in the others."""
     first, second = (part.via(actor) for actor in actors(2))
     writer, readers = (part, [first]) if request.param == "owner" else (first, [second, part])
 
-    def put_and_read(rows: dict[str, Rows], columns: dict[str, torch.Tensor]) -> None:
+    def run(rows: dict[str, Rows], columns: dict[str, torch.Tensor]) -> None:
         part.register(fields=list(columns))
         writer.put(IDS, **columns)
         for reader in readers:
             reader.expect_rows(IDS[::-1], **{name: held[::-1] for name, held in rows.items()})
 
-    return put_and_read
+    return run
 
 
-Reaches = Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]
+PutAndRead = Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]
 
 
 @requirement("PUT-01")
-def test_every_dtype_reaches_other_processes(reaches: Reaches) -> None:
+def test_every_dtype_reaches_other_processes(put_and_read: PutAndRead) -> None:
     rows = {str(dtype)[6:]: random_rows(dtype, [(5,)] * 3) for dtype in DTYPES}
-    reaches(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+    put_and_read(rows, {name: stack_or_nest(held) for name, held in rows.items()})
 
 
 @requirement("PUT-02", capability="dtype_fp8")
-def test_fp8_reaches_other_processes(reaches: Reaches) -> None:
+def test_fp8_reaches_other_processes(put_and_read: PutAndRead) -> None:
     dtypes = (torch.float8_e4m3fn, torch.float8_e5m2)
     rows = {str(dtype)[6:]: random_rows(dtype, [(5,)] * 3) for dtype in dtypes}
-    reaches(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+    put_and_read(rows, {name: stack_or_nest(held) for name, held in rows.items()})
 
 
 @requirement("PUT-02", capability="dtype_complex")
-def test_complex_reaches_other_processes(reaches: Reaches) -> None:
+def test_complex_reaches_other_processes(put_and_read: PutAndRead) -> None:
     rows = random_rows(torch.complex64, [(5,)] * 3)
-    reaches({"x": rows}, {"x": stack_or_nest(rows)})
+    put_and_read({"x": rows}, {"x": stack_or_nest(rows)})
 
 
 @requirement("PUT-24")
-def test_wide_unsigned_dtypes_reach_other_processes(reaches: Reaches) -> None:
+def test_wide_unsigned_dtypes_reach_other_processes(put_and_read: PutAndRead) -> None:
     rows = {
         str(dtype)[6:]: random_rows(dtype, [(5,)] * 3)
         for dtype in (torch.uint16, torch.uint32, torch.uint64)
     }
-    reaches(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+    put_and_read(rows, {name: stack_or_nest(held) for name, held in rows.items()})
 
 
 @requirement("PUT-03")
-def test_one_dimensional_columns_and_width_one_reach_other_processes(reaches: Reaches) -> None:
+def test_one_dimensional_columns_and_width_one_reach_other_processes(
+    put_and_read: PutAndRead,
+) -> None:
     flat, column = torch.arange(3.0), torch.arange(3.0).reshape(3, 1)
-    reaches({"flat": list(flat), "column": list(column)}, {"flat": flat, "column": column})
+    put_and_read({"flat": list(flat), "column": list(column)}, {"flat": flat, "column": column})
 
 
 @requirement("PUT-04")
-def test_dense_shapes_reach_other_processes(reaches: Reaches) -> None:
+def test_dense_shapes_reach_other_processes(put_and_read: PutAndRead) -> None:
     shapes = [(0,), (1,), (2, 0), (2, 3, 4), (3, 0, 2, 1)]
     rows = {"x".join(map(str, s)): random_rows(torch.float32, [s] * 3) for s in shapes}
-    reaches(rows, {name: torch.stack(held) for name, held in rows.items()})
+    put_and_read(rows, {name: torch.stack(held) for name, held in rows.items()})
 
 
 @requirement("PUT-06")
 @pytest.mark.parametrize("lengths", [(0, 3, 1), (3, 0, 0), (0, 0, 0)], ids=str)
-def test_zero_length_rows_reach_other_processes(reaches: Reaches, lengths: tuple[int, ...]) -> None:
+def test_zero_length_rows_reach_other_processes(
+    put_and_read: PutAndRead, lengths: tuple[int, ...]
+) -> None:
     rows = random_rows(torch.bfloat16, [(n,) for n in lengths])
-    reaches({"x": rows}, {"x": jagged(rows)})
+    put_and_read({"x": rows}, {"x": jagged(rows)})
 
 
 @requirement("PUT-07")
-def test_jagged_rows_with_trailing_dimensions_reach_other_processes(reaches: Reaches) -> None:
+def test_jagged_rows_with_trailing_dimensions_reach_other_processes(
+    put_and_read: PutAndRead,
+) -> None:
     shapes = {"experts": (2, 4), "hidden": (3,)}
     rows = {
         name: random_rows(torch.uint8, [(n, *trailing) for n in (2, 0, 3)])
         for name, trailing in shapes.items()
     }
-    reaches(rows, {name: jagged(held) for name, held in rows.items()})
+    put_and_read(rows, {name: jagged(held) for name, held in rows.items()})

@@ -1,4 +1,4 @@
-"""REG across processes: many producers, one registration."""
+"""REG across processes: all use the partition that the owner registered."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_processes_keep_using_a_partition_that_is_registered_again(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     rollout, policy = (part.via(actor) for actor in actors(2))
-    for step in range(3):  # as a trainer does with each step's partition
+    for step in range(3):  # as a trainer does for each step
         rollout.put_labeled(IDS, tags=[{"weight_version": step}] * len(IDS), version=step)
         meta = policy.claim("train")
         expect_ids(meta, IDS, f"rows that another process claims in step {step}")

@@ -1,4 +1,4 @@
-"""STAT across processes: one answer for all."""
+"""STAT across processes: all get the same status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TAG across processes: stamps from several sides."""
+"""TAG across processes: two processes put tags on the same rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ def test_two_processes_put_tags_on_the_same_rows(part: PartitionUnderTest, actor
     part.put_labeled(ids)
     keys = ["std", "reward"]
 
-    def stamp(stamping: PartitionUnderTest, key: str) -> None:
+    def put_tags(view: PartitionUnderTest, key: str) -> None:
         for n, sample_id in enumerate(ids):
-            stamping.put([sample_id], [{key: n}])
+            view.put([sample_id], [{key: n}])
 
     calls = [
-        lambda a=actor, k=key: stamp(part.via(a), k)
+        lambda a=actor, k=key: put_tags(part.via(a), k)
         for actor, key in zip(actors(2), keys, strict=True)
     ]
-    run_concurrently(calls, part.timeouts.check, "stamper")
-    came = tags_by_id(part.claim("train"))
-    lost = [i for n, i in enumerate(ids) if came.get(i) != {"std": n, "reward": n}]
-    expect(not lost, "both stamps on every row", f"{len(lost)} of {len(ids)} lost one: {lost[:4]}")
+    run_concurrently(calls, part.timeouts.check, "writer")
+    got = tags_by_id(part.claim("train"))
+    lost = [i for n, i in enumerate(ids) if got.get(i) != {"std": n, "reward": n}]
+    expect(
+        not lost,
+        "the tags of both processes on every row",
+        f"{len(lost)} of {len(ids)} lost one: {lost[:4]}",
+    )

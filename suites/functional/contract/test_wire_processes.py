@@ -1,4 +1,4 @@
-"""WIRE, several processes: what one process writes through the codec, others read at one width."""
+"""WIRE across processes: what one process writes through the codec, others read at one width."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_ranks_read_unequal_shards_at_one_width(part: PartitionUnderTest, actors
 def test_one_reader_reads_write_backs_of_different_widths(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    """As sequence parallelism leaves them: each rank rounds its own longest row up."""
+    """As with sequence parallelism: each rank rounds its own longest row up."""
     rollout = rollout_batch(3, 4, seed=12, aborted=1)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     ranks = [part.via(actor) for actor in actors(RANKS)]

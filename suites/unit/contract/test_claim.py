@@ -50,7 +50,7 @@ def test_a_claim_takes_no_more_than_asked(part: PartitionUnderTest) -> None:
 def test_a_claim_of_no_rows_takes_none(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     try:
-        came = part.client.claim_meta(
+        got = part.client.claim_meta(
             partition_id=part.id,
             task_name="train",
             required_fields=["x"],
@@ -59,10 +59,10 @@ def test_a_claim_of_no_rows_takes_none(part: PartitionUnderTest) -> None:
         )
     except ContractViolation:
         raise
-    except Exception:  # noqa: BLE001 - whether to refuse such a claim is the plane's to say
+    except Exception:  # noqa: BLE001 - a plane may refuse such a claim
         pass
     else:
-        expect_equal(list(came.sample_ids), [], "rows of a claim of none")
+        expect_equal(list(got.sample_ids), [], "rows of a claim of none")
     expect_ids(part.claim("train"), IDS, "rows still claimable after it")
 
 
@@ -90,7 +90,7 @@ def test_partition_and_task_names_that_join_alike_share_no_cursor(
 
 
 @requirement("CLAIM-07")
-@pytest.mark.parametrize("order", ["xy", "yx"], ids=["as_asked_for", "against_it"])
+@pytest.mark.parametrize("order", ["xy", "yx"], ids=["in_order", "reversed"])
 def test_the_last_field_makes_a_row_claimable_once(part: PartitionUnderTest, order: str) -> None:
     first, last = order
     part.put_labeled(IDS[:2], first)
@@ -100,8 +100,8 @@ def test_the_last_field_makes_a_row_claimable_once(part: PartitionUnderTest, ord
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
 
 
-#: Values by which a field is produced, though there is little or nothing to them.
-NOTHING_MUCH: dict[str, Any] = {
+#: Empty or zero values: a field that has them is produced all the same.
+EMPTY_VALUES: dict[str, Any] = {
     "rows_of_no_tokens": stack_or_nest([torch.arange(n) for n in (2, 0, 1)]),
     "only_rows_of_no_tokens": torch.nested.nested_tensor(
         [torch.arange(0)] * 3, layout=torch.jagged
@@ -113,7 +113,7 @@ NOTHING_MUCH: dict[str, Any] = {
 
 
 @requirement("CLAIM-07")
-@pytest.mark.parametrize("column", NOTHING_MUCH.values(), ids=NOTHING_MUCH)
+@pytest.mark.parametrize("column", EMPTY_VALUES.values(), ids=EMPTY_VALUES)
 def test_a_field_with_empty_or_zero_values_counts_as_produced(
     part: PartitionUnderTest, column: torch.Tensor
 ) -> None:
@@ -121,7 +121,7 @@ def test_a_field_with_empty_or_zero_values_counts_as_produced(
     part.put_labeled(ids, "x")
     part.put(ids, y=column)
     expect_ids(part.claim("train", ["x", "y"]), ids, "rows with both fields (an aborted rollout's)")
-    expect(part.consumed("train"), "every row consumed", "a row that no claim names counted")
+    expect(part.consumed("train"), "every row consumed", "a row counted that no claim returned")
 
 
 @requirement("CLAIM-09")
@@ -161,22 +161,22 @@ def test_claims_that_race_clears_return_no_cleared_row(part: PartitionUnderTest)
     rounds = 60
     cleared: set[str] = set()
 
-    def churn() -> None:
+    def put_and_clear() -> None:
         for n in range(rounds):
             ids = [f"r{n}_{k}" for k in range(3)]
             part.put_labeled(ids)
             part.clear(ids)
             cleared.update(ids)
 
-    churner = BackgroundCall(churn, "the churner")
-    while not churner.finished.is_set():
+    writer = BackgroundCall(put_and_clear, "the writer")
+    while not writer.finished.is_set():
         gone = set(cleared)  # cleared before this claim began
-        came = part.claim("train", ["x"], 1).sample_ids
-        ghosts = gone & set(came)
-        expect(not ghosts, "no row that was cleared before the claim", sorted(ghosts))
-        if not came:
-            churner.wait_briefly()
-    churner.result(part.timeouts.operation)
+        got = part.claim("train", ["x"], 1).sample_ids
+        wrong = gone & set(got)
+        expect(not wrong, "no row that was cleared before the claim", sorted(wrong))
+        if not got:
+            writer.wait_briefly()
+    writer.result(part.timeouts.operation)
     expect_equal(part.claim_all(), [], "rows claimable once all are cleared")
 
 
@@ -188,7 +188,7 @@ def test_an_unknown_task_is_rejected(part: PartitionUnderTest, blocking: bool) -
 
 
 def expect_refused(part: PartitionUnderTest, task: str, blocking: bool, what: str) -> None:
-    """A claim is refused, however it asks: a name that is mistyped is no reason to wait."""
+    """The claim is refused, blocking or not: a mistyped name is no reason to wait."""
 
     def claim() -> object:
         try:
@@ -202,6 +202,6 @@ def expect_refused(part: PartitionUnderTest, task: str, blocking: bool, what: st
 @requirement("CLAIM-11")
 @pytest.mark.parametrize("blocking", [False, True], ids=["at_once", "blocking"])
 def test_an_unknown_partition_is_rejected(part: PartitionUnderTest, blocking: bool) -> None:
-    stray = part.via(part.client)
-    stray.id = f"{part.id}-never-registered"
-    expect_refused(stray, "train", blocking, "a partition that was not registered")
+    unknown = part.via(part.client)
+    unknown.id = f"{part.id}-never-registered"
+    expect_refused(unknown, "train", blocking, "a partition that was not registered")

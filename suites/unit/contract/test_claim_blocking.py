@@ -27,14 +27,14 @@ from rlconform.certify.threads import BackgroundCall
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
-#: Seconds after which calls of many transports are given up, and more.
+#: Longer than the default timeout of many transports, s.
 LONG_S = 6.0
 
-#: More than the threads of a small server.
-CROWD = 16
+#: More claims than a small server has threads.
+MANY_CLAIMS = 16
 
 
-def waits(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
+def expect_blocked(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
     expect_waiting(claim, part, what, "an answer without it")
 
 
@@ -100,7 +100,7 @@ def test_rows_for_one_of_two_blocked_claims_wake_only_one(part: PartitionUnderTe
 
 
 @requirement("CLAIM-05")
-@pytest.mark.parametrize("rank", [None, 1], ids=["of_nobody", "of_a_rank"])
+@pytest.mark.parametrize("rank", [None, 1], ids=["no_rank", "rank_1"])
 def test_a_blocking_claim_waits_for_the_last_row(
     part: PartitionUnderTest, rank: int | None
 ) -> None:
@@ -126,35 +126,41 @@ def test_a_blocking_claim_waits_for_the_last_row_of_a_large_step(
     )
     expect_waiting(waiting, part, "the last row", "an answer without it")
     part.put(STEP_IDS[-1:], x=torch.tensor([len(STEP_IDS) - 1]))
-    came = waiting.result(part.timeouts.operation)
-    expect_ids(came, STEP_IDS, f"{len(STEP_IDS)} rows of the woken claim")
+    got = waiting.result(part.timeouts.operation)
+    expect_ids(got, STEP_IDS, f"{len(STEP_IDS)} rows of the woken claim")
 
 
 @requirement("CLAIM-05")
 def test_a_put_wakes_only_the_claim_that_requires_its_field(part: PartitionUnderTest) -> None:
     second = BackgroundCall(lambda: part.claim("train", ["y"], 2, blocking=True), "a claim for y")
-    waits(second, part, "y")
+    expect_blocked(second, part, "y")
     first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
-    waits(first, part, "x")
+    expect_blocked(first, part, "x")
     part.put_labeled(IDS[:2], "x")
-    expect_ids(first.result(part.timeouts.settle), IDS[:2], "rows with x, for whom waited for x")
-    waits(second, part, "y")
+    expect_ids(
+        first.result(part.timeouts.settle), IDS[:2], "rows with x, for the claim that requires x"
+    )
+    expect_blocked(second, part, "y")
     part.put_labeled(IDS[:2], "y")
-    expect_ids(second.result(part.timeouts.settle), IDS[:2], "rows with y, for whom waited for y")
+    expect_ids(
+        second.result(part.timeouts.settle), IDS[:2], "rows with y, for the claim that requires y"
+    )
 
 
 @requirement("CLAIM-05")
 def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) -> None:
     claims = [
         BackgroundCall(lambda: part.claim(batch_size=1, blocking=True), f"blocked claim {n}")
-        for n in range(CROWD)
+        for n in range(MANY_CLAIMS)
     ]
-    waits(claims[0], part, "a row")
-    ids = [f"r{n}" for n in range(CROWD)]
-    put = BackgroundCall(lambda: part.put_labeled(ids), f"a put beside {CROWD} claims that wait")
+    expect_blocked(claims[0], part, "a row")
+    ids = [f"r{n}" for n in range(MANY_CLAIMS)]
+    put = BackgroundCall(
+        lambda: part.put_labeled(ids), f"a put beside {MANY_CLAIMS} claims that wait"
+    )
     put.result(part.timeouts.operation)
-    came = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
-    expect_equal(Counter(came), Counter(ids), "claims by id")
+    got = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
+    expect_equal(Counter(got), Counter(ids), "claims by id")
 
 
 @requirement("CLAIM-05")
@@ -163,10 +169,10 @@ def test_rows_cleared_meanwhile_do_not_count_for_a_blocked_claim(
 ) -> None:
     part.put_labeled(IDS[:2])
     waiting = BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), "the blocked claim")
-    waits(waiting, part, "a third row")
+    expect_blocked(waiting, part, "a third row")
     part.clear(IDS[:1])
     part.put_labeled(IDS[2:3])
-    waits(waiting, part, "a third row in place of the one that was cleared")
+    expect_blocked(waiting, part, "a third row in place of the one that was cleared")
     part.put_labeled(IDS[3:4])
     expect_ids(waiting.result(part.timeouts.settle), IDS[1:4], "the three rows there are")
 
@@ -180,7 +186,7 @@ def test_a_claim_blocks_by_default(part: PartitionUnderTest) -> None:
         ),
         "a claim with neither blocking nor timeout_s",
     )
-    waits(waiting, part, "a second row")
+    expect_blocked(waiting, part, "a second row")
     part.put_labeled(IDS[1:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the woken claim")
 
@@ -212,10 +218,10 @@ def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest
         version += 1
         part.put_labeled(IDS[:3], "x", version=version)
     try:
-        came = waiting.result(part.timeouts.quiet)
+        got = waiting.result(part.timeouts.quiet)
     except TimeoutError:
         return
-    raise ContractViolation("TimeoutError", f"a claim of {came.sample_ids}", leans_on=("CLAIM-05",))
+    raise ContractViolation("TimeoutError", f"a claim of {got.sample_ids}", leans_on=("CLAIM-05",))
 
 
 @requirement("CLAIM-06", patience=60)

@@ -1,4 +1,4 @@
-"""CLAIM-15: claims of whole groups, which a group's baseline needs."""
+"""CLAIM-15: claims return whole groups, since the baseline is computed per group."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_a_group_is_whole_when_all_its_rows_are_ready(
     part = new_partition(grpo_group_size=2)
     part.put_labeled(IDS[:2], "x")
     part.put_labeled(IDS[:1], "y")
-    came = part.claim("train", ["x", "y"], 2).sample_ids
-    expect_equal(came, [], "rows of a group of which one lacks a field")
+    got = part.claim("train", ["x", "y"], 2).sample_ids
+    expect_equal(got, [], "rows of a group of which one lacks a field")
     part.put_labeled(IDS[1:2], "y")
     expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
 
@@ -94,10 +94,10 @@ def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
 ) -> None:
     part = new_partition(grpo_group_size=2)
     part.put_labeled(IDS)
-    part.clear([IDS[1], IDS[2]])  # leaves two halves, neighbours by position, of two prompts
+    part.clear([IDS[1], IDS[2]])  # leaves two adjacent half groups of two prompts
     expect_ids(part.claim("train", batch_size=2), IDS[4:], "rows of the one group still whole")
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
-    part.put_labeled([IDS[2]])  # may take the slot of the other prompt's row
+    part.put_labeled([IDS[2]])  # may reuse the slot of the other prompt's row
     expect_ids(part.claim("train", batch_size=2), IDS[2:4], "rows of the group made whole again")
     expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of the half group")
 

@@ -73,7 +73,7 @@ def test_no_row_is_lost_while_the_partition_grows(
     lost = sorted(set(put) - set(claims))
     expect(not lost, "each row claimable whose put returned", f"{len(lost)} lost: {lost[:4]}")
     expect_equal(claims, Counter(put), "claims by id")
-    expect(part.consumed("train"), "every row consumed", "a row that no claim names counted")
+    expect(part.consumed("train"), "every row consumed", "a row counted that no claim returned")
     part.expect_labeled(put, "x", "y")
 
 
@@ -107,7 +107,7 @@ def test_tags_put_on_a_claimed_row_do_not_make_it_claimable_again(part: Partitio
     part.put_labeled(IDS)
     part.claim("train")
     part.put(IDS, [{"advantage": 0.5}] * len(IDS))
-    expect_equal(part.claim_all("train"), [], "rows claimed again after a stamp")
+    expect_equal(part.claim_all("train"), [], "rows claimed again after a put of tags")
 
 
 @requirement("CLAIM-08", race=True)
@@ -116,8 +116,10 @@ def test_a_write_that_races_a_claim_does_not_undo_it(part: PartitionUnderTest) -
         ids = [f"{sample_id}_{turn}" for sample_id in IDS[:3]]
         part.put_labeled(ids, "x")
 
-        def claim(later_s: float = turn % 4 * 0.0005) -> list[str]:
-            time.sleep(later_s)  # now before the write, now in the middle of it, now after it
+        def claim(delay_s: float = turn % 4 * 0.0005) -> list[str]:
+            time.sleep(
+                delay_s
+            )  # so that some claims come before, some during, some after the write
             return part.claim("train").sample_ids
 
         _, claimed = run_concurrently(

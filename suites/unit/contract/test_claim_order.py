@@ -33,12 +33,12 @@ def test_one_rank_may_claim_all(part: PartitionUnderTest) -> None:
 
 
 @requirement("CLAIM-13")
-@pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["by_name", "against_names"])
+@pytest.mark.parametrize("ids", [IDS, IDS[::-1]], ids=["sorted", "reversed"])
 def test_the_oldest_rows_come_first(part: PartitionUnderTest, ids: list[str]) -> None:
     for sample_id in ids[:4]:
         part.put_labeled([sample_id])
     part.clear(ids[:1])
-    part.put_labeled(ids[4:5])  # may take the cleared row's slot, but not its place
+    part.put_labeled(ids[4:5])  # may reuse the cleared row's slot, but not its position
     order = [part.claim(batch_size=1).sample_ids for _ in range(4)]
     expect_equal(order, [[i] for i in ids[1:5]], "rows in the order they were put")
 

@@ -57,7 +57,7 @@ def test_an_id_given_twice_clears_no_other_row(part: PartitionUnderTest) -> None
         part.clear(["u_g1", "u_g1"])
     except ContractViolation:
         raise
-    except Exception:  # noqa: BLE001 - whether to refuse it is the plane's to say
+    except Exception:  # noqa: BLE001 - a plane may refuse it
         part.expect_labeled(NEIGHBOURS)
     else:
         part.expect_absent(["u_g1"])
@@ -80,14 +80,14 @@ def test_all_ids_of_a_large_step_are_dropped(
 @pytest.mark.parametrize(
     "again",
     [[], ["ghost"], IDS[:2], ["ghost", IDS[0], IDS[2]], [IDS[2], "ghost"]],
-    ids=["empty", "unknown", "cleared", "living_last", "living_first"],
+    ids=["empty", "unknown", "cleared", "existing_last", "existing_first"],
 )
 def test_clearing_missing_rows_is_no_error(part: PartitionUnderTest, again: list[str]) -> None:
     part.put_labeled(IDS)
     part.clear(IDS[:2])
     part.clear(again)
     gone = sorted({*IDS[:2], *again})
-    part.expect_absent(gone)  # the living among the missing are dropped all the same
+    part.expect_absent(gone)  # existing rows named beside missing ones are dropped
     part.expect_labeled([i for i in IDS if i not in gone])
 
 
@@ -99,7 +99,7 @@ def test_none_drops_all_that_this_process_put(part: PartitionUnderTest) -> None:
     part.claim("train", batch_size=2)
     part.clear(None)
     part.expect_absent(IDS)
-    part.register()  # a clear of everything may end the registration, or keep it
+    part.register()  # clearing everything may end the registration
     again = [IDS[0], "tags_only"]
     part.put_labeled(again, version=1)
     part.expect_labeled(again, version=1)
@@ -121,7 +121,7 @@ def test_none_drops_a_large_step(new_partition: Callable[..., PartitionUnderTest
     step.clear(None)
     for sample_id in (STEP_IDS[0], STEP_IDS[700], STEP_IDS[-1]):
         expect_unreadable(lambda i=sample_id: step.get([i], "x"), sample_id, "x")
-    step.register()  # a clear of everything may end the registration, or keep it
+    step.register()  # clearing everything may end the registration
     expect_equal(step.claim().sample_ids, [], "rows left")
 
 
@@ -146,8 +146,8 @@ def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnder
     part.expect_labeled(IDS, "x", version=1)
     expect_unreadable(lambda: part.get(IDS[:1], "y"), IDS[0], "y")
     meta = part.claim("train")
-    expect_ids(meta, IDS, "ids claimable in their new life")
-    expect_equal(tags_by_id(meta), {i: {"new": i} for i in IDS}, "tags of the new life")
+    expect_ids(meta, IDS, "ids that were put again, claimable")
+    expect_equal(tags_by_id(meta), {i: {"new": i} for i in IDS}, "tags after the clear")
 
 
 @requirement("CLEAR-04")
@@ -164,7 +164,7 @@ def test_a_cleared_id_can_be_put_again_with_larger_rows(part: PartitionUnderTest
 def test_a_field_can_have_another_dtype_after_a_clear(part: PartitionUnderTest, by: str) -> None:
     part.put(IDS, x=torch.ones(4, 2))
     part.clear(None if by == "none" else IDS)
-    if by != "ids":  # a clear of everything may end the registration, or keep it
+    if by != "ids":  # clearing everything may end the registration
         part.register()
     others, integers = [f"next_{i}" for i in IDS], torch.arange(4)
     part.put(others, x=integers)
@@ -190,7 +190,7 @@ def test_rows_with_different_fields_are_cleared_in_one_call(part: PartitionUnder
     part.put_labeled(IDS[:2], "x")
     part.put_labeled(IDS[1:3], "y", "z")
     part.put(IDS[3:], [{"std": 0.0}])
-    part.claim("train", ["x"])  # and tasks have got to different stages
+    part.claim("train", ["x"])  # the two tasks have claimed different rows
     part.claim("prev_lp", ["y", "z"])
     part.clear(IDS)
     for field in ("x", "y", "z"):
@@ -199,8 +199,8 @@ def test_rows_with_different_fields_are_cleared_in_one_call(part: PartitionUnder
     part.expect_labeled(IDS, "z", version=1)
     for task in ("train", "prev_lp"):
         meta = part.claim(task, ["z"])
-        expect_ids(meta, IDS, f"rows of the new life claimable by {task}")
-        expect(not any(meta.tags or []), "no tag of the former life", meta.tags)
+        expect_ids(meta, IDS, f"rows put again, claimable by {task}")
+        expect(not any(meta.tags or []), "no tag of the first put", meta.tags)
 
 
 @requirement("CLEAR-05")
@@ -208,8 +208,8 @@ def test_rows_with_tags_only_are_cleared(part: PartitionUnderTest) -> None:
     part.put(IDS[:2], [{"std": 0.0}, {"std": 1.0}])
     part.clear(IDS[:1])
     part.put_labeled(IDS[:2])
-    came = tags_by_id(part.claim("train"))
-    expect_equal(came, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
 
 
 @requirement("CLEAR-06", patience=90)
@@ -224,10 +224,10 @@ def test_memory_is_released(
     cycles = itertools.count()
 
     def run(count: int) -> int:
-        """Run cycles, wait for memory that comes back late, and tell the growth in bytes."""
+        """Run cycles, wait for memory that is released late, and return the growth in bytes."""
         before = plane_bytes()
         for step in itertools.islice(cycles, count):
-            ids = [f"s{step}_g{i}" for i in range(16)]  # new ones, lest a leak be overwritten
+            ids = [f"s{step}_g{i}" for i in range(16)]  # new ids, so that a leak is not overwritten
             part.put(ids, x=everywhere)
             part.put(ids[::2], y=somewhere)
             part.put(ids, z=tokens)
@@ -242,11 +242,11 @@ def test_memory_is_released(
             continue
         return grown
 
-    for _ in range(6):  # buffers that a plane makes once and keeps are not growth
+    for _ in range(6):  # buffers that a plane allocates once and keeps are not growth
         if run(4) < size // 8:
             break
     grown: list[int] = []
-    # What leaks grows each time. Once, a process that Ray keeps ready may come, or a heap widen.
+    # A leak grows each time. A new idle Ray worker or a larger heap may add memory once.
     while len(grown) < 3 and (not grown or grown[-1] >= 2 * size):
         grown.append(run(50))
     expect(

@@ -19,31 +19,31 @@ from rlconform.certify.threads import BackgroundCall
 
 @requirement("CLEAR-07", race=True)
 def test_reads_that_race_clears_return_the_row_asked_for_or_raise(part: PartitionUnderTest) -> None:
-    def living(n: int) -> list[str]:
-        """Three ids that no round before or after has: what a plane gives again is another's."""
+    def ids_of_round(n: int) -> list[str]:
+        """Three ids that the rounds before and after do not have."""
         return [f"r{3 * (n % 3) + k}" for k in range(3)]
 
-    def churn() -> None:
+    def put_and_clear() -> None:
         for n in part.rounds(300):
-            part.put_labeled(living(n))
+            part.put_labeled(ids_of_round(n))
             if n:
-                part.clear(living(n - 1))
-        part.clear(living(n))
+                part.clear(ids_of_round(n - 1))
+        part.clear(ids_of_round(n))
 
-    churner = BackgroundCall(churn, "the churner")
+    writer = BackgroundCall(put_and_clear, "the writer")
     n = 0
-    while not churner.finished.is_set():
+    while not writer.finished.is_set():
         n += 1
-        asked = living(n)[:2]
+        asked = ids_of_round(n)[:2]
         try:
             batch = part.get(asked, "x")
         except ContractViolation:
             raise
         except Exception:  # noqa: BLE001 - an error is right here, another row's bytes are not
-            churner.wait_briefly()
+            writer.wait_briefly()
             continue
         _expect_own_rows(part, asked, batch)
-    churner.result(part.timeouts.operation)
+    writer.result(part.timeouts.operation)
 
 
 @requirement("CLEAR-07", race=True)
@@ -56,7 +56,7 @@ def test_puts_that_race_clears_change_no_other_row(part: PartitionUnderTest) -> 
             lambda i=doomed: part.put_labeled([i], "x", "y", version=1), "a put on a cleared row"
         )
         part.clear([doomed])
-        part.put_labeled([keeper], "x", "y")  # may take over the cleared row's slot
+        part.put_labeled([keeper], "x", "y")  # may reuse the cleared row's slot
         kept.append(keeper)
         _finish(writer, part.timeouts.operation)
         part.clear([doomed])
@@ -65,7 +65,7 @@ def test_puts_that_race_clears_change_no_other_row(part: PartitionUnderTest) -> 
 
 
 def _finish(writer: BackgroundCall, timeout_s: float) -> None:
-    """A put that lost the race against a clear may raise; it must come back."""
+    """Wait for a put that races a clear: it may raise, but must return."""
     try:
         writer.result(timeout_s)
     except ContractViolation:
@@ -95,7 +95,7 @@ def _expect_kept(part: PartitionUnderTest, sample_id: str) -> None:
 
 
 def _expect_own_rows(part: PartitionUnderTest, ids: list[str], batch: TensorDictBase) -> None:
-    """Each row that came is its own; of a batch that lacks rows (GET-06) each is one asked for."""
+    """Each row is the one asked for; in a batch that lacks rows (GET-06), one of those asked."""
     own = [labeled_row(part.id, sample_id, "x") for sample_id in ids]
     rows = rows_in(batch, "x") if "x" in batch.keys() else []  # noqa: SIM118
     for index, row in enumerate(rows):

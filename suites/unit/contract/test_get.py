@@ -110,8 +110,8 @@ def test_repeated_rows_of_different_lengths_repeat_or_are_rejected(
 @pytest.mark.parametrize("asked", [["x"], ["z", "x"], ["x", "y", "z"]], ids=str)
 def test_only_the_fields_asked_for_are_returned(part: PartitionUnderTest, asked: list[str]) -> None:
     part.put_labeled(IDS, "x", "y", "z")
-    came = sorted(map(str, part.get(IDS, *asked).keys()))
-    expect_equal(came, sorted(asked), "fields of the result")
+    got = sorted(map(str, part.get(IDS, *asked).keys()))
+    expect_equal(got, sorted(asked), "fields of the result")
 
 
 @requirement("GET-04")
@@ -137,7 +137,7 @@ def test_one_unknown_id_among_many_raises(part: PartitionUnderTest) -> None:
 @pytest.mark.parametrize(
     ("ids", "fields"),
     [(IDS, ["y"]), (IDS, ["x", "y"]), (IDS[2:], ["y"]), (IDS, ["nope"]), (IDS, ["x", "nope"])],
-    ids=["for_some", "beside_another", "for_none", "never_heard_of", "never_heard_of_beside"],
+    ids=["for_some", "beside_another", "for_none", "unknown", "unknown_beside_another"],
 )
 def test_a_field_not_produced_for_every_id_raises(
     part: PartitionUnderTest, ids: list[str], fields: list[str]
@@ -165,7 +165,7 @@ def test_the_meta_of_cleared_rows_reads_no_newer_rows(part: PartitionUnderTest) 
     part.put_labeled(IDS[:2])
     meta = part.claim("train")
     part.clear(IDS[:2])
-    part.put_labeled(IDS[2:])  # may take over the cleared rows' slots
+    part.put_labeled(IDS[2:])  # may reuse the cleared rows' slots
     expect_lookup_error(
         lambda: part.get_data(meta), "get_data with the meta of rows cleared since (a late reader)"
     )
@@ -210,8 +210,8 @@ def test_select_fields_override_the_fields_of_the_meta(part: PartitionUnderTest)
         (None, ["y"], ["y"]),
     ):
         batch = part.get_data(meta_of(part, IDS[::-1], named), select)
-        came = sorted(map(str, batch.keys()))
-        expect_equal(came, expected, f"fields for meta.fields={named}, select_fields={select}")
+        got = sorted(map(str, batch.keys()))
+        expect_equal(got, expected, f"fields for meta.fields={named}, select_fields={select}")
         for field in expected:
             expect_column(batch, field, labeled_rows(part.id, IDS[::-1], field))
     expect(not part.consumed("train"), "get_data to move no cursor", "consumed")

@@ -1,4 +1,4 @@
-"""LIFE: opening, closing, threads, and calls that are wrong."""
+"""LIFE: opening, closing, threads, and malformed calls."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 #: A row that has tags and no field: no claim may return it.
-STAMPED = "stamped"
+TAGS_ONLY = "tags_only"
 
-#: A call that has no harmless reading: what a right plane may answer in place of an error, if
-#: anything. All other malformed calls may be read, such as "4" as 4 and None as no fields, as long
-#: as nobody else notices.
+#: Calls without a harmless interpretation, with what a plane may return instead of an error. All
+#: other malformed calls may be interpreted, such as "4" as 4 and None as no fields, as long as they
+#: affect nothing else.
 HARMFUL: dict[str, Callable[[Any], bool]] = {
-    "claim_no_fields": lambda meta: STAMPED not in meta.sample_ids,
-    "claim_fields_none": lambda meta: STAMPED not in meta.sample_ids,
+    "claim_no_fields": lambda meta: TAGS_ONLY not in meta.sample_ids,
+    "claim_fields_none": lambda meta: TAGS_ONLY not in meta.sample_ids,
     "claim_batch_size_negative": lambda meta: not meta.sample_ids,
     "put_fields_not_a_batch": lambda _receipt: False,
     "put_tags_not_dicts": lambda _receipt: False,
@@ -103,7 +103,7 @@ HARMFUL: dict[str, Callable[[Any], bool]] = {
 }
 
 
-RIGHT_CALLS: dict[str, dict[str, Any]] = {
+VALID_CALLS: dict[str, dict[str, Any]] = {
     "claim_meta": {
         "task_name": "train",
         "required_fields": ["x"],
@@ -119,10 +119,10 @@ RIGHT_CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-def _right_call(part: PartitionUnderTest, method: str) -> dict[str, Any]:
+def _valid_call(part: PartitionUnderTest, method: str) -> dict[str, Any]:
     if method == "get_data":
-        return {"meta": KVBatchMeta(part.id, None, IDS)} | RIGHT_CALLS[method]
-    return {"partition_id": part.id} | RIGHT_CALLS[method]
+        return {"meta": KVBatchMeta(part.id, None, IDS)} | VALID_CALLS[method]
+    return {"partition_id": part.id} | VALID_CALLS[method]
 
 
 @requirement("LIFE-07")
@@ -131,32 +131,32 @@ def test_a_malformed_call_changes_nothing_else(
     client: DataPlaneClient, part: PartitionUnderTest, name: str
 ) -> None:
     method, wrong = MALFORMED[name]
-    if method == "register_partition":  # what it does to living rows is the plane's choice
+    if method == "register_partition":  # what it does to existing rows is the plane's choice
         wrong = wrong | {"partition_id": f"{part.id}-other"}
-    part.put_labeled(["bystander"])
-    part.put([STAMPED], [{"std": 0.0}])
-    arguments = _right_call(part, method) | wrong
+    part.put_labeled(["other"])
+    part.put([TAGS_ONLY], [{"std": 0.0}])
+    arguments = _valid_call(part, method) | wrong
     expect_harmless(
         lambda: getattr(client, method)(**arguments),
         f"{method} with {wrong}",
         part.timeouts.operation,
-        HARMFUL.get(name, lambda _came: True),
+        HARMFUL.get(name, lambda _result: True),
     )
-    part.clear([STAMPED])
-    after = BackgroundCall(lambda: part.expect_labeled(["bystander"]), "a read after it")
+    part.clear([TAGS_ONLY])
+    after = BackgroundCall(lambda: part.expect_labeled(["other"]), "a read after it")
     after.result(part.timeouts.operation)
     after = BackgroundCall(lambda: part.put_labeled(["later"]), "a put after it")
     after.result(part.timeouts.operation)
-    part.expect_labeled(["bystander", "later"])
+    part.expect_labeled(["other", "later"])
     after = BackgroundCall(lambda: part.claim_all("prev_lp"), "claims after it")
     claimed = after.result(part.timeouts.operation)
     put_as_text = ["1", "2", "3"] if name == "put_ids_not_text" else []
-    strange = sorted(set(claimed) - {"bystander", "later", *put_as_text})
-    missing = sorted({"bystander", "later"} - set(claimed))
+    unexpected = sorted(set(claimed) - {"other", "later", *put_as_text})
+    missing = sorted({"other", "later"} - set(claimed))
     expect(not missing, "every other row to be claimable after it", f"no {missing}")
-    with leaning_on("PUT-16"):  # of a put that is refused nothing may be left
-        expect(not strange, "no row of a malformed call to be claimable", strange)
-        expect(part.consumed("prev_lp"), "every row consumed after it", "something else counted")
+    with leaning_on("PUT-16"):  # a refused put may leave nothing
+        expect(not unexpected, "no row of a malformed call to be claimable", unexpected)
+        expect(part.consumed("prev_lp"), "every row consumed after it", "another row counted")
 
 
 @requirement("LIFE-08")
@@ -167,7 +167,7 @@ def test_registering_makes_no_row_visible(
     expect_equal(part.claim("train", ["x"]).sample_ids, [], "rows after registering")
     part.put_labeled(["real"], "x", "y")
     expect_ids(part.claim("train", ["x"]), ["real"], "rows after one put")
-    expect(part.consumed("train"), "the one row to be all there is", "something else counted")
+    expect(part.consumed("train"), "the one row to be all there is", "another row counted")
 
 
 @requirement("LIFE-08")
@@ -181,13 +181,13 @@ def test_registering_repeatedly_makes_no_row_visible(part: PartitionUnderTest) -
     registrar = BackgroundCall(register, "the registrar")
     while not registrar.finished.is_set():
         for field in ("x", "y"):
-            came = part.claim("train", [field], 1).sample_ids
-            expect(not came, "no row in a partition in which nothing was put", came)
+            got = part.claim("train", [field], 1).sample_ids
+            expect(not got, "no row in a partition in which nothing was put", got)
         registrar.wait_briefly()
     registrar.result(part.timeouts.operation)
 
 
-# The checks below end the plane, so they come last and a fresh plane follows each.
+# The checks below end the plane: they run last, and a new plane is opened after each.
 
 
 @requirement("LIFE-01", ends_plane=True)
@@ -200,8 +200,8 @@ def test_closing_twice_is_no_error(client: DataPlaneClient) -> None:
 def test_calls_after_close_are_rejected(client: DataPlaneClient, part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     client.close()
-    for method in RIGHT_CALLS:
-        arguments = _right_call(part, method)
+    for method in VALID_CALLS:
+        arguments = _valid_call(part, method)
         call = BackgroundCall(lambda: getattr(client, method)(**arguments), f"{method} after close")  # noqa: B023
         expect_rejection(lambda: call.result(part.timeouts.operation), f"{method} after close")  # noqa: B023
 
@@ -213,13 +213,13 @@ def test_a_new_plane_holds_nothing_of_the_old(
     part.put_labeled(IDS, tags=[{"old": 1}] * 3)
     part.claim("train")
     plane.renew()
-    anew = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
-    anew.register()
+    new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
+    new.register()
     for sample_id in IDS:
-        expect_unreadable(partial(anew.get, [sample_id], "x"), sample_id, "x")
-    expect_equal(anew.claim_all(), [], "rows claimable in a new plane")
-    anew.put_labeled(IDS, version=1)
-    anew.expect_labeled(IDS, version=1)
-    meta = anew.claim("train")
+        expect_unreadable(partial(new.get, [sample_id], "x"), sample_id, "x")
+    expect_equal(new.claim_all(), [], "rows claimable in a new plane")
+    new.put_labeled(IDS, version=1)
+    new.expect_labeled(IDS, version=1)
+    meta = new.claim("train")
     expect_ids(meta, IDS, "rows of the new plane")
     expect(not any(meta.tags or []), "no tags of the old plane", meta.tags)

@@ -1,4 +1,4 @@
-"""LIFE-05: a client works inside asyncio, where async actors keep theirs."""
+"""LIFE-05: a client works inside asyncio, as async actors use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def round_trip(part: PartitionUnderTest, version: int) -> None:
 @requirement("LIFE-05")
 def test_a_client_works_inside_a_running_event_loop(part: PartitionUnderTest) -> None:
     async def step() -> None:
-        round_trip(part, version=0)  # the loop runs nothing else until this is back
+        round_trip(part, version=0)  # blocks the event loop until it returns
         expect_ids(part.claim("train"), IDS, "rows claimed inside an event loop")
 
     inside = BackgroundCall(lambda: asyncio.run(step()), "a round trip inside an event loop")

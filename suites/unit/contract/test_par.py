@@ -1,4 +1,4 @@
-"""PAR: a rank gets through the plane, byte for byte, what it would have got in memory."""
+"""PAR: each rank reads through the plane, byte for byte, what it would get in memory."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_each_rank_reads_what_it_would_get_in_memory(
 ) -> None:
     split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
     for rank, (shard, (batch, _)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
-        came = read_shard(step.client, shard, field_names(batch), rollout.pad_values)
-        expect_batch(came, batch, f"rank {rank}")
+        got = read_shard(step.client, shard, field_names(batch), rollout.pad_values)
+        expect_batch(got, batch, f"rank {rank}")
 
 
 @requirement("PAR-02")
@@ -58,8 +58,8 @@ def test_each_rank_gets_the_packing_plan_it_would_get_in_memory(
 ) -> None:
     split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
     for rank, (shard, (batch, plan)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
-        came = {key: shard.extra_info[key] for key in PACKING_KEYS if key in shard.extra_info}
-        expect_equal(came, plan, f"packing metadata of rank {rank}:")
+        got = {key: shard.extra_info[key] for key in PACKING_KEYS if key in shard.extra_info}
+        expect_equal(got, plan, f"packing metadata of rank {rank}:")
         expect_equal(
             shard.sequence_lengths, batch[INPUT_LENGTHS].tolist(), f"lengths of rank {rank}:"
         )

@@ -1,6 +1,6 @@
-"""PUT: a jagged column that comes back works in torch as any other, however its rows are read.
+"""PUT: a jagged column that was read works in torch like any other, however its rows are read.
 
-The rows themselves are compared in ``test_put.py``.
+``test_put_values.py`` compares the rows themselves.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
         raise ContractViolation(f"of get_data: {violation.expected}", violation.got) from None
 
 
-def carries_whole(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
+def expect_whole_round_trip(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
     """Put the rows as one column, then one by one, and read whole columns each time."""
     ids = [f"r{i}" for i in range(len(rows))]
     part.put(ids, x=jagged(rows))
@@ -63,7 +63,7 @@ def carries_whole(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
 def test_a_jagged_column_of_any_dtype_works_in_torch(
     part: PartitionUnderTest, dtype: torch.dtype
 ) -> None:
-    carries_whole(part, random_rows(dtype, [(n,) for n in (3, 1, 5)]))
+    expect_whole_round_trip(part, random_rows(dtype, [(n,) for n in (3, 1, 5)]))
 
 
 @requirement("PUT-05")
@@ -71,7 +71,7 @@ def test_a_jagged_column_of_any_dtype_works_in_torch(
 def test_a_jagged_column_of_any_lengths_works_in_torch(
     part: PartitionUnderTest, lengths: tuple[int, ...]
 ) -> None:
-    carries_whole(part, random_rows(torch.int64, [(n,) for n in lengths]))
+    expect_whole_round_trip(part, random_rows(torch.int64, [(n,) for n in lengths]))
 
 
 @requirement("PUT-05")
@@ -105,7 +105,7 @@ def test_a_column_put_partly_dense_works_in_torch(part: PartitionUnderTest) -> N
 def test_a_jagged_column_with_zero_length_rows_works_in_torch(
     part: PartitionUnderTest, lengths: tuple[int, ...]
 ) -> None:
-    carries_whole(part, random_rows(torch.float32, [(n,) for n in lengths]))
+    expect_whole_round_trip(part, random_rows(torch.float32, [(n,) for n in lengths]))
 
 
 @requirement("PUT-07")
@@ -114,4 +114,4 @@ def test_a_jagged_column_with_zero_length_rows_works_in_torch(
 def test_a_jagged_column_with_trailing_dimensions_works_in_torch(
     part: PartitionUnderTest, lengths: tuple[int, ...], trailing: tuple[int, ...]
 ) -> None:
-    carries_whole(part, random_rows(torch.uint8, [(n, *trailing) for n in lengths]))
+    expect_whole_round_trip(part, random_rows(torch.uint8, [(n, *trailing) for n in lengths]))

@@ -37,7 +37,7 @@ def ragged(**options: Any) -> torch.Tensor:
     return torch.nested.nested_tensor(tokens, layout=torch.jagged, **options)
 
 
-#: Of a padded batch its first 3, 8 and 1 columns: jagged rows with gaps between them.
+#: The first 3, 8 and 1 columns of a padded batch: jagged rows with gaps between them.
 NARROWED = (torch.arange(24.0).reshape(3, 8), torch.tensor([3, 8, 1]))
 
 UNUSUAL_INPUTS = {
@@ -72,7 +72,7 @@ def test_columns_of_unusual_layout_come_back_as_plain_tensors(
     batch = part.get(IDS, "x")
     expect_column(batch, "x", rows)
     leaf = batch.get("x")
-    expect_equal(bool(leaf.requires_grad), False, "requires_grad of what was read")
+    expect_equal(bool(leaf.requires_grad), False, "requires_grad of the column read")
     overwrite_first(batch, "x")
     expect_rows_but_first(batch, "x", rows)
     part.expect_rows(IDS, x=rows)
@@ -109,9 +109,9 @@ def test_changing_what_get_data_returned_changes_nothing_stored(part: PartitionU
     rows = list(torch.arange(12.0).reshape(3, 4))
     part.put(IDS, x=torch.stack(rows))
     meta = part.claim("train")
-    mine = [rows[IDS.index(i)] for i in meta.sample_ids]
+    expected = [rows[IDS.index(i)] for i in meta.sample_ids]
     overwrite_first(part.get_data(meta), "x")
-    expect_column(part.get_data(meta), "x", mine)
+    expect_column(part.get_data(meta), "x", expected)
 
 
 @requirement("PUT-09")
@@ -138,14 +138,14 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, wa
         part.put_labeled(IDS, tags=tags)
     for row in tags:
         row["row"] = 9
-    came = tags_by_id(part.claim("train"))
-    expect_equal(came, stored, "tags of the put")
-    for row in came.values():
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, stored, "tags of the put")
+    for row in got.values():
         row["row"] = 9
     expect_equal(tags_by_id(part.claim("prev_lp")), stored, "tags of the put")
 
 
-#: Beyond what transports copy rather than map: 100 KiB and less.
+#: Elements of a row that transports map instead of copying: they copy up to 100 KiB.
 LARGE = 3 << 16
 
 LAYOUTS = {"dense": (LARGE, LARGE, LARGE), "ragged": (LARGE, 1, LARGE + 1)}
@@ -160,11 +160,11 @@ def rows_of_length(lengths: tuple[int, ...]) -> list[torch.Tensor]:
 def test_changing_the_callers_large_tensor_changes_nothing_stored(
     part: PartitionUnderTest, lengths: tuple[int, ...]
 ) -> None:
-    rows, theirs = rows_of_length(lengths), torch.cat(rows_of_length(lengths))
+    rows, caller_tensor = rows_of_length(lengths), torch.cat(rows_of_length(lengths))
     offsets = torch.tensor([0, *lengths]).cumsum(0)
-    ragged = torch.nested.nested_tensor_from_jagged(theirs, offsets)
-    part.put(IDS, x=theirs.reshape(3, -1) if len(set(lengths)) == 1 else ragged)
-    theirs.fill_(9)
+    ragged = torch.nested.nested_tensor_from_jagged(caller_tensor, offsets)
+    part.put(IDS, x=caller_tensor.reshape(3, -1) if len(set(lengths)) == 1 else ragged)
+    caller_tensor.fill_(9)
     part.expect_rows(IDS, x=rows)
 
 
@@ -205,16 +205,16 @@ def test_a_slice_takes_no_longer_than_its_copy(
 ) -> None:
     view = make()
     ids = [f"r{i}" for i in range(16)]
-    # The copy is made within its turn, as a plane may have to make it too.
+    # The copy is made within the timed call, as a plane may have to make one too.
     columns = {"slice": lambda: view, "copy": view.clone}
-    # The fastest of several turns each, since other load on the machine only ever adds to a time;
-    # the first of a turn alternates, since it may be the one that pays for fresh memory. A slice
-    # that seems dear gets more turns: its own cost stays, and what the machine added doesn't.
+    # The fastest of several turns counts, since other load only adds time. Which put is first in a
+    # turn alternates, since the first may pay for fresh memory. If the slice seems slow, there are
+    # more turns: its own cost stays, added load does not.
     fastest = dict.fromkeys(columns, math.inf)
-    patience = time.monotonic() + part.timeouts.check / 4
+    deadline = time.monotonic() + part.timeouts.check / 4
     for turn in itertools.count():
-        dear = fastest["slice"] > 5 * fastest["copy"]
-        if turn >= 8 and not (dear and time.monotonic() < patience):
+        slow = fastest["slice"] > 5 * fastest["copy"]
+        if turn >= 8 and not (slow and time.monotonic() < deadline):
             break
         for name in sorted(columns, reverse=turn % 2 == 0):
             started = time.perf_counter()
@@ -251,7 +251,7 @@ def test_a_view_does_not_keep_its_base_in_memory(
         part.put([f"{name}_{n}" for n in range(16)], x=make())
 
     def run(name: str) -> int:
-        """Put views, wait for memory that comes back late, and tell the growth in bytes."""
+        """Put views, wait for memory that is released late, and return the growth in bytes."""
         before = plane_bytes()
         for turn in range(views):
             put(f"{name}_{turn}")
@@ -263,7 +263,7 @@ def test_a_view_does_not_keep_its_base_in_memory(
     limit = views * BASE // 2
     put("first")
     grown: list[int] = []
-    # What is kept grows each time. Once, a process of the plane may come, or a pool widen.
+    # A leak grows each time. A new process or a larger pool of the plane may add memory once.
     while len(grown) < 3 and (not grown or grown[-1] >= limit):
         grown.append(run(f"run{len(grown)}"))
     expect(

@@ -86,7 +86,7 @@ def test_object_column_is_exact_or_refused(
 def test_a_non_tensor_stack_is_exact_or_refused(
     part: PartitionUnderTest, values: list[Any], beside: bool
 ) -> None:
-    """Tensordict's own form of such a column; the contract names numpy's, so it may be refused."""
+    """Tensordict's form of such a column; the contract only names numpy's, so it may be refused."""
     tensors = {"x": torch.arange(3)} if beside else {}
     try:
         part.put(IDS, **tensors, log=as_stack(values))
@@ -153,7 +153,7 @@ def test_the_receipt_names_object_columns(part: PartitionUnderTest, target: Targ
         expect_equal(sorted(receipt.fields or []), ["log", "x"], "fields written by this put")
 
 
-#: Beyond what the capability names: taken exactly or refused, but never taken and garbled.
+#: Objects beyond the capability: accepted exactly or refused, but never corrupted.
 OTHER_COLUMNS: dict[str, list[Any]] = {
     "bytes": [b"", b"\x00a", b"b"],
     "text_between_numbers": [1, "text", 2],
@@ -167,7 +167,7 @@ OTHER_COLUMNS: dict[str, list[Any]] = {
 def test_objects_beyond_the_capability_are_exact_or_refused(
     part: PartitionUnderTest, values: list[Any]
 ) -> None:
-    if takes(part, object_array(values)):
+    if accepts(part, object_array(values)):
         expect_objects(part.get(IDS, "x", "log"), "log", values)
         part.expect_rows(IDS, x=list(torch.arange(3)))
 
@@ -175,16 +175,16 @@ def test_objects_beyond_the_capability_are_exact_or_refused(
 @requirement("PUT-21")
 def test_a_text_array_is_exact_or_refused(part: PartitionUnderTest) -> None:
     texts = np.array(["a", "", "文"])
-    if takes(part, texts):
+    if accepts(part, texts):
         batch = part.get(IDS, "log")
         try:
-            expect_objects(batch, "log", list(texts))  # numpy's own strings, as they were put
+            expect_objects(batch, "log", list(texts))  # numpy strings, as they were put
         except ContractViolation:
             expect_objects(batch, "log", texts.tolist())  # or plain ones
 
 
-def takes(part: PartitionUnderTest, column: Any) -> bool:
-    """Whether the plane takes a column that nobody promised to carry; a refusal leaves nothing."""
+def accepts(part: PartitionUnderTest, column: Any) -> bool:
+    """Put a column that planes may refuse; whether it was accepted. A refusal leaves nothing."""
     try:
         part.put(IDS, x=torch.arange(3), log=column)
     except ContractViolation:
@@ -202,7 +202,7 @@ def takes(part: PartitionUnderTest, column: Any) -> bool:
 
 @tensorclass
 class Images:
-    """A column of a class of its own, as frameworks pack their images."""
+    """A tensorclass column, as frameworks use for images."""
 
     pixels: torch.Tensor
 
@@ -225,28 +225,30 @@ def test_a_leaf_that_is_no_column_is_rejected_or_exact(
         with leaning_on("PUT-16"):
             part.expect_absent(IDS)
         return
-    due = "a leaf that is no column to be rejected, or to come back intact (left out, the model "
-    due += "would never see it)"
+    expected = (
+        "a leaf that is no column to be rejected, or to come back exactly (if it is left out, the "
+        "model never sees it)"
+    )
     try:
-        came = part.get(IDS, "x", "y").get("y", None)
+        got = part.get(IDS, "x", "y").get("y", None)
     except ContractViolation:
         raise
     except Exception as error:
-        got = f"a put that was accepted, and reading it raised {type(error).__name__}: {error}"
-        raise ContractViolation(due, shorten(got)) from error
-    expect(same_leaf(came, leaf), due, f"a put that was accepted, and in its place {came!r}")
+        failure = f"a put that was accepted, and reading it raised {type(error).__name__}: {error}"
+        raise ContractViolation(expected, shorten(failure)) from error
+    expect(same_leaf(got, leaf), expected, f"a put that was accepted, and instead {got!r}")
 
 
-def same_leaf(came: object, leaf: object) -> bool:
-    """Whether what came is the leaf that was put: of its kind, with its values."""
+def same_leaf(got: object, leaf: object) -> bool:
+    """Whether the leaf read is the leaf that was put: same type, same values."""
     if isinstance(leaf, torch.Tensor):
-        if not isinstance(came, torch.Tensor) or came.dtype != leaf.dtype:
+        if not isinstance(got, torch.Tensor) or got.dtype != leaf.dtype:
             return False
-        dense = came.to_dense() if came.layout is not torch.strided else came
+        dense = got.to_dense() if got.layout is not torch.strided else got
         return torch.equal(dense, leaf.to_dense())
-    if type(came) is not type(leaf):
+    if type(got) is not type(leaf):
         return False
-    inner, outer = (one.to_tensordict() for one in (came, leaf))  # type: ignore[attr-defined]
+    inner, outer = (one.to_tensordict() for one in (got, leaf))  # type: ignore[attr-defined]
     return inner.keys() == outer.keys() and all(same_leaf(inner[k], outer[k]) for k in outer.keys())  # noqa: SIM118
 
 

@@ -42,7 +42,7 @@ OVERWRITES: dict[str, tuple[Shape, Shape]] = {
 
 
 def rows_of_shape(part: PartitionUnderTest, shape: Shape, version: int) -> list[torch.Tensor]:
-    """Rows of the shape whose bytes say whose they are, as far as their length lets them."""
+    """Rows of the shape whose bytes name partition, id, field and version, where they fit."""
     dtype, lengths = shape
     sizes = [length * dtype.itemsize for length in lengths]
     return [
@@ -96,7 +96,7 @@ def test_reads_during_overwrites_return_the_old_value_or_the_new(part: Partition
     while not over:
         over = writer.finished.is_set()
         oldest = done[0]
-        rows = rows_in(part.get(IDS, "x"), "x")  # the rows are there all along: an error is wrong
+        rows = rows_in(part.get(IDS, "x"), "x")  # the rows exist all the time: an error is wrong
         expect(len(rows) == len(IDS), f"{len(IDS)} rows", f"{len(rows)} rows")
         for sample_id, row in zip(IDS, rows, strict=True):
             _expect_version(part, sample_id, row, range(oldest, rounds))
@@ -107,7 +107,7 @@ def test_reads_during_overwrites_return_the_old_value_or_the_new(part: Partition
 def _expect_version(
     part: PartitionUnderTest, sample_id: str, row: torch.Tensor, versions: Sequence[int]
 ) -> None:
-    """The row is this sample's in one of ``versions``, none older than a put that had returned."""
+    """The row is this sample's in one of ``versions``; older puts than the first are over."""
     allowed = (labeled_row(part.id, sample_id, "x", version) for version in versions)
     expect(
         any(row_difference(row, version) is None for version in allowed),
@@ -136,7 +136,7 @@ def test_rows_of_two_dtypes_are_never_cast(
     except Exception:  # noqa: BLE001 - a plane may refuse with any error
         part.expect_absent(["second"])
     else:
-        part.expect_rows(["second"], x=[second])  # it said yes, so the row is there as it was put
+        part.expect_rows(["second"], x=[second])  # the put was accepted, so the row is readable
         _expect_not_cast(part, [first, second])
     part.expect_rows(["first"], x=[first])
 

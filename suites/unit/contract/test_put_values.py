@@ -29,7 +29,7 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
-def carries(
+def expect_round_trip(
     part: PartitionUnderTest, rows: list[torch.Tensor], column: torch.Tensor | None = None
 ) -> None:
     """Put the rows as one column, then one by one, and read the same rows back each time."""
@@ -50,27 +50,29 @@ def carries(
 def test_dtype_comes_back_bitwise(
     part: PartitionUnderTest, dtype: torch.dtype, shape: tuple
 ) -> None:
-    carries(part, random_rows(dtype, [shape] * 3))
+    expect_round_trip(part, random_rows(dtype, [shape] * 3))
 
 
 @requirement("PUT-02", capability="dtype_fp8")
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 def test_fp8_comes_back_bitwise(part: PartitionUnderTest, dtype: torch.dtype) -> None:
-    carries(part, random_rows(dtype, [(5,)] * 3))
+    expect_round_trip(part, random_rows(dtype, [(5,)] * 3))
     every_byte = torch.arange(256, dtype=torch.int16).to(torch.uint8)
-    carries(part, [every_byte.view(dtype), every_byte.flip(0).view(dtype)])
+    expect_round_trip(part, [every_byte.view(dtype), every_byte.flip(0).view(dtype)])
     uneven = [every_byte[:n].view(dtype) for n in (3, 1, 5)]
-    carries(part, uneven, jagged(uneven))
+    expect_round_trip(part, uneven, jagged(uneven))
 
 
 @requirement("PUT-02", capability="dtype_complex")
 def test_complex_comes_back_bitwise(part: PartitionUnderTest) -> None:
-    carries(part, random_rows(torch.complex64, [(5,)] * 3))
+    expect_round_trip(part, random_rows(torch.complex64, [(5,)] * 3))
     parts = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0])
     pairs = torch.cartesian_prod(parts, parts)
-    carries(part, [torch.view_as_complex(pairs), torch.view_as_complex(pairs.flip(1).contiguous())])
+    expect_round_trip(
+        part, [torch.view_as_complex(pairs), torch.view_as_complex(pairs.flip(1).contiguous())]
+    )
     uneven = random_rows(torch.complex64, [(3,), (1,), (5,)])
-    carries(part, uneven, jagged(uneven))
+    expect_round_trip(part, uneven, jagged(uneven))
 
 
 @requirement("PUT-03")
@@ -95,7 +97,7 @@ def test_one_dimensional_columns_are_distinct_from_columns_of_width_one(
     ids=str,
 )
 def test_dense_row_shape_comes_back(part: PartitionUnderTest, shape: tuple[int, ...]) -> None:
-    carries(part, random_rows(torch.float32, [shape] * 3))
+    expect_round_trip(part, random_rows(torch.float32, [shape] * 3))
 
 
 @requirement("PUT-05")
@@ -105,26 +107,26 @@ def test_jagged_rows_come_back(
     part: PartitionUnderTest, dtype: torch.dtype, lengths: tuple[int, ...]
 ) -> None:
     rows = random_rows(dtype, [(n,) for n in lengths])
-    carries(part, rows, jagged(rows))
+    expect_round_trip(part, rows, jagged(rows))
 
 
 @requirement("PUT-05")
 def test_rows_longer_than_16_bit_lengths_come_back(part: PartitionUnderTest) -> None:
     rows = random_rows(torch.int32, [(70_000,), (3,)])
-    carries(part, rows, jagged(rows))
+    expect_round_trip(part, rows, jagged(rows))
 
 
 @requirement("PUT-05")
 def test_trailing_zeros_of_a_row_are_kept(part: PartitionUnderTest) -> None:
     rows = [torch.tensor(row) for row in ([1, 2, 0], [0], [0, 0, 3, 0, 0])]
-    carries(part, rows, jagged(rows))
+    expect_round_trip(part, rows, jagged(rows))
 
 
 @requirement("PUT-06")
 @pytest.mark.parametrize("lengths", [(0, 3), (3, 0), (2, 0, 0, 1), (0,), (0, 0)], ids=str)
 def test_zero_length_rows_come_back(part: PartitionUnderTest, lengths: tuple[int, ...]) -> None:
     rows = random_rows(torch.float32, [(n,) for n in lengths])
-    carries(part, rows, jagged(rows))
+    expect_round_trip(part, rows, jagged(rows))
 
 
 @requirement("PUT-07")
@@ -134,13 +136,13 @@ def test_jagged_rows_with_trailing_dimensions_come_back(
     part: PartitionUnderTest, lengths: tuple[int, ...], trailing: tuple[int, ...]
 ) -> None:
     rows = random_rows(torch.uint8, [(n, *trailing) for n in lengths])
-    carries(part, rows, jagged(rows))
+    expect_round_trip(part, rows, jagged(rows))
 
 
 @requirement("PUT-24")
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
 def test_wide_unsigned_dtypes_come_back(part: PartitionUnderTest, dtype: torch.dtype) -> None:
-    carries(part, random_rows(dtype, [(5,)] * 3))
+    expect_round_trip(part, random_rows(dtype, [(5,)] * 3))
 
 
 @requirement("PUT-26")
@@ -150,8 +152,8 @@ def test_cuda_tensor_right_after_its_kernel(part: PartitionUnderTest) -> None:
         pytest.skip("this machine has no GPU")
     for version in range(20):
         busy = torch.ones(2048, 2048, device="cuda")
-        column = (busy @ busy)[:3, :64] * 0 + version  # still being computed when put is called
+        column = (busy @ busy)[:3, :64] * 0 + version  # not yet computed when put is called
         part.put(IDS, x=column)
         batch = part.get(IDS, "x")
-        came = TensorDict({"x": batch.get("x").cpu()}, batch_size=[3])
-        expect_equal(came["x"].tolist(), [[float(version)] * 64] * 3, "the kernel's result")
+        got = TensorDict({"x": batch.get("x").cpu()}, batch_size=[3])
+        expect_equal(got["x"].tolist(), [[float(version)] * 64] * 3, "the kernel's result")

@@ -65,7 +65,7 @@ def test_rows_without_a_field_are_not_produced_for_it(part: PartitionUnderTest) 
 
 @requirement("PUT-12")
 def test_rows_may_lack_any_of_many_fields(new_partition: Callable[..., PartitionUnderTest]) -> None:
-    fields = [f"f{n}" for n in range(70)]  # a machine word has bits for 64
+    fields = [f"f{n}" for n in range(70)]  # more than a 64-bit mask holds
     part = new_partition(fields=fields)
     part.put_labeled(["full"], *fields)
     part.put_labeled(["half"], *fields[:5])
@@ -88,7 +88,7 @@ def test_the_receipt_names_what_was_written(part: PartitionUnderTest) -> None:
 
 
 def rows_for(part: PartitionUnderTest, ids: list[str]) -> TensorDict:
-    """A batch of self-describing rows, unlike those that other puts bring."""
+    """A batch of labeled rows in another version than those of other puts."""
     return batch_of({"x": labeled_column(part.id, ids, "x", 1)}, len(ids))
 
 
@@ -143,7 +143,7 @@ def test_a_failed_put_leaves_nothing(
     part.put_labeled(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     if not is_rejected(lambda: failing_put(part, IDS)):
-        return  # it did not fail: PUT-15 and PUT-25 judge whether it must
+        return  # it did not fail: PUT-15 and PUT-25 check whether it must
     part.expect_absent(IDS)
     expect(part.consumed("train"), "every row still consumed", "a row of the failed put counted")
     part.put_labeled(IDS, "z")
@@ -160,14 +160,14 @@ def test_a_put_that_fails_for_a_duplicate_id_leaves_nothing(part: PartitionUnder
         part.put_labeled(twice, tags=[{"v": 1}] * len(twice))
     except ContractViolation:
         raise
-    except Exception:  # noqa: BLE001 - whether it is to be refused, and how, is for PUT-19
+    except Exception:  # noqa: BLE001 - PUT-19 checks whether it is refused
         part.expect_absent(IDS)
         expect(
             part.consumed("train"), "every row still consumed", "a row of the failed put counted"
         )
         part.put_labeled(IDS, "z")
-        came = _tags_of(part.claim("train", ["z"]))
-        left = {i: tags for i, tags in came.items() if "v" in tags}
+        got = _tags_of(part.claim("train", ["z"]))
+        left = {i: tags for i, tags in got.items() if "v" in tags}
         expect(not left, "no tag of the failed put", left)
 
 
@@ -177,10 +177,10 @@ def test_a_failed_put_changes_no_existing_row(part: PartitionUnderTest) -> None:
     batch = batch_of({"x": labeled_column(part.id, IDS, "x", 1)}, 3)
     batch["y"] = TensorDict({"deep": torch.zeros(3)}, batch_size=[3])
     if not is_rejected(lambda: part.put_batch(IDS, batch, [{"m": 9}] * 3)):
-        return  # it did not fail: PUT-25 judges whether it must
+        return  # it did not fail: PUT-25 checks whether it must
     part.expect_labeled(IDS)
-    came = tags_by_id(part.claim("train"))
-    expect_equal(came, {i: {"m": n} for n, i in enumerate(IDS)}, "tags as before the failed put")
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, {i: {"m": n} for n, i in enumerate(IDS)}, "tags as before the failed put")
 
 
 def _tags_of(meta: BatchMeta) -> dict[str, dict]:
@@ -191,8 +191,8 @@ def _tags_of(meta: BatchMeta) -> dict[str, dict]:
 def test_tags_alone_are_accepted(part: PartitionUnderTest) -> None:
     part.put(IDS, [{"std": float(i)} for i in range(3)])
     part.put_labeled(IDS)
-    came = {i: tags.get("std") for i, tags in tags_by_id(part.claim("train")).items()}
-    expect_equal(came, dict(zip(IDS, [0.0, 1.0, 2.0], strict=True)), "tags put before the fields")
+    got = {i: tags.get("std") for i, tags in tags_by_id(part.claim("train")).items()}
+    expect_equal(got, dict(zip(IDS, [0.0, 1.0, 2.0], strict=True)), "tags put before the fields")
 
 
 @requirement("PUT-18")
@@ -211,7 +211,7 @@ def test_an_empty_put_does_nothing(part: PartitionUnderTest, kind: str) -> None:
 
 @requirement("PUT-18")
 def test_an_empty_put_fixes_no_dtype(part: PartitionUnderTest) -> None:
-    part.put([], x=torch.zeros(0, 4))  # what an empty shard has, whatever the rows are like
+    part.put([], x=torch.zeros(0, 4))  # the column of an empty shard, whatever dtype rows have
     part.put_labeled(IDS)
     part.expect_labeled(IDS)
 

@@ -73,14 +73,14 @@ def test_ids_can_be_reused_after_clear_and_register(part: PartitionUnderTest) ->
 def test_invalid_registrations_are_rejected(
     client: DataPlaneClient, part: PartitionUnderTest, wrong: dict
 ) -> None:
-    right = {
+    valid = {
         "partition_id": f"{part.id}-typo",
         "fields": ["x"],
         "num_samples": 4,
         "consumer_tasks": ["train"],
     }
     expect_rejection(
-        lambda: client.register_partition(**(right | wrong)),
+        lambda: client.register_partition(**(valid | wrong)),
         f"register_partition with {wrong}",
         ValueError,
     )

@@ -25,7 +25,7 @@ def test_partitions_share_no_rows(new_partition: Callable[..., PartitionUnderTes
     expect_ids(claimed, IDS, "rows claimed in one partition")
     expect_equal(tags_by_id(claimed), {i: {"mode": "train"} for i in IDS}, "tags in that partition")
     expect(not val.consumed("train"), "the other partition unconsumed", "consumed")
-    expect(train.consumed("train"), "this one consumed, whatever waits in the other", "unconsumed")
+    expect(train.consumed("train"), "this one consumed, whatever the other holds", "unconsumed")
     train.clear(IDS)
     val.expect_labeled(IDS)
     expect_ids(val.claim("train"), IDS, "rows claimed in the other partition")
@@ -41,9 +41,11 @@ def test_partitions_share_no_cursors_and_no_tags(
     for part in (train, val):
         expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
     train.clear(IDS)
-    came = tags_by_id(val.claim("prev_lp"))
+    got = tags_by_id(val.claim("prev_lp"))
     expect_equal(
-        came, {i: {"mode": "val"} for i in IDS}, "tags there, after a clear in the other one"
+        got,
+        {i: {"mode": "val"} for i in IDS},
+        "tags of this partition, after a clear of the other one",
     )
 
 
@@ -57,7 +59,9 @@ def test_registering_a_partition_again_changes_no_other(
         expect_ids(part.claim("train"), IDS, "rows claimed in each partition")
     val.clear(IDS)
     val.register()
-    expect_equal(train.claim_all(), [], "rows claimed again, as the other partition began anew")
+    expect_equal(
+        train.claim_all(), [], "rows claimed again after the other partition was registered again"
+    )
     expect(train.consumed("train"), "this partition consumed as before", "unconsumed")
     train.expect_labeled(IDS)
 

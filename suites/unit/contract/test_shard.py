@@ -28,7 +28,7 @@ packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 
 
 def claimed(part: PartitionUnderTest) -> KVBatchMeta:
-    """Self-describing rows ``x``, put and claimed; the lengths to split by stand in their tags."""
+    """Put and claim labeled rows ``x`` with their lengths as tags, by which they are split."""
     part.put_labeled(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
     return claim_rows(part, ["x"], len(IDS))
 
@@ -67,7 +67,7 @@ def test_write_backs_are_restored_to_the_order_claimed(
 ) -> None:
     meta = claimed(part)
     shards, inverse = split_claim(meta, DP_WORLD, GLOBAL_BATCH, **packing)
-    for shard in shards:  # a rank's output is what it read, so that a wrong row tells whose it is
+    for shard in shards:  # a rank writes back what it read, so that a wrong row names its origin
         write_columns(part.client, shard, {"y": stack_or_nest(rows_read(part, shard, "x"))})
     outputs = [row for shard in shards for row in rows_read(part, shard, "y")]
     expect_equal(sorted(inverse), list(range(len(outputs))), "the inverse permutation, sorted:")

@@ -1,4 +1,4 @@
-"""STAT: check_consumption_status is the barrier before a clear, and must not lie."""
+"""STAT: check_consumption_status is true exactly when every row was claimed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 def expect_status(part: PartitionUnderTest, expected: bool, when: str, *tasks: str) -> None:
-    came = part.consumed(*tasks)
-    expect(came is expected, f"check_consumption_status {expected} {when}", str(came))
+    got = part.consumed(*tasks)
+    expect(got is expected, f"check_consumption_status {expected} {when}", str(got))
 
 
 @requirement("STAT-01")
@@ -67,7 +67,7 @@ def test_rows_of_undeclared_fields_count_too(part: PartitionUnderTest) -> None:
         part.get(IDS[1:], UNDECLARED)
     except ContractViolation:
         raise
-    except Exception:  # noqa: BLE001 - it has dropped the rows, which REG-02 judges
+    except Exception:  # noqa: BLE001 - the rows were dropped, which REG-02 checks
         return
     part.claim("train")
     expect_status(part, False, "with unclaimed rows, of a field that nobody declared")
@@ -93,12 +93,12 @@ def test_never_true_for_an_unknown_task(
     if rows == "cleared":
         part.clear(IDS)
     try:
-        came = part.consumed(*asked)
+        got = part.consumed(*asked)
     except ContractViolation:
         raise
-    except Exception:  # noqa: BLE001 - an error of any type is no True
+    except Exception:  # noqa: BLE001 - an error of any type is right
         return
-    if came:
+    if got:
         raise ContractViolation("False or an error for an unknown task", "True")
 
 

@@ -29,13 +29,13 @@ def test_each_row_is_claimed_with_its_own_tags(part: PartitionUnderTest) -> None
         "u1_g0": {"int": 0, "float": -0.0, "str": "x" * 300, "true": True, "none": None},
     }
     part.put_labeled(IDS[::-1], tags=[tags[i] for i in IDS[::-1]])
-    came = tags_by_id(part.claim("train"))
-    expect_equal(sorted(came), sorted(IDS), "rows with tags")
+    got = tags_by_id(part.claim("train"))
+    expect_equal(sorted(got), sorted(IDS), "rows with tags")
     for sample_id in IDS:
         expect(
-            same_object(came[sample_id], tags[sample_id]),
+            same_object(got[sample_id], tags[sample_id]),
             f"{sample_id} to carry {tags[sample_id]}",
-            came[sample_id],
+            got[sample_id],
         )
 
 
@@ -58,23 +58,23 @@ def test_tags_of_one_key_keep_their_own_types(
     size = len(IDS) // puts
     for start in range(0, len(IDS), size):
         part.put_labeled(IDS[start : start + size], tags=tags[start : start + size])
-    came = tags_by_id(part.claim("train"))
+    got = tags_by_id(part.claim("train"))
     for sample_id, row in zip(IDS, tags, strict=True):
         expect(
-            same_object(came.get(sample_id), row),
+            same_object(got.get(sample_id), row),
             shorten(f"{sample_id} to carry {row}"),
-            shorten(repr(came.get(sample_id))),
+            shorten(repr(got.get(sample_id))),
         )
 
 
 @requirement("TAG-01")
 def test_rows_put_with_the_same_tags_are_tagged_independently(part: PartitionUnderTest) -> None:
-    one, stamp = {"weight_version": 1}, {"weight_version": 2, "std": 0.5}
-    part.put_labeled(IDS, tags=[one] * len(IDS))
-    part.put(IDS[:1], [stamp])
-    expected = {i: dict(one) for i in IDS} | {IDS[0]: stamp}
+    old, new = {"weight_version": 1}, {"weight_version": 2, "std": 0.5}
+    part.put_labeled(IDS, tags=[old] * len(IDS))
+    part.put(IDS[:1], [new])
+    expected = {i: dict(old) for i in IDS} | {IDS[0]: new}
     expect_equal(
-        tags_by_id(part.claim("train")), expected, "tags after a stamp on one row of three"
+        tags_by_id(part.claim("train")), expected, "tags after a put of tags on one row of three"
     )
 
 
@@ -111,21 +111,21 @@ def test_a_put_without_tags_keeps_the_old_ones(part: PartitionUnderTest) -> None
 
 @requirement("TAG-02", race=True)
 def test_a_write_that_races_a_put_of_tags_does_not_undo_it(part: PartitionUnderTest) -> None:
-    stamp = {"weight_version": 2, "std": 0.5}  # whole: whether tags are merged is not asked here
+    new = {"weight_version": 2, "std": 0.5}  # all keys: whether tags are merged is TAG-03's
     for n in range(20):
         ids = [f"{sample_id}_{n}" for sample_id in IDS]
         part.put_labeled(ids, "x", tags=[{"weight_version": 1}] * len(ids))
         run_concurrently(
             [
                 lambda i=ids: part.put_labeled(i, "y"),
-                lambda i=ids: part.put(i, [stamp] * len(i)),
+                lambda i=ids: part.put(i, [new] * len(i)),
             ],
             part.timeouts.operation,
             "writer",
         )
-        came = tags_by_id(part.claim("train", ["x", "y"]))
-        stamped = dict.fromkeys(ids, stamp)
-        expect_equal(came, stamped, "tags of rows that were stamped and written to at once")
+        got = tags_by_id(part.claim("train", ["x", "y"]))
+        tagged = dict.fromkeys(ids, new)
+        expect_equal(got, tagged, "tags of rows that were tagged and written to at once")
 
 
 @requirement("TAG-03")
@@ -145,7 +145,7 @@ def test_no_row_is_claimed_before_its_tags(
     rounds = 120
     part = new_partition(num_samples=rounds)
 
-    def produce() -> None:  # by one: more of them slow the poll, and the gap is seen less often
+    def produce() -> None:  # row by row: more rows slow the claims, and a gap is seen less often
         for n in range(rounds):
             part.put_labeled([f"r{n}"], tags=[{"weight_version": n}])
 
@@ -164,7 +164,7 @@ def test_no_row_is_claimed_before_its_tags(
     late = [i for i, version in seen.items() if version != int(i.removeprefix("r"))]
     expect(
         not late,
-        "the tags of its put on every claimed row (a filter would judge it blindly)",
+        "the tags of its put on every claimed row (a filter would lack what it decides by)",
         f"{len(late)} of {len(seen)} claimed without them",
     )
     expect_equal(len(seen), rounds, "rows claimed while they were put")
@@ -177,11 +177,11 @@ def test_clear_drops_the_tags(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS[:1])
     part.put_labeled(IDS[1:], tags=[{"fresh": True}] * 2)
     meta = part.claim("train")
-    came = tags_by_id(meta)
+    got = tags_by_id(meta)
     expect_equal(
-        {i: came.get(i, {}) for i in IDS},
+        {i: got.get(i, {}) for i in IDS},
         {IDS[0]: {}, IDS[1]: {"fresh": True}, IDS[2]: {"fresh": True}},
-        "tags of the new life",
+        "tags after the clear",
     )
 
 
@@ -190,7 +190,7 @@ def test_clear_drops_the_tags(part: PartitionUnderTest) -> None:
 def test_lengths_are_reported_only_when_every_row_has_one(
     part: PartitionUnderTest, known: int
 ) -> None:
-    lengths = {i: 10 * n for n, i in enumerate(IDS)}  # the first was aborted, and has no token
+    lengths = {i: 10 * n for n, i in enumerate(IDS)}  # 0: an aborted rollout without tokens
     tags = [{"input_lengths": lengths[i]} if n < known else {"other": 1} for n, i in enumerate(IDS)]
     part.put_labeled(IDS, tags=tags)
     meta = part.claim("train")
@@ -198,24 +198,24 @@ def test_lengths_are_reported_only_when_every_row_has_one(
         expect_equal(meta.sequence_lengths, None, "sequence_lengths where a row has none")
     else:
         expect(meta.sequence_lengths is not None, "sequence_lengths", "None")
-        came = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
-        expect_equal(came, lengths, "sequence_lengths by id")
+        got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
+        expect_equal(got, lengths, "sequence_lengths by id")
 
 
 @requirement("TAG-06")
 def test_lengths_agree_with_the_tags_of_the_same_claim(part: PartitionUnderTest) -> None:
-    def expect_lengths_of_its_tags(meta: BatchMeta, when: str) -> None:
+    def expect_lengths_of_tags(meta: BatchMeta, when: str) -> None:
         tags = meta.tags or [{} for _ in meta.sample_ids]
         known = [row.get("input_lengths") for row in tags]
-        if known:  # that a task was handed nothing, others judge
+        if known:  # other checks cover a claim of nothing
             expected = None if None in known else known
             with leaning_on(*(["TAG-01"] if meta.tags is None else [])):
                 expect_equal(meta.sequence_lengths, expected, f"sequence_lengths {when}")
 
     part.put_labeled(IDS, tags=[{"input_lengths": 10 + n} for n, _ in enumerate(IDS)])
-    expect_lengths_of_its_tags(part.claim("train"), "as first put")
+    expect_lengths_of_tags(part.claim("train"), "as first put")
     part.put(IDS, [{"input_lengths": 20 + n} for n, _ in enumerate(IDS)])
-    expect_lengths_of_its_tags(part.claim("prev_lp"), "after another turn was played")
+    expect_lengths_of_tags(part.claim("prev_lp"), "after new tags were put")
     part.clear(IDS)
     part.put_labeled(IDS, version=1)
-    expect_lengths_of_its_tags(part.claim("train"), "of rows that have none in this life")
+    expect_lengths_of_tags(part.claim("train"), "of rows put again without lengths")

@@ -1,4 +1,4 @@
-"""WIRE: batches go padded into the codec, jagged through the plane, and come back padded."""
+"""WIRE: the codec stores padded batches as jagged columns and pads them again when read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN
 
 TOKENS = ("input_ids", "generation_logprobs", "token_mask")
 
-#: Row lengths, where what a plane keeps of them is easily lost.
+#: Row lengths that a plane or the codec may lose.
 LENGTHS: dict[str, list[int]] = {
     "none_empty": [3, 1, 5, 2],
     "empty_first": [0, 4, 2],
@@ -36,7 +36,7 @@ LENGTHS: dict[str, list[int]] = {
     "one_empty_row": [0],
 }
 
-#: Unlike each other and unlike 0, so that no field can pass with another's.
+#: Different for each field and not 0, so that no field passes with another's padding.
 PADS = {
     "input_ids": PAD_TOKEN_ID,
     "generation_logprobs": -1.5,
@@ -55,7 +55,7 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 def columns_of(
     lengths: list[int], width: int | None = None, seed: int = 0, **dtypes: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """Padded columns of random bits: what lies beyond a row's length is noise as well."""
+    """Padded columns of random bits; the padding is random too."""
     columns = {"input_lengths": torch.tensor(lengths)}
     for index, (name, dtype) in enumerate(dtypes.items()):
         columns[name] = noisy(random_rows(dtype, [(n,) for n in lengths], seed + index), width)
@@ -63,7 +63,7 @@ def columns_of(
 
 
 def noisy(rows: list[torch.Tensor], width: int | None = None) -> torch.Tensor:
-    """The rows side by side, at the given width or the longest row's; noise where they end."""
+    """The rows as one column of the given width or the longest row's, with random padding."""
     width = max(map(len, rows)) if width is None else width
     whole = torch.stack(random_rows(rows[0].dtype, [(width, *rows[0].shape[1:])] * len(rows), 99))
     for place, row in zip(whole, rows, strict=True):
@@ -76,7 +76,7 @@ def rounded_up(count: int, multiple: int) -> int:
 
 
 def shortest_to_longest(rollout: SyntheticRollout) -> list[int]:
-    """Row numbers."""
+    """Row numbers, sorted by the row's length."""
     return sorted(range(len(rollout.lengths)), key=rollout.lengths.__getitem__)
 
 
@@ -171,7 +171,7 @@ def test_every_shard_is_padded_to_the_width_set_by_the_driver(part: PartitionUnd
     info = {GLOBAL_FORWARD_PAD_SEQLEN: width}
     step = StepBatch(part, rollout.sample_ids, rollout.columns, extra_info=info)
     by_length = shortest_to_longest(rollout)
-    for start in range(0, step.meta.size, 4):  # the last shard alone holds the longest row
+    for start in range(0, step.meta.size, 4):  # only the last shard holds the longest row
         shard = step.meta.subset(by_length[start : start + 4])
         due = shard.extra_info[GLOBAL_FORWARD_PAD_SEQLEN]
         step.expect_padded(shard.sample_ids, TOKENS, due, rollout.pad_values)
@@ -203,7 +203,7 @@ def test_a_shard_of_rows_without_tokens_is_padded_to_the_width(part: PartitionUn
 def test_a_field_written_back_is_padded_to_the_width_of_the_step(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 4, seed=3)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
-    for start in (0, 4):  # each rank at a width of its own
+    for start in (0, 4):  # each rank at its own width
         shard = step.meta.slice(start, start + 4)
         step.write_back(shard, prev_logprobs=logprobs_for(shard.sequence_lengths, seed=start))
     fields = ["input_ids", "prev_logprobs"]

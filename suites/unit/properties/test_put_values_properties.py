@@ -39,7 +39,7 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unr
 IDS = ["r0", "r1", "r2"]
 
 
-def comes_back(part: PartitionUnderTest, batch: Batch) -> None:
+def expect_round_trip(part: PartitionUnderTest, batch: Batch) -> None:
     part.put(batch.ids, **batch.values)
     part.expect_rows(batch.ids, **batch.rows)
 
@@ -47,7 +47,7 @@ def comes_back(part: PartitionUnderTest, batch: Batch) -> None:
 @requirement("PUT-01")
 @for_all(batch=batches())
 def test_any_columns_come_back_from_one_put(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back(part, batch)
+    expect_round_trip(part, batch)
 
 
 FP8_COLUMNS = partial(dense_columns, dtypes=FP8_DTYPES)
@@ -60,13 +60,13 @@ WIDE_UNSIGNED_COLUMNS = partial(dense_columns, dtypes=WIDE_UNSIGNED_DTYPES)
 @requirement("PUT-02", capability="dtype_fp8")
 @for_all(batch=batches(FP8_COLUMNS))
 def test_any_fp8_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back(part, batch)
+    expect_round_trip(part, batch)
 
 
 @requirement("PUT-02", capability="dtype_complex")
 @for_all(batch=batches(COMPLEX_COLUMNS))
 def test_any_complex_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back(part, batch)
+    expect_round_trip(part, batch)
 
 
 FLAT_OR_ONE_WIDE = partial(dense_columns, shapes=row_shapes(max_dims=1, min_side=1, max_side=1))
@@ -77,33 +77,33 @@ FLAT_OR_ONE_WIDE = partial(dense_columns, shapes=row_shapes(max_dims=1, min_side
 def test_any_one_dimensional_columns_are_distinct_from_width_one(
     part: PartitionUnderTest, batch: Batch
 ) -> None:
-    comes_back(part, batch)
+    expect_round_trip(part, batch)
 
 
 @requirement("PUT-04")
 @for_all(batch=batches(dense_columns))
 def test_dense_columns_of_any_shape_come_back(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back(part, batch)
+    expect_round_trip(part, batch)
 
 
-def comes_back_whole(part: PartitionUnderTest, batch: Batch) -> None:
-    """The rows come back, in columns that work in torch as its own."""
-    comes_back(part, batch)
-    came = part.get(batch.ids, *batch.rows)
+def expect_whole_round_trip(part: PartitionUnderTest, batch: Batch) -> None:
+    """The rows come back, in columns that work in torch like any other."""
+    expect_round_trip(part, batch)
+    got = part.get(batch.ids, *batch.rows)
     for name in batch.rows:
-        expect_whole_column(came, name)
+        expect_whole_column(got, name)
 
 
 @requirement("PUT-05")
 @for_all(batch=batches(partial(jagged_columns, min_length=1, trailing=token_shapes())))
 def test_jagged_columns_of_any_lengths_come_back(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back_whole(part, batch)
+    expect_whole_round_trip(part, batch)
 
 
 @requirement("PUT-06")
 @for_all(batch=batches(partial(jagged_columns, max_length=2)))
 def test_zero_length_rows_in_any_position_come_back(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back_whole(part, batch)
+    expect_whole_round_trip(part, batch)
 
 
 @requirement("PUT-07")
@@ -111,7 +111,7 @@ def test_zero_length_rows_in_any_position_come_back(part: PartitionUnderTest, ba
 def test_jagged_columns_with_trailing_dimensions_come_back(
     part: PartitionUnderTest, batch: Batch
 ) -> None:
-    comes_back_whole(part, batch)
+    expect_whole_round_trip(part, batch)
 
 
 @requirement("PUT-08")
@@ -119,7 +119,7 @@ def test_jagged_columns_with_trailing_dimensions_come_back(
 def test_any_columns_of_unusual_layout_come_back_plain(
     part: PartitionUnderTest, batch: Batch
 ) -> None:
-    comes_back_plain(part, batch)
+    expect_plain_round_trip(part, batch)
 
 
 @requirement("PUT-08")
@@ -127,11 +127,11 @@ def test_any_columns_of_unusual_layout_come_back_plain(
 def test_any_jagged_columns_of_unusual_layout_come_back_plain(
     part: PartitionUnderTest, batch: Batch
 ) -> None:
-    comes_back_plain(part, batch)
+    expect_plain_round_trip(part, batch)
 
 
-def comes_back_plain(part: PartitionUnderTest, batch: Batch) -> None:
-    """What is read needs no grad, and its rows are the reader's own memory."""
+def expect_plain_round_trip(part: PartitionUnderTest, batch: Batch) -> None:
+    """What is read does not require grad, and its rows share no memory."""
     part.put(batch.ids, **batch.values)
     result = part.get(batch.ids, *batch.columns)
     for name, rows in batch.rows.items():
@@ -193,4 +193,4 @@ def expect_read_together(part: PartitionUnderTest, held: dict[str, torch.Tensor]
 @requirement("PUT-24")
 @for_all(batch=batches(WIDE_UNSIGNED_COLUMNS))
 def test_any_wide_unsigned_values_come_back(part: PartitionUnderTest, batch: Batch) -> None:
-    comes_back(part, batch)
+    expect_round_trip(part, batch)

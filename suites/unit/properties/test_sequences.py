@@ -1,6 +1,6 @@
-"""Histories of calls, drawn at random and held against the model: one profile for each id.
+"""Random sequences of calls, compared with a reference model: one profile per requirement.
 
-What each profile calls and judges stands in ``rlconform.certify.properties.sequence_profiles``.
+``rlconform.certify.properties.sequence_profiles`` says which calls each profile makes and checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlconform.certify.properties.state_machine import run_sequences
 
 @pytest.fixture
 def check_sequences(request: pytest.FixtureRequest) -> Callable[[], None]:
-    """``check_sequences()``: the histories of the requirement that the check is marked with."""
+    """``check_sequences()`` runs the sequences of the requirement that the check is marked with."""
     mark = request.node.get_closest_marker("requirement")
 
     def run() -> None:

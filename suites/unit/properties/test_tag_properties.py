@@ -18,18 +18,18 @@ IDS = ["r0", "r1", "r2"]
 
 
 def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
-    """Rows with these tags; their ids."""
+    """Put rows with these tags; returns their ids."""
     ids = IDS[: len(rows)]
     part.put_labeled(ids, tags=rows)
     return ids
 
 
-def expect_tags(part: PartitionUnderTest, due: dict[str, Tags]) -> None:
-    """A claim hands out these rows with these tags, of the same types."""
-    came = tags_by_id(part.claim("train"))
-    expect(came.keys() == due.keys(), f"rows {sorted(due)} with tags", sorted(came))
-    for sample_id, row in due.items():
-        expect(same_object(came[sample_id], row), f"{sample_id} to carry {row!r}", came[sample_id])
+def expect_tags(part: PartitionUnderTest, expected: dict[str, Tags]) -> None:
+    """A claim returns these rows with these tags, of the same types."""
+    got = tags_by_id(part.claim("train"))
+    expect(got.keys() == expected.keys(), f"rows {sorted(expected)} with tags", sorted(got))
+    for sample_id, row in expected.items():
+        expect(same_object(got[sample_id], row), f"{sample_id} to carry {row!r}", got[sample_id])
 
 
 @requirement("TAG-01")

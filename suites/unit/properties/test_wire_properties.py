@@ -20,7 +20,7 @@ def test_any_padded_batch_comes_back_padded(part: PartitionUnderTest, batch: Pad
     meta = kv_first_write(
         client, batch.columns, batch.ids, part.id, token_fields=batch.token_fields
     )
-    came = read_columns(
+    result = read_columns(
         client,
         meta,
         list(batch.columns),
@@ -29,7 +29,7 @@ def test_any_padded_batch_comes_back_padded(part: PartitionUnderTest, batch: Pad
         token_fields=batch.token_fields,
     )
     for name, want in batch.expected.items():
-        got = came.get(name)
+        got = result.get(name)
         if not isinstance(got, torch.Tensor) or got.is_nested:
             raise ContractViolation(f"{name!r} as a dense tensor", f"a {type(got).__name__}")
         if difference := row_difference(got, want):

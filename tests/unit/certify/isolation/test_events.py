@@ -20,7 +20,9 @@ VALUES: dict[str, Any] = {
     "bool": True,
     "dict[str, Any]": {"name": "acme", "timeouts": {"start": 5.0}},
     "list[PlannedCheck]": [PlannedCheck("unit/contract/test_x.py::test_y", "GET-01")],
-    "Call": Call("client", "client.close()", "client.close()", beside=["a"], flying=[1]),
+    "Call": Call(
+        "client", "client.close()", "client.close()", concurrent=["a"], concurrent_numbers=[1]
+    ),
     "CheckResult": CheckResult("id", "GET-01", Outcome.FAIL, warnings=["w"], leans_on=["PUT-01"]),
 }
 

@@ -17,7 +17,11 @@ def run(*selected: str) -> subprocess.CompletedProcess[str]:
     command += ["-p", "rlconform.certify.plugin.plugin", "--target", "hostile:fresh_process_each"]
     planes = str(resource_dir("fixtures") / "planes")
     return subprocess.run(
-        [*command, str(resource_dir("suites") / "unit" / "contract" / "test_reg.py"), *selected],
+        [
+            *command,
+            str(resource_dir("suites") / "unit" / "contract" / "test_reg_isolation.py"),
+            *selected,
+        ],
         env=os.environ | {"PYTHONPATH": planes},
         capture_output=True,
         text=True,
