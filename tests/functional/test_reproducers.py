@@ -102,7 +102,7 @@ KINDS = {
         "rlconform.mutants.memory.thread_races:PutBufferSharedByThreads",
         "test_threads_put_and_read_different_dtypes_at_once",
         "LIFE-05",
-        ("races=True", "plane.start_role(role)"),
+        ("races=True", "race.run("),
         by_calls=False,
     ),
     "memory": Kind(
