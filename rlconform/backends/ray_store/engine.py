@@ -56,7 +56,9 @@ class RayStoreEngine:
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
         selections = None
         while selections is None:  # repeat if a compaction moved rows between the two calls
-            selections = self._pick(self._connection.call("locate", partition_id, sample_ids, names))
+            selections = self._pick(
+                self._connection.call("locate", partition_id, sample_ids, names)
+            )
         return read(selections, names, len(sample_ids))
 
     def claim(
