@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(900)
 
-CALLS = "These calls show nothing: the check itself decides."
+CALLS = "These calls show no violation; running the check that failed."
 
 
 class Kind(NamedTuple):
