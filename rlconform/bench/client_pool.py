@@ -1,7 +1,7 @@
 """``ClientPool``: the timed clients of one plane, a producer and several consumers.
 
     plane process ── begin("put", ...) ──▶ Ray actor or thread ── TimedClient.put ──▶ plane
-                  ◀── PendingCall.result ──
+                  ◀── result, or CallRefused, or ClientLost ──
 
 A plane that serves several processes gets a Ray actor for each client; one that runs in a single
 process gets threads of that process.
@@ -34,30 +34,6 @@ class ClientLost(Exception):
 
 
 @dataclass(frozen=True)
-class PendingCall:
-    """A call that has begun."""
-
-    name: str
-    timeout_s: float
-    answer: Callable[[float], Answer]
-
-    def result(self) -> Any:
-        """Wait for the call and return its result.
-
-        Raises:
-            CallRefused: It raised; the message says what.
-            ClientLost: It did not return, or its process is gone.
-        """
-        try:
-            ok, result = self.answer(self.timeout_s)
-        except TimeoutError as error:
-            raise ClientLost(f"{self.name} did not return in {self.timeout_s:g} s") from error
-        if not ok:
-            raise CallRefused(f"{self.name}: {result}")
-        return result
-
-
-@dataclass(frozen=True)
 class ClientHandle:
     """One timed client; each of its calls may take ``timeout_s``."""
 
@@ -65,14 +41,30 @@ class ClientHandle:
     submit: Submit
     timeout_s: float
 
-    def begin(self, method: str, *arguments: Any) -> PendingCall:
-        """Start the method without waiting for it."""
+    def begin(self, method: str, *arguments: Any) -> Callable[[], Any]:
+        """Start the method; the function returned waits for its result and raises as ``call``."""
         answer = self.submit(method, arguments)
-        return PendingCall(f"{self.name}.{method}", self.timeout_s, answer)
+
+        def result() -> Any:
+            try:
+                ok, value = answer(self.timeout_s)
+            except TimeoutError as error:
+                late = f"{self.name}.{method} did not return in {self.timeout_s:g} s"
+                raise ClientLost(late) from error
+            if not ok:
+                raise CallRefused(f"{self.name}.{method}: {value}")
+            return value
+
+        return result
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Run the method and wait for it; raises as ``PendingCall.result``."""
-        return self.begin(method, *arguments).result()
+        """Run the method and wait for its result.
+
+        Raises:
+            CallRefused: It raised; the message says what.
+            ClientLost: It did not return, or its process is gone.
+        """
+        return self.begin(method, *arguments)()
 
 
 @dataclass(frozen=True)
@@ -110,10 +102,9 @@ def actor_pool(
         ClientLost: One did not attach within ``start_s``.
     """
     submits = {name: _submit_to_actor(spec, config) for name in _names(claimers)}
-    for attaching in [
-        ClientHandle(name, submit, start_s).begin("attached") for name, submit in submits.items()
-    ]:
-        attaching.result()
+    handles = [ClientHandle(name, submit, start_s) for name, submit in submits.items()]
+    for attached in [handle.begin("attached") for handle in handles]:
+        attached()
     return _pool(submits, owner, call_s)
 
 

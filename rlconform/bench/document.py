@@ -58,10 +58,10 @@ class TargetResult(_DocumentPart):
     """
 
     spec: str
-    name: str
-    vendor: str
-    version: str
-    processes: bool
+    name: str = ""
+    vendor: str = ""
+    version: str = ""
+    processes: bool = False
     status: Literal["measured", "failed"]
     reason: str = ""
 

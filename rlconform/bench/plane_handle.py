@@ -73,9 +73,9 @@ class PlaneHandle:
             TargetError: There is no such target.
             PlaneLost: It did not start.
         """
-        self.about = self._answer(_OWN_S, "looking the target up")
+        self.about, start_s = self._answer(_OWN_S, "looking the target up")
         # the owner opens the plane, then all clients attach at the same time
-        self._answer(2 * self.about["start_s"] + _REPORT_S, "opening the plane")
+        self._answer(2 * start_s + _REPORT_S, "opening the plane")
 
     def ask(self, method: str, *arguments: Any, calls: int = 1) -> dict[str, list[float]]:
         """The figures of one request, which makes ``calls`` client calls one after another.

@@ -56,7 +56,7 @@ class PlaneProcess:
         """Make the shape's batch and checksums, and register its partition."""
         made = self._producer.begin("load", shape)
         self._consumer.call("expect", shape)
-        made.result()
+        made()
         self._producer.call("register", shape.name, list(shape.fields), shape.rows)
         return {}
 
@@ -92,7 +92,7 @@ class PlaneProcess:
                 claimer.begin("drain", partition, rows, batch, start_at)
                 for claimer in self._pool.claimers[:consumers]
             ]
-            begins, ends, claimed = zip(*(drain.result() for drain in drains), strict=True)
+            begins, ends, claimed = zip(*(drained() for drained in drains), strict=True)
             times = Counter(row for of_claimer in claimed for row in of_claimer)
             if len(times) != rows or times.total() != rows:
                 raise CallRefused(
@@ -133,11 +133,11 @@ class PlaneProcess:
         """Seconds from a put's start, and from its return, to the return of the waiting claim."""
         if number == 0:
             self._producer.call("register", partition, [NUMBER], 1)
-        waiting = self._consumer.begin("wait_for_row", partition, _WAKE_TIMEOUT_S)
+        returned_at = self._consumer.begin("wait_for_row", partition, _WAKE_TIMEOUT_S)
         self._consumer.call("about_to_wait", _WAKE_TIMEOUT_S)
         time.sleep(_SETTLE_S + number * _GOLDEN % 1 * _SPREAD_S)
         began, returned = self._producer.call("put_row_now", partition, number)
-        woke = waiting.result()
+        woke = returned_at()
         self._sweep(partition)
         return {"from_start": [woke - began], "from_return": [woke - returned]}
 
@@ -154,9 +154,13 @@ def serve(pipe: Connection, spec: str, claimers: int, call_s: float) -> None:
     except TargetError as error:
         pipe.send(("unknown", str(error)))
         return
-    about = {"name": target.name, "vendor": target.vendor, "version": target.version}
-    processes, start_s = target.level != "unit", target.timeouts.start
-    pipe.send(("target", about | {"processes": processes, "start_s": start_s}))
+    about: dict[str, Any] = {
+        "name": target.name,
+        "vendor": target.vendor,
+        "version": target.version,
+    }
+    about["processes"] = target.level != "unit"
+    pipe.send(("target", (about, target.timeouts.start)))
     owner: DataPlaneClient | None = None
     try:
         owner = open_client(target, {}, True)

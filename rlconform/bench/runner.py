@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -178,15 +178,9 @@ class BenchRunner:
 
     def _target(self, spec: str) -> TargetResult:
         about = self._planes[spec].about if spec in self._planes else {}
-        return TargetResult(
-            spec=spec,
-            name=about.get("name", ""),
-            vendor=about.get("vendor", ""),
-            version=about.get("version", ""),
-            processes=about.get("processes", False),
-            status="failed" if spec in self._failures else "measured",
-            reason=self._failures.get(spec, ""),
-        )
+        status: Literal["failed", "measured"] = "failed" if spec in self._failures else "measured"
+        reason = self._failures.get(spec, "")
+        return TargetResult(spec=spec, status=status, reason=reason, **about)
 
 
 def _rotated(specs: Sequence[str], number: int) -> list[str]:

@@ -19,15 +19,6 @@ import pytest
 SOUND = {"PASS", "NOT_APPLICABLE"}
 
 
-def test_memory_is_certified(certify: Callable[..., Any]) -> None:
-    done = certify()
-    assert done.code == 0, done.stdout
-    assert done.report["verdict"]["verdict"] == "certified"
-    assert done.report["footer"]["complete"]
-    assert set(done.outcomes().values()) == SOUND
-    assert "level unit" in done.stdout.splitlines()[0]
-
-
 def test_an_adapter_written_for_nemo_rl_is_certified_unchanged(
     certify: Callable[..., Any], planes: Path
 ) -> None:

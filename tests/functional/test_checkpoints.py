@@ -41,7 +41,7 @@ def ray_running() -> Iterator[None]:
 
 
 def fill(client: Any) -> None:
-    """A step of two groups with tags, jagged tokens, objects, and a row of tags alone."""
+    """A step of two groups with tags, jagged tokens, objects, and a row with tags only."""
     client.register_partition("step", ["tokens", "log"], 4, ["train", "prev_lp"], grpo_group_size=2)
     rows = [torch.full((length,), row) for row, length in enumerate(LENGTHS)]
     log = np.empty(len(IDS), dtype=object)

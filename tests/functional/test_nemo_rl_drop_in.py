@@ -1,4 +1,4 @@
-"""What NeMo-RL expects of a data-plane client holds of the built-in planes, so they are a drop-in.
+"""The built-in planes do what NeMo-RL expects of a data-plane client, so they are a drop-in.
 
 NeMo-RL's data-plane tests, adapters and trainers call the eight methods as this file does. The
 contract allows more than it does here: which error a lookup raises, for one, or whether equally
@@ -43,7 +43,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def step(client: Any) -> Iterator[str]:
-    """A partition, registered as a step is, and cleared as at its end."""
+    """A partition, registered like that of a step and cleared at the end."""
     name = f"step-{uuid.uuid4().hex[:8]}"
     register(client, name)
     yield name

@@ -1,4 +1,4 @@
-"""What the ray_store plane promises beyond the contract: faults, waste, names."""
+"""Guarantees of the ray_store plane beyond the contract: faults, waste, names."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Process:
         """Return once the client is attached."""
 
     def put(self, ids: list[str], kib: int) -> None:
-        """Put rows of that size; each byte of a row is its place among the ids."""
+        """Put rows of that size; each byte of a row is its index among the ids."""
         self.client.put_samples(ids, "p", rows_of(len(ids), kib))
 
     def put_but_never_commit(self, ids: list[str], kib: int, reached: str) -> None:
-        """Ship the bytes of a put, tell so by a file, and hang instead of committing."""
+        """Store the bytes of a put, create a file, and hang instead of committing."""
         session = self.client._connection
         whole_call = session.call
 
@@ -83,7 +83,7 @@ class Process:
         self.put(ids, kib)
 
     def claim(self, rows: int) -> list[str]:
-        """Wait for rows as long as it takes."""
+        """Claim rows without a timeout."""
         return self.client.claim_meta("p", "t", ["x"], rows, timeout_s=600.0).sample_ids
 
     def sums(self, ids: list[str]) -> list[int]:
@@ -104,7 +104,7 @@ def start_process() -> Any:
 
 
 def kill(process: Any) -> None:
-    """End an actor's process and wait until it is gone: a call or two may still come through."""
+    """Kill an actor's process and wait until it has ended; a call or two may still succeed."""
     ray.kill(process)
     deadline = time.monotonic() + SOON
     while time.monotonic() < deadline:
@@ -131,7 +131,7 @@ def test_rows_outlive_the_process_that_put_them(owner: RayStoreClient) -> None:
 
 
 def lose(owner: RayStoreClient, references: list[Any], patch: pytest.MonkeyPatch) -> None:
-    """Let this client find that these objects, or all where none are named, are lost."""
+    """Make these objects, or all by default, appear lost to this client."""
     whole_await = owner._connection._await
 
     def wait(reference: Any, seconds: float) -> Any:
@@ -262,7 +262,7 @@ def test_cleared_rows_give_their_memory_back_while_neighbours_live(owner: RaySto
 
 
 def stored_mib() -> int:
-    """Mebibytes in the object store of this Ray, whatever others run on the machine."""
+    """Mebibytes in the object store of this Ray only."""
     summary = memory_summary(ray.get_runtime_context().gcs_address, stats_only=True)
     line = next(x for x in summary.splitlines() if "Plasma memory" in x)
     return int(line.split("usage ")[1].split(" MiB")[0])
@@ -302,7 +302,7 @@ def test_rows_are_written_anew_while_others_read_and_clear_them(owner: RayStoreC
 
 
 def test_small_blocks_are_written_anew_too(owner: RayStoreClient) -> None:
-    """Values under the limit of what is sent along, places counted above what is worth it."""
+    """The values are small enough to be sent along, but count enough to be compacted."""
     ids = [f"r{i}" for i in range(3000)]
     columns = {f"f{n}": torch.arange(3000.0) + n for n in range(5)}
     owner.put_samples(ids, "p", TensorDict(columns, [3000]))
@@ -524,5 +524,5 @@ cluster.shutdown()
 
 
 def test_rows_outlive_the_node_that_they_were_put_on() -> None:
-    """In a process of its own: a cluster of two nodes, one of which goes without a word."""
+    """In another process: a cluster of two nodes, one of which is killed."""
     subprocess.run([sys.executable, "-c", TWO_NODES], check=True, timeout=240)

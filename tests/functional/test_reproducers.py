@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(900)
 
-CALLS = "These calls show nothing: the check itself decides."
+CALLS = "These calls show no violation; running the check that failed."
 
 
 class Kind(NamedTuple):
@@ -47,73 +47,73 @@ KINDS = {
         ("labeled_column(", "expect_rejection(lambda: plane.result_of(r"),
     ),
     "error_where_none_is_due": Kind(
-        "rlconform.mutants.memory.put_views:RefusesGrad",
+        "rlconform.mutants.memory.put_views:PutGradRefused",
         "test_columns_of_unusual_layout",
         "PUT-08",
         (".requires_grad_()", "    plane.result_of(r"),
     ),
     "result_of_get_data": Kind(
-        "rlconform.mutants.memory.get_by_meta:AddsTheMetasFields",
+        "rlconform.mutants.memory.get_by_meta:GetDataFieldsOfMetaAdded",
         "test_select_fields_override_the_fields_of_the_meta",
         "GET-11",
         ("client.get_data, KVBatchMeta(",),
     ),
     "rows_that_differ": Kind(
-        "rlconform.mutants.memory.put_views:IgnoresStrides",
+        "rlconform.mutants.memory.put_views:PutStridesIgnored",
         "test_columns_of_unusual_layout",
         "PUT-08",
         (".as_strided(", "expect_column(r"),
     ),
     "odd_leaves": Kind(
-        "rlconform.mutants.memory.put_objects:LeavesOutNestedLeaves",
+        "rlconform.mutants.memory.put_objects:PutNestedLeavesDropped",
         "test_a_leaf_that_is_no_column_is_rejected and tensorclass",
         "PUT-25",
         ("tensorclass_like('Images', ",),
         by_calls=False,
     ),
     "sparse_leaf": Kind(
-        "rlconform.mutants.memory.put_objects:KeepsTheValuesOfSparse",
+        "rlconform.mutants.memory.put_objects:PutSparseValuesOnly",
         "test_a_leaf_that_is_no_column_is_rejected and sparse",
         "PUT-25",
         ("torch.sparse_coo_tensor(",),
         by_calls=False,
     ),
     "threads": Kind(
-        "rlconform.mutants.memory.claim_blocking:WakesForNewRowsOnly",
+        "rlconform.mutants.memory.claim_blocking:ClaimWakesForNewRowsOnly",
         "test_a_put_wakes_only_the_claim_that_requires_its_field",
         "CLAIM-05",
         ("= begin(client.claim_meta, ", "= finish(r"),
         by_calls=False,
     ),
     "generated_example": Kind(
-        "rlconform.mutants.memory.put_values:ForgetsEmptyShapes",
+        "rlconform.mutants.memory.put_values:PutEmptyShapeForgotten",
         "test_put_values_properties",
         "PUT-04",
         ("seed=0",),
     ),
     "history_of_calls": Kind(
-        "rlconform.mutants.memory.claim_once:CountsRowsFromTheFront",
+        "rlconform.mutants.memory.claim_once:ClaimCursorCountsFromFront",
         "test_a_cleared_id_is_reused_without_its_old_data",
         "CLEAR-04",
         ("seed=0",),
         by_calls=False,
     ),
     "race_of_threads": Kind(
-        "rlconform.mutants.memory.thread_races:SharesABuffer",
+        "rlconform.mutants.memory.thread_races:PutBufferSharedByThreads",
         "test_threads_put_and_read_different_dtypes_at_once",
         "LIFE-05",
-        ("races=True", "plane.start_role(role)"),
+        ("races=True", "race.run("),
         by_calls=False,
     ),
     "memory": Kind(
-        "rlconform.mutants.memory.put_views:KeepsWhatLiesBehind",
+        "rlconform.mutants.memory.put_views:PutViewKeepsItsStorage",
         "test_a_view_does_not_keep_its_base_in_memory",
         "PUT-10",
         ("# Not all calls of the check can be written down",),
         by_calls=False,
     ),
     "plane_opened_anew": Kind(
-        "rlconform.mutants.memory.life:KeepsTagsInTheModule",
+        "rlconform.mutants.memory.life:CloseKeepsTagsInModule",
         "test_a_new_plane_holds_nothing_of_the_old",
         "LIFE-04",
         ("client = plane.reopen()",),
@@ -138,14 +138,14 @@ KINDS = {
         ("attempt(client.put_samples, ",),
     ),
     "attached_client": Kind(
-        "rlconform.mutants.ray_store.life:StartsFromNow",
+        "rlconform.mutants.ray_store.life:AttachedClaimIgnoresEarlierPuts",
         "test_a_late_client_sees_what_was_put_before",
         "LIFE-06",
         ("= plane.attach()  # in a process of its own",),
         right="ray_store",
     ),
     "close_of_an_attached_client": Kind(
-        "rlconform.mutants.ray_store.life:TurnsOffTheLight",
+        "rlconform.mutants.ray_store.life:AttachedCloseEndsPlane",
         "test_an_attached_clients_close_leaves_the_plane_up",
         "LIFE-02",
         ("actor1 = plane.attach()", "attempt(actor1.close)"),
@@ -153,7 +153,7 @@ KINDS = {
         right="ray_store",
     ),
     "race_of_processes": Kind(
-        "rlconform.mutants.ray_store.claim_races:TwoClaimers",
+        "rlconform.mutants.ray_store.claim_races:ClaimChosenThenMarked",
         "test_processes_claim_every_row_once_for_each_task",
         "CLAIM-02",
         ("races=True", "other = plane.attach()"),

@@ -13,7 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 #: Defects that take several processes to show.
-AFAR = ("counts_its_closes", "counts_its_own_calls", "fills_empty_rows_on_the_way")
+AFAR = (
+    "attached_second_close_ends_plane",
+    "status_counts_own_calls_only",
+    "attached_get_empty_rows_filled",
+)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the TransferQueue adapter promises beyond the contract, on the real package."""
+"""Guarantees of the TransferQueue adapter beyond the contract, with the real package."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def running(
 
 @pytest.fixture
 def owner(running: TransferQueueClient) -> Iterator[TransferQueueClient]:
-    """A plane that holds no row: one that another test left would count for the capacity."""
+    """A plane without rows: rows of another test would count towards the capacity."""
     yield running
     running.clear_samples(None, "rows")
 
@@ -80,7 +80,7 @@ def masters() -> list[psutil.Process]:
 
 
 class TestRunningPlane:
-    """On one plane for each engine."""
+    """Tests on one plane per engine."""
 
     @staticmethod
     def test_bytes_of_another_row_are_never_returned(owner: TransferQueueClient) -> None:
@@ -186,8 +186,8 @@ def test_the_master_has_ports_of_its_own_and_ends_with_the_plane(ray_runtime: Ra
 
 def test_the_master_dies_with_its_owner() -> None:
     code = (
-        "import os; from rlconform.backends.transfer_queue import mooncake;"
-        "print(mooncake.start_master().process.pid, flush=True); os.kill(os.getpid(), 9)"
+        "import os; from rlconform.backends.transfer_queue import mooncake_master;"
+        "print(mooncake_master.start_master().process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, timeout=120

@@ -1,4 +1,4 @@
-"""The built wheel is enough: installed into an empty environment, away from the checkout."""
+"""The built wheel certifies the memory plane in an empty environment, outside the checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKOUT = resource_dir("suites").parent
 
 
 def run(*command: str, cwd: Path) -> str:
-    """The command's output; a failure shows it."""
+    """Run the command and return its output, which a failure shows."""
     hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
@@ -49,7 +49,11 @@ def test_installed_wheel_certifies(tmp_path: Path) -> None:
     assert all(folder.is_relative_to(home) for folder in folders)
 
     printed = run(str(home / "bin" / "rlconform"), "certify", "--out", "report", cwd=elsewhere)
+    assert "level unit" in printed.splitlines()[0]
     assert "certified at level unit" in printed
     report = json.loads((elsewhere / "report" / "report.json").read_text("utf-8"))
     assert report["verdict"]["verdict"] == "certified"
+    assert report["footer"]["complete"]
+    outcomes = {row["outcome"] for row in report["requirements"]}
+    assert outcomes == {"PASS", "NOT_APPLICABLE"}
     assert report["header"]["versions"]["ray"] == "not installed"

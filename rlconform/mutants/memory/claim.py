@@ -31,7 +31,7 @@ class _Asks(MemoryClient):
 
 
 @memory_mutant("CLAIM-01", evidence="rows of a claim of none")
-class TakesZeroForNoLimit(_Asks):
+class ClaimZeroIsUnlimited(_Asks):
     """A ``batch_size`` of 0 is taken for "as many as there are"."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class TakesZeroForNoLimit(_Asks):
 
 
 @memory_mutant("CLAIM-01", evidence="no row ready for 'train' beside")
-class RequiresDeclaredFieldsOnly(_Asks):
+class ClaimUndeclaredFieldsIgnored(_Asks):
     """Passes over required fields that weren't declared: rows come before such a field is there."""
 
     def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
@@ -62,7 +62,7 @@ class RequiresDeclaredFieldsOnly(_Asks):
     "CLAIM-09",
     evidence="rows of the other task",
 )
-class OneCursorForTheSameFields(MemoryEngine):
+class ClaimCursorSharedBySameFields(MemoryEngine):
     """Keeps a cursor for each list of fields: tasks that need the same ones share their rows."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -74,7 +74,7 @@ class OneCursorForTheSameFields(MemoryEngine):
 
 
 @engine_mutant("CLAIM-03", evidence="whose partition has the long name")
-class JoinsPartitionAndTask(MemoryEngine):
+class ClaimCursorKeyAmbiguous(MemoryEngine):
     """Keeps cursors under ``partition:task``: task b:c of partition a shares that of c in a:b."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -102,7 +102,7 @@ class JoinsPartitionAndTask(MemoryEngine):
     evidence="rows before their last field",
     may_fail=("CLAIM-02", "CLAIM-15"),
 )
-class WaitsForTheFirstField(_Asks):
+class ClaimFirstFieldSuffices(_Asks):
     """A row counts as ready once the first of the required fields is there."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class WaitsForTheFirstField(_Asks):
 
 
 @memory_mutant("CLAIM-07", evidence="rows before their last field", may_fail=("CLAIM-02",))
-class WaitsForTheLastField(_Asks):
+class ClaimLastFieldSuffices(_Asks):
     """A row counts as ready once the last of the required fields is there: the list's last."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class WaitsForTheLastField(_Asks):
     evidence="rows after it",
     may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-10", "CLAIM-15", "STAT-01"),
 )
-class LooksAtARowOnce(MemoryEngine):
+class ClaimNeverRechecksRow(MemoryEngine):
     """Passes each row once, and not again when its last field has come."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -136,7 +136,7 @@ class LooksAtARowOnce(MemoryEngine):
 
 
 @engine_mutant("CLAIM-07", evidence="an aborted rollout's")
-class EmptyRowsAreNeverReady(MemoryEngine):
+class ClaimEmptyRowsNeverReady(MemoryEngine):
     """Takes a row for produced by its bytes: one of no tokens, or of None, is handed to nobody."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -158,7 +158,7 @@ class EmptyRowsAreNeverReady(MemoryEngine):
 
 
 @engine_mutant("CLAIM-11", evidence="a task that was not registered")
-class MakesATaskOfATypo(MemoryEngine):
+class ClaimUnknownTaskCreated(MemoryEngine):
     """Takes a task that it doesn't know for a new one, with a cursor of its own (NR-03)."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -168,7 +168,7 @@ class MakesATaskOfATypo(MemoryEngine):
 
 
 @engine_mutant("CLAIM-11", evidence="a partition that was not registered")
-class FindsNothingInATypo(MemoryEngine):
+class ClaimUnknownPartitionIsEmpty(MemoryEngine):
     """A claim on a partition that it doesn't know finds nothing ready, whenever it is asked."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -179,7 +179,7 @@ class FindsNothingInATypo(MemoryEngine):
 
 
 @memory_mutant("CLAIM-11", evidence="to be refused; got TimeoutError")
-class WaitsForATaskToCome(MemoryClient):
+class ClaimUnknownTaskAwaited(MemoryClient):
     """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -193,7 +193,7 @@ class WaitsForATaskToCome(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", evidence="fields ['y', 'x']")
-class SortsTheFields(MemoryClient):
+class ClaimMetaSortsFields(MemoryClient):
     """Keeps required fields as a set: who takes columns by their place takes the wrong ones."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -202,7 +202,7 @@ class SortsTheFields(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", evidence="task_name 'train'")
-class ForgetsTheTask(MemoryClient):
+class ClaimMetaWithoutTask(MemoryClient):
     """Makes the meta of a claim as that of a put, which has no task."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -210,7 +210,7 @@ class ForgetsTheTask(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", "SHARD-02", evidence="partition_id")
-class NamesThePartitionItsOwnWay(MemoryClient):
+class ClaimMetaRenamesPartition(MemoryClient):
     """Says in the meta how it calls the partition itself; it finds its rows by either name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -224,7 +224,7 @@ class NamesThePartitionItsOwnWay(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", evidence="fields ['y', 'x']", may_fail=("CLAIM-08", "GET-11"))
-class NamesEveryField(MemoryClient):
+class ClaimMetaNamesAllFields(MemoryClient):
     """Says in the meta which fields the rows have, not which the claim asked for."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -236,7 +236,7 @@ class NamesEveryField(MemoryClient):
 
 
 @memory_mutant("CLAIM-14", evidence="task_name 'train'")
-class ForgetsTheTaskAsItWaits(MemoryClient):
+class ClaimBlockingMetaWithoutTask(MemoryClient):
     """The meta of a blocking claim comes by another way, on which the task gets lost."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:

@@ -22,7 +22,7 @@ from rlconform.mutants.types import Claimed, Ids, Names, Wait
 
 
 @engine_mutant("CLAIM-04", evidence="1536 rows ready", may_fail=("CLAIM-05",))
-class PagesClaims(MemoryEngine):
+class ClaimLimitedToPage(MemoryEngine):
     """A claim hands out one page of a listing, of 100 rows at most, and never asks for the next."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -30,7 +30,7 @@ class PagesClaims(MemoryEngine):
 
 
 @engine_mutant("CLAIM-04", evidence="rows ready, of 8 asked for")
-class ServesWholeBatches(MemoryEngine):
+class ClaimPartialBatchWithheld(MemoryEngine):
     """A claim that doesn't block gets a whole batch or nothing: a step's tail stays (NR-04)."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -45,7 +45,7 @@ PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 
 
 @engine_mutant("CLAIM-04", evidence="a claim that must not block", timeouts=PATIENT)
-class LingersForAFullBatch(MemoryEngine):
+class ClaimNonBlockingWaits(MemoryEngine):
     """Where some rows are ready it waits for the batch to fill, though it was not to block."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -60,7 +60,7 @@ class LingersForAFullBatch(MemoryEngine):
 
 
 @engine_mutant("CLAIM-04", evidence="beside a claim that waits", may_fail=("CLAIM-05",))
-class ReservesWhileItWaits(MemoryEngine):
+class ClaimWaitingReservesRows(MemoryEngine):
     """A claim that waits holds what is ready till it has enough or gives up: others find none."""
 
     def _wait_until_ready(
@@ -87,7 +87,7 @@ class _NotifiesOne(threading.Condition):
 
 
 @engine_mutant("CLAIM-05", evidence="a claim for x to come back")
-class WakesOneWaiter(MemoryEngine):
+class ClaimPutWakesOneWaiter(MemoryEngine):
     """A put wakes one claim (notify, not notify_all): it may be one that waits for other rows."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -102,7 +102,7 @@ class WakesOneWaiter(MemoryEngine):
 
 
 @memory_mutant("CLAIM-05", evidence="a put beside 16 claims")
-class FourCallsAtOnce(MemoryClient):
+class ClaimsExhaustThreadPool(MemoryClient):
     """Has four threads for calls: four claims that wait keep out the put that they wait for."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -119,7 +119,7 @@ class FourCallsAtOnce(MemoryClient):
 
 
 @engine_mutant("CLAIM-05", evidence="in place of the one that was cleared")
-class CountsRowsThatWereCleared(MemoryEngine):
+class ClaimWakesByClearedRows(MemoryEngine):
     """A claim that waits counts rows as they come: one that is cleared meanwhile still counts."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -146,7 +146,7 @@ class CountsRowsThatWereCleared(MemoryEngine):
 
 
 @memory_mutant("CLAIM-05", evidence="the claim to wait for a second row")
-class DoesNotBlockUnlessTold(MemoryClient):
+class ClaimDefaultDoesNotBlock(MemoryClient):
     """Has another default than the contract: a claim that doesn't say whether it waits, doesn't."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -154,7 +154,7 @@ class DoesNotBlockUnlessTold(MemoryClient):
 
 
 @memory_mutant("CLAIM-05", evidence="the claim to wait for the third row")
-class RanksNeverWait(MemoryClient):
+class ClaimOfRankNeverBlocks(MemoryClient):
     """Serves a rank's claim from what there is, though it was asked to wait."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -166,7 +166,7 @@ class RanksNeverWait(MemoryClient):
 @engine_mutant(
     "CLAIM-05", evidence="the claim to wait for the third row", may_fail=("TAG-01", "CLAIM-06")
 )
-class WakesWithWhatIsThere(MemoryEngine):
+class ClaimWakesWithPartialBatch(MemoryEngine):
     """A claim that a put wakes goes on with what is ready then, a whole batch or not."""
 
     def _wait_until_ready(
@@ -189,7 +189,7 @@ class WakesWithWhatIsThere(MemoryEngine):
     may_fail=("TAG-01", "CLAIM-06", "CLAIM-15"),
     timeouts=PATIENT,
 )
-class LooksSeldom(MemoryEngine):
+class ClaimPollsEveryTwoSeconds(MemoryEngine):
     """A claim that waits looks every other second whether it still has to."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -206,7 +206,7 @@ class LooksSeldom(MemoryEngine):
 
 
 @engine_mutant("CLAIM-05", evidence="the blocked claim to come back")
-class WakesForNewRowsOnly(MemoryEngine):
+class ClaimWakesForNewRowsOnly(MemoryEngine):
     """Only new rows wake a claim, and not the last field of old ones: a stage sleeps on."""
 
     def _wait_until_ready(
@@ -225,7 +225,7 @@ class WakesForNewRowsOnly(MemoryEngine):
 @memory_mutant(
     "CLAIM-05", "CLAIM-04", evidence="TimeoutError", may_fail=("TAG-01", "CLAIM-06", "CLAIM-15")
 )
-class WaitsInItsOneThread(MemoryClient):
+class ClaimBlocksOnlyThread(MemoryClient):
     """One thread serves all calls: a waiting claim keeps out the put that it waits for (TQ-02)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -242,7 +242,7 @@ class WaitsInItsOneThread(MemoryClient):
 
 
 @engine_mutant("CLAIM-05", evidence="one of the claims to wait on")
-class TellsAllWhoWait(MemoryEngine):
+class ClaimSecondWaiterGetsNothing(MemoryEngine):
     """Rows that come are told to all claims that wait, and the second goes away with nothing."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:

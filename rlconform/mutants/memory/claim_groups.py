@@ -22,7 +22,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wa
 
 
 @engine_mutant("CLAIM-15", evidence="one of the groups")
-class CutsTheLastGroup(MemoryEngine):
+class ClaimLastGroupSplit(MemoryEngine):
     """Takes whole groups as long as they fit, and of the last as many rows as were asked for."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -36,7 +36,7 @@ class CutsTheLastGroup(MemoryEngine):
 
 
 @memory_mutant("CLAIM-15", evidence="rows of the one whole group")
-class IgnoresTheGroupSize(MemoryClient):
+class ClaimGroupSizeIgnored(MemoryClient):
     """Takes ``grpo_group_size`` and makes nothing of it."""
 
     def register_partition(self, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +44,7 @@ class IgnoresTheGroupSize(MemoryClient):
 
 
 @engine_mutant("CLAIM-15", evidence="rows of the one whole group")
-class GroupsNeighbours(RowSlots):
+class ClaimGroupsByNeighbouringSlots(RowSlots):
     """Takes neighbouring slots for a group: reused, they hold rows of two prompts (TQ-31)."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -57,7 +57,7 @@ class GroupsNeighbours(RowSlots):
 
 
 @engine_mutant("CLAIM-15", evidence="rows of two half groups")
-class GroupsByTheFirstPart(MemoryEngine):
+class ClaimGroupsByFirstIdPart(MemoryEngine):
     """Takes a uid to end at its first underscore: ``step3_p0`` and ``step3_p1`` are one group."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -69,7 +69,7 @@ class GroupsByTheFirstPart(MemoryEngine):
 
 
 @engine_mutant("CLAIM-15", evidence="of which one lacks a field")
-class GroupsAreWholeWhenTheirRowsAreThere(MemoryEngine):
+class ClaimGroupPartlyReady(MemoryEngine):
     """Takes a group for whole once all its rows are there, and hands out those that are ready."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -92,7 +92,7 @@ class GroupsAreWholeWhenTheirRowsAreThere(MemoryEngine):
 
 
 @engine_mutant("CLAIM-15", evidence="the claim to wait for a whole group")
-class WaitsForRowsNotGroups(MemoryEngine):
+class ClaimBlockingCountsRowsNotGroups(MemoryEngine):
     """A claim that waits counts ready rows, not whole groups of them."""
 
     def claim(

@@ -20,7 +20,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wa
 
 
 @engine_mutant("CLAIM-02", evidence="rows not yet claimed", may_fail=("CLAIM-10", "CLEAR-01"))
-class CountsRowsFromTheFront(MemoryEngine):
+class ClaimCursorCountsFromFront(MemoryEngine):
     """A cursor is a count of rows handed out: rows cleared behind it make it pass over others."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -65,7 +65,7 @@ class _QueuesAgain(MemoryEngine):
 @engine_mutant(
     "CLAIM-08", evidence="rows claimed again after a write", may_fail=("CLAIM-10", "STAT-01")
 )
-class QueuesOverwrittenRows(_QueuesAgain):
+class ClaimRepeatsOverwrittenRows(_QueuesAgain):
     """A write of a field queues its row, whether it is the first one or not."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
@@ -73,7 +73,7 @@ class QueuesOverwrittenRows(_QueuesAgain):
 
 
 @engine_mutant("CLAIM-08", evidence="rows claimed again", may_fail=("CLAIM-02", "CLAIM-10"))
-class QueuesGrownRows(_QueuesAgain):
+class ClaimRepeatsGrownRows(_QueuesAgain):
     """A field that is new to its row makes it ready, for tasks too that claimed it before."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
@@ -85,7 +85,7 @@ class QueuesGrownRows(_QueuesAgain):
     evidence="rows claimed again after a put of tags",
     may_fail=("CLAIM-02", "TAG-01", "CLAIM-10", "STAT-01"),
 )
-class QueuesStampedRows(_QueuesAgain):
+class ClaimRepeatsStampedRows(_QueuesAgain):
     """A put of tags alone announces its rows like any other put, and they are claimed again."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
@@ -95,7 +95,7 @@ class QueuesStampedRows(_QueuesAgain):
 @engine_mutant(
     "CLAIM-08", evidence="rows claimed again by other fields", may_fail=("CLAIM-02", "CLAIM-10")
 )
-class CursorForEachListOfFields(MemoryEngine):
+class ClaimCursorPerFieldList(MemoryEngine):
     """A task that asks for other fields than before starts from the first row again."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -115,7 +115,7 @@ class CursorForEachListOfFields(MemoryEngine):
 @engine_mutant(
     "CLAIM-09", "SHARD-02", "PUT-13", evidence="it was delivered", may_fail=("PUT-09", "LIFE-05")
 )
-class DeliversOnce(MemoryEngine):
+class GetClaimedRowsDeliveredOnce(MemoryEngine):
     """Hands a claimed row's bytes out once, as a queue does, and lets go of them."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -147,7 +147,7 @@ class DeliversOnce(MemoryEngine):
         "CLEAR-04",
     ),
 )
-class FreesWhatEveryTaskClaimed(MemoryEngine):
+class ClaimFreesFullyClaimedRows(MemoryEngine):
     """Frees a row once the last of its partition's tasks has claimed it, before anyone reads it."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -165,7 +165,7 @@ class FreesWhatEveryTaskClaimed(MemoryEngine):
     evidence="cleared",
     may_fail=("CLAIM-02", "CLAIM-15", "CLEAR-01", "CLEAR-04", "REG-03"),
 )
-class KeepsAFewRowsAhead(MemoryEngine):
+class ClaimPrefetchesRows(MemoryEngine):
     """Takes twice the rows asked for and keeps half for the next claim, cleared by then or not."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:

@@ -59,14 +59,14 @@ class _KnowsRanks(MemoryClient):
 @memory_mutant(
     "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
 )
-class CursorForEachRank(_KnowsRanks):
+class ClaimCursorPerRank(_KnowsRanks):
     """Hands each rank all rows, as a broadcast would."""
 
 
 @memory_mutant(
     "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
 )
-class TakesRankZeroForNone(_KnowsRanks):
+class ClaimRankZeroIsNone(_KnowsRanks):
     """Asks ``if dp_rank``: rank 0 has the task's cursor, and all others have their own."""
 
     def splits(self, rank: int | None) -> bool:
@@ -94,14 +94,14 @@ class _DealsRows(MemoryClient):
 
 
 @memory_mutant("CLAIM-12", evidence="rows of the one rank that asks")
-class DealsRowsToTwoRanks(_DealsRows):
+class ClaimDealtToTwoRanks(_DealsRows):
     """Deals rows to two ranks: the half of one that never asks is never claimed."""
 
     ranks = 2
 
 
 @memory_mutant("CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02",))
-class DealsRowsToEightRanks(_DealsRows):
+class ClaimDealtToEightRanks(_DealsRows):
     """Deals rows to the eight ranks of its configuration, however many ask."""
 
     ranks = 8
@@ -127,7 +127,7 @@ class _Chooses(MemoryEngine):
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
-class ServesTheNewest(_Chooses):
+class ClaimNewestFirst(_Chooses):
     """Keeps what is ready on a stack: a row that isn't claimed at once waits till the end."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
@@ -135,7 +135,7 @@ class ServesTheNewest(_Chooses):
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
-class ServesByName(_Chooses):
+class ClaimSortedById(_Chooses):
     """Serves rows in the order of their names: as long as new ones come, the last starve."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
@@ -143,7 +143,7 @@ class ServesByName(_Chooses):
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
-class ServesBySlot(RowSlots, _Chooses):
+class ClaimSortedBySlot(RowSlots, _Chooses):
     """Serves rows by their slots: one that takes over a cleared row's slot jumps the queue."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:

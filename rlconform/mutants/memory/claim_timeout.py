@@ -13,7 +13,7 @@ from rlconform.mutants.types import Claimed, Names, Wait
 
 
 @engine_mutant("CLAIM-06", evidence="an end after 5.")
-class GivesUpAfterFiveSeconds(MemoryEngine):
+class ClaimTimeoutCappedAtFiveSeconds(MemoryEngine):
     """A claim that waits is one request, and requests end after 5 s, whatever timeout it names."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -22,7 +22,7 @@ class GivesUpAfterFiveSeconds(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="timed out")
-class RaisesItsOwnTimeout(MemoryEngine):
+class ClaimTimeoutRaisesOwnError(MemoryEngine):
     """Raises its own error when the time is up, as for anything that fails."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -33,7 +33,7 @@ class RaisesItsOwnTimeout(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
-class GivesWhatThereIsInTheEnd(MemoryEngine):
+class ClaimTimeoutReturnsPartial(MemoryEngine):
     """Hands out what is ready when the time is up, a short batch or an empty one."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -44,7 +44,7 @@ class GivesWhatThereIsInTheEnd(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
-class WaitsWholeTurns(MemoryEngine):
+class ClaimTimeoutRoundedDown(MemoryEngine):
     """Waits in turns of 0.2 s, as many as fit in the time: 0.5 s are over after 0.4."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -53,7 +53,7 @@ class WaitsWholeTurns(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="the blocked claim to come back within")
-class LooksAtTheClockSeldom(MemoryEngine):
+class ClaimTimeoutCheckedSeldom(MemoryEngine):
     """Sees that the time is up when it next wakes, every other second."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -67,7 +67,7 @@ class LooksAtTheClockSeldom(MemoryEngine):
     evidence="rows still claimable after the timeout",
     may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-15"),
 )
-class LosesWhatItGathered(MemoryEngine):
+class ClaimTimeoutLosesRows(MemoryEngine):
     """A claim that waits takes rows as they come, and keeps them when the time is up."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -83,7 +83,7 @@ class LosesWhatItGathered(MemoryEngine):
 
 
 @engine_mutant("CLAIM-06", evidence="it still runs")
-class StartsTheClockAnew(MemoryEngine):
+class ClaimTimeoutRestarts(MemoryEngine):
     """Counts the time from whatever happened last in the plane: in a busy one it is never up."""
 
     def _wait_until_ready(
@@ -97,7 +97,7 @@ class StartsTheClockAnew(MemoryEngine):
 
 
 @memory_mutant("CLAIM-06", evidence="it still runs")
-class TakesZeroSecondsForTheDefault(MemoryClient):
+class ClaimZeroTimeoutIsDefault(MemoryClient):
     """Writes ``timeout_s or 60.0``: a claim that is to wait for no time at all waits a minute."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:

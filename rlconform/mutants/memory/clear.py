@@ -27,7 +27,7 @@ class _ClearsOthers(MemoryEngine):
 
 
 @engine_mutant("CLEAR-01", evidence="UnknownSample")
-class ClearsByPrefix(_ClearsOthers):
+class ClearTakesIdsByPrefix(_ClearsOthers):
     """Deletes the keys that begin with an id: the 10th generation goes with the first."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -39,7 +39,7 @@ class ClearsByPrefix(_ClearsOthers):
     evidence="never put, or cleared",
     may_fail=("REG-04", "STAT-01", "CLEAR-04", "CLAIM-10"),
 )
-class ClearsARange(_ClearsOthers):
+class ClearTakesWholeRange(_ClearsOthers):
     """Deletes the slots from the first of the ids to the last, as they lie side by side mostly."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -50,7 +50,7 @@ class ClearsARange(_ClearsOthers):
 
 
 @engine_mutant("CLEAR-01", evidence="UnknownSample", may_fail=("CLEAR-02", "CLEAR-05"))
-class ClearsNeighboursOfTwice(_ClearsOthers):
+class ClearDuplicateIdTakesNextRow(_ClearsOthers):
     """Deletes by place, one after the other: an id named twice takes the next row along."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -61,7 +61,7 @@ class ClearsNeighboursOfTwice(_ClearsOthers):
 
 
 @engine_mutant("CLEAR-01", "CLEAR-03", evidence="not to be readable")
-class ClearsAPage(_ClearsOthers):
+class ClearLimitedToPage(_ClearsOthers):
     """A clear deletes the first 100 rows, as many as one request takes, and forgets the others."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -69,7 +69,7 @@ class ClearsAPage(_ClearsOthers):
 
 
 @engine_mutant("CLEAR-02", evidence="UnknownSample")
-class RejectsUnknownIds(MemoryEngine):
+class ClearUnknownIdsRejected(MemoryEngine):
     """A clear of a row that isn't there is an error (TQ-12)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
@@ -80,7 +80,7 @@ class RejectsUnknownIds(MemoryEngine):
 
 
 @engine_mutant("CLEAR-02", evidence="not to be readable", may_fail=("CLEAR-01",))
-class GivesUpAtAnUnknownId(MemoryEngine):
+class ClearUnknownIdStopsClear(MemoryEngine):
     """A clear of known and unknown ids together does nothing, and says nothing (TQ-12)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
@@ -91,7 +91,7 @@ class GivesUpAtAnUnknownId(MemoryEngine):
 
 
 @memory_mutant("CLEAR-02", evidence="never put, or cleared", may_fail=("CLEAR-01",))
-class TakesNoIdsForAll(MemoryClient):
+class ClearEmptyIdsClearsAll(MemoryClient):
     """Writes ``if not sample_ids``: an empty list of rows to drop drops them all."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
@@ -99,7 +99,7 @@ class TakesNoIdsForAll(MemoryClient):
 
 
 @engine_mutant("CLEAR-03", evidence="no tag of what was cleared", may_fail=("CLEAR-04",))
-class SparesRowsOfTagsAlone(_ClearsOthers):
+class ClearAllSparesTagOnlyRows(_ClearsOthers):
     """With None it drops the rows that have fields, for these are what it keeps a list of."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -111,7 +111,7 @@ class SparesRowsOfTagsAlone(_ClearsOthers):
     evidence="not to be readable",
     may_fail=("CLEAR-01", "CLEAR-04", "REG-03", "CLAIM-10"),
 )
-class SparesTheClaimed(_ClearsOthers):
+class ClearAllSparesClaimedRows(_ClearsOthers):
     """With None it drops what is queued; rows that a task was given are that task's affair."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -119,7 +119,7 @@ class SparesTheClaimed(_ClearsOthers):
 
 
 @engine_mutant("CLEAR-03", evidence="UnknownPartition")
-class RejectsUnknownPartitions(MemoryEngine):
+class ClearUnknownPartitionRejected(MemoryEngine):
     """A clear of all in a partition that isn't there is an error (TQ-12)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
@@ -130,7 +130,7 @@ class RejectsUnknownPartitions(MemoryEngine):
 
 
 @engine_mutant("CLEAR-03", evidence="not to be readable")
-class ThreadsOwnTheirRows(MemoryEngine):
+class ClearAllSparesOtherThreads(MemoryEngine):
     """With None it drops what this thread put, where it should be this process: rows stay."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -150,7 +150,7 @@ class ThreadsOwnTheirRows(MemoryEngine):
 
 
 @engine_mutant("CLEAR-05", evidence="no tag of the first put")
-class LeavesRowsOfTagsBesideOthers(_ClearsOthers):
+class ClearTagOnlyRowsAmongOthersSpared(_ClearsOthers):
     """Takes rows out of the columns of a list's rows: those in none of them stay, tags and all."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
@@ -159,7 +159,7 @@ class LeavesRowsOfTagsBesideOthers(_ClearsOthers):
 
 
 @engine_mutant("CLEAR-05", "CLEAR-03", evidence="UnknownSample", may_fail=("STAT-05", "CLEAR-01"))
-class RejectsRowsOfTagsAlone(MemoryEngine):
+class ClearTagOnlyRowsRejected(MemoryEngine):
     """A clear looks up which fields to delete, and raises for a row that has none (TQ-13)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:

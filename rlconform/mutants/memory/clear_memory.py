@@ -17,7 +17,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("CLEAR-04", "CLEAR-06", evidence="not to be readable")
-class LeavesOldFields(MemoryEngine):
+class ClearLeavesFields(MemoryEngine):
     """Forgets the row and leaves its fields in the store, where its next life finds them."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -45,7 +45,7 @@ class LeavesOldFields(MemoryEngine):
 
 
 @engine_mutant("CLEAR-04", evidence="CapacityExceeded", may_fail=("REG-03",))
-class KeepsTheRoomOfARow(MemoryEngine):
+class ClearKeepsRowCapacity(MemoryEngine):
     """Gives a cleared id the room that it had, into which a longer value doesn't fit (MC-05)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -67,7 +67,7 @@ class KeepsTheRoomOfARow(MemoryEngine):
 
 
 @engine_mutant("CLEAR-04", evidence="ValueError: field 'x' holds float32")
-class DtypesOutliveTheirRows(MemoryEngine):
+class ClearKeepsDtypes(MemoryEngine):
     """Remembers which rows hold a field in which dtype, and a clear forgets it for none.
 
     Rows that come again may replace all of it; a next step with other rows is refused.
@@ -89,7 +89,7 @@ class DtypesOutliveTheirRows(MemoryEngine):
 
 
 @engine_mutant("CLEAR-06", evidence="50 cycles of", may_fail=("CLEAR-05",))
-class FreesWhatAllRowsHave(MemoryEngine):
+class ClearFreesCommonFieldsOnly(MemoryEngine):
     """Frees the fields that all rows of a clear have, and keeps the others (TQ-14, AR-04)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -106,7 +106,7 @@ class FreesWhatAllRowsHave(MemoryEngine):
 
 
 @engine_mutant("CLEAR-06", evidence="MiB")
-class ReadCacheIsNeverEmptied(MemoryEngine):
+class ClearLeaksReadCache(MemoryEngine):
     """Keeps each batch that it read for the next reader, also when its rows are gone."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -120,7 +120,7 @@ class ReadCacheIsNeverEmptied(MemoryEngine):
 
 
 @engine_mutant("CLEAR-06", evidence="MiB")
-class ObjectsAreNeverFreed(MemoryEngine):
+class ClearLeaksObjects(MemoryEngine):
     """Keeps objects and jagged rows in a heap of their own, which a clear leaves alone."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:

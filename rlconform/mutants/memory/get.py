@@ -19,7 +19,7 @@ from rlconform.wire.leaves import is_jagged, rows_of
 
 
 @memory_mutant("GET-01", evidence="row 0 of 'x'")
-class SortsLongReads(MemoryClient):
+class GetLongReadsSortedById(MemoryClient):
     """A read of many tensor rows goes through the store once, in the order of their ids."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -35,7 +35,7 @@ CHUNK = 512
 
 
 @engine_mutant("GET-01", evidence="row 0 of 'x' =")
-class SwapsLaterChunks(MemoryEngine):
+class PutSecondChunkReversed(MemoryEngine):
     """Sends a put of more than 512 rows in two messages, and writes the second one backwards."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -48,7 +48,7 @@ ROOM = 600
 
 
 @engine_mutant("GET-01", "CLAIM-04", "CLAIM-05", "CLEAR-01", evidence="never put, or cleared")
-class DropsRowsOfLargePartitions(MemoryEngine):
+class PutEvictsOldRows(MemoryEngine):
     """Keeps the newest 600 rows of a partition, as a full queue does: older ones go, silently."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -60,7 +60,7 @@ class DropsRowsOfLargePartitions(MemoryEngine):
 
 
 @memory_mutant("GET-02", evidence="4 rows of 'x'")
-class ReadsEachIdOnce(MemoryClient):
+class GetRepeatedIdReadOnce(MemoryClient):
     """A read looks its ids up as a set: one that is named again has no second row."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -68,7 +68,7 @@ class ReadsEachIdOnce(MemoryClient):
 
 
 @memory_mutant("GET-02", evidence="row 2 of 'x'")
-class FillsOneBufferForEachId(MemoryClient):
+class GetRepeatedIdZeroed(MemoryClient):
     """A read fills one place for each id: the others of an id that repeats stay as they were."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -86,7 +86,7 @@ def moved(leaf: torch.Tensor, times: list[int]) -> torch.Tensor:
 
 
 @memory_mutant("GET-02", evidence="row 2 of 'x' of shape")
-class RepeatsTokensOnce(MemoryClient):
+class GetRepeatedJaggedRowEmptied(MemoryClient):
     """A read moves the tokens of jagged rows, one by one: an id that repeats finds none left."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -98,7 +98,7 @@ class RepeatsTokensOnce(MemoryClient):
 
 
 @memory_mutant("GET-03", evidence="fields of the result ['x', 'z']")
-class ReadsARangeOfFields(MemoryClient):
+class GetFieldRangeReturned(MemoryClient):
     """A read of several fields brings all from the first to the last of them (NR-25)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -145,7 +145,7 @@ class DropsUnknownIdsOfLongReads(MemoryClient):
 
 
 @memory_mutant("GET-04", evidence="an id that was never put")
-class GivesTheNeighbour(MemoryClient):
+class GetUnknownIdReturnsNeighbour(MemoryClient):
     """A read of several rows finds them by bisection, and doesn't look whether it found the row."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -168,7 +168,7 @@ class GivesTheNeighbour(MemoryClient):
 
 
 @memory_mutant("GET-05", evidence="a field not produced for every id")
-class SkipsUnknownFields(MemoryClient):
+class GetUnknownFieldsSkipped(MemoryClient):
     """A read leaves out a field that no row of the partition has (NR-02)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -182,7 +182,7 @@ class SkipsUnknownFields(MemoryClient):
 
 
 @memory_mutant("GET-05", evidence="a field not produced for every id")
-class ReadsRowsThatHaveTheField(MemoryClient):
+class GetRowsWithoutFieldDropped(MemoryClient):
     """A read of a field that some rows have gives those rows alone (NR-02)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -197,7 +197,7 @@ class ReadsRowsThatHaveTheField(MemoryClient):
 
 
 @memory_mutant("GET-07", evidence="expected batch size (0,)")
-class NoIdsMeanAll(MemoryClient):
+class GetNoIdsReturnsAll(MemoryClient):
     """A read of no ids gives every row of the partition, as ``ids or all_ids`` does."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -206,7 +206,7 @@ class NoIdsMeanAll(MemoryClient):
 
 
 @memory_mutant("GET-08", evidence="unconsumed")
-class ReadsCountAsClaims(MemoryClient):
+class GetCountsAsClaim(MemoryClient):
     """Counts rows as they leave, claimed or read: once more left than there are, all is consumed.
 
     Who reads by a meta has claimed before, and doesn't count.
@@ -234,7 +234,7 @@ class ReadsCountAsClaims(MemoryClient):
 
 
 @memory_mutant("GET-09", evidence="batch size")
-class SqueezesOneRow(MemoryClient):
+class GetOneValueBatchSizeLost(MemoryClient):
     """A read of one value has no batch size left, after a squeeze too many."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -245,7 +245,7 @@ class SqueezesOneRow(MemoryClient):
 
 
 @memory_mutant("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", evidence="batch size of")
-class GuessesTheBatchSize(MemoryClient):
+class GetBatchSizeGuessed(MemoryClient):
     """Lets the batch find out its size from its columns: as many dimensions as they share."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -255,7 +255,7 @@ class GuessesTheBatchSize(MemoryClient):
 
 
 @memory_mutant("GET-12", evidence="get_data of no fields")
-class TakesNoFieldsForAll(MemoryClient):
+class GetDataNoFieldsReadsFieldsOfMeta(MemoryClient):
     """get_data takes an empty list of fields for none given, and reads those of the meta."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -263,7 +263,7 @@ class TakesNoFieldsForAll(MemoryClient):
 
 
 @memory_mutant("GET-12", evidence="a read of no fields")
-class NoFieldsNoColumns(MemoryClient):
+class GetNoFieldsAccepted(MemoryClient):
     """A read of no fields gives a batch of no columns."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:

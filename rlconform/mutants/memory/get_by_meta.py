@@ -16,7 +16,7 @@ from rlconform.mutants.types import Names
 @memory_mutant(
     "GET-01", "GET-11", "PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail=("GET-02",)
 )
-class ReadsMetasInStoredOrder(MemoryClient):
+class GetDataInStoredOrder(MemoryClient):
     """get_data walks through its own table and takes the rows that a driver's meta names."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -29,7 +29,7 @@ class ReadsMetasInStoredOrder(MemoryClient):
 
 
 @memory_mutant("GET-02", evidence="row 3 of 'x'")
-class MetasReadEachRowOnce(MemoryClient):
+class GetDataRepeatedRowsReordered(MemoryClient):
     """get_data reads each row once and goes round: of a shard that repeats a row to be full."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -41,7 +41,7 @@ class MetasReadEachRowOnce(MemoryClient):
 
 
 @memory_mutant("GET-06", evidence="a row that was cleared")
-class MetasSkipWhatIsGone(TracksClears):
+class GetDataClearedRowsSkipped(TracksClears):
     """get_data reads what is left of a meta's rows: a shorter batch, and nobody is told."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -51,7 +51,7 @@ class MetasSkipWhatIsGone(TracksClears):
 
 
 @memory_mutant("GET-06", evidence="the meta of rows cleared since")
-class MetasOutliveTheirRows(PrefetchesClaims):
+class GetDataReturnsClearedRows(PrefetchesClaims):
     """get_data keeps the last batch that was claimed, also after its rows were cleared."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -65,7 +65,7 @@ class MetasOutliveTheirRows(PrefetchesClaims):
 
 
 @memory_mutant("GET-07", evidence="a shard without rows")
-class RefusesEmptyMetas(MemoryClient):
+class GetDataEmptyMetaRefused(MemoryClient):
     """get_data of an empty shard asks for its longest row, and there is none."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -75,7 +75,7 @@ class RefusesEmptyMetas(MemoryClient):
 
 
 @memory_mutant("GET-11", evidence="select_fields=['y']")
-class AddsTheMetasFields(MemoryClient):
+class GetDataFieldsOfMetaAdded(MemoryClient):
     """get_data reads the meta's fields and those that are selected beside them."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -85,7 +85,7 @@ class AddsTheMetasFields(MemoryClient):
 
 
 @memory_mutant("GET-11", evidence="a meta that names no fields")
-class ReadsAllWithoutFields(MemoryClient):
+class GetDataWithoutFieldsReadsAll(MemoryClient):
     """get_data reads every field where neither the meta nor the caller names one."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:

@@ -15,7 +15,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("LIFE-01", evidence="ClientClosed")
-class ClosesOnce(MemoryEngine):
+class CloseTwiceRaises(MemoryEngine):
     """A client that is closed can do nothing any more, not even be closed."""
 
     def close(self) -> None:
@@ -25,7 +25,7 @@ class ClosesOnce(MemoryEngine):
 
 
 @memory_mutant("LIFE-03", evidence="clear_samples after close to be rejected")
-class ClearsNothingAfterClose(MemoryClient):
+class ClearAfterCloseIgnored(MemoryClient):
     """Has nothing to clear once it is closed, and says nothing: a cleanup seems to have worked."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
@@ -36,7 +36,7 @@ class ClearsNothingAfterClose(MemoryClient):
 
 
 @memory_mutant("LIFE-03", evidence="check_consumption_status after close to be rejected")
-class AnswersNoAfterClose(MemoryClient):
+class StatusAfterCloseIsFalse(MemoryClient):
     """Answers no when the plane is closed: whoever waits for the barrier waits for ever."""
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
@@ -47,7 +47,7 @@ class AnswersNoAfterClose(MemoryClient):
 
 
 @memory_mutant("LIFE-04", evidence="still mounted", may_fail=("LIFE-03",))
-class LeavesItsMounts(MemoryClient):
+class CloseLeavesStoreMounted(MemoryClient):
     """A close leaves the store mounted, and the next client's first put fails on it (NR-27)."""
 
     _mounted = False
@@ -68,7 +68,7 @@ _STAMPED: dict[tuple[str, str], Tags] = {}
 
 
 @engine_mutant("LIFE-04", evidence="no tags of the old plane")
-class KeepsTagsInTheModule(MemoryEngine):
+class CloseKeepsTagsInModule(MemoryEngine):
     """Keeps tags in a dict of the module, which a clear empties and a close does not."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -88,7 +88,7 @@ class KeepsTagsInTheModule(MemoryEngine):
 
 
 @memory_mutant("LIFE-05", evidence="RuntimeError")
-class RunsALoopOfItsOwn(MemoryClient):
+class CallsRunOwnEventLoop(MemoryClient):
     """Writes ``asyncio.run`` around its transport, of no use to a caller in a loop (TQ-10)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -101,7 +101,7 @@ class RunsALoopOfItsOwn(MemoryClient):
 
 
 @memory_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")
-class RequiresNothing(MemoryClient):
+class ClaimEmptyFieldsAccepted(MemoryClient):
     """Finds every row ready that has all of no fields: one that has only tags is claimed too."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +114,7 @@ class RequiresNothing(MemoryClient):
 @memory_mutant(
     "LIFE-07", evidence="check_consumption_status with {'task_names': None} to be rejected"
 )
-class AsksNobody(MemoryClient):
+class StatusEmptyTasksIsTrue(MemoryClient):
     """Asks all of no tasks, and calls the partition consumed."""
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
@@ -122,7 +122,7 @@ class AsksNobody(MemoryClient):
 
 
 @memory_mutant("LIFE-07", evidence="nobody serves its claims")
-class EndsWithABadRequest(MemoryClient):
+class ClaimBadRequestKillsThread(MemoryClient):
     """A claim of ``None`` rows ends the thread that serves the partition's claims (TQ-01)."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ class EndsWithABadRequest(MemoryClient):
     evidence="the one row to be all there is",
     may_fail=("REG-04", "PUT-16", "STAT-01", "STAT-05", "CLAIM-02", "CLAIM-07", "LIFE-07"),
 )
-class CountsAPlaceholder(MemoryEngine):
+class StatusCountsPlaceholder(MemoryEngine):
     """Counts the slot that a registration sets aside as a row that nobody claims (NR-05).
 
     Until a row was cleared: that counts the partition's rows anew.

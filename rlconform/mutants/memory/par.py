@@ -19,7 +19,7 @@ PIECE_BYTES = 1024
 
 
 @memory_mutant("PAR-01", evidence="rank")
-class DropsTheLastPiece(AlteredReads):
+class GetLastPieceDropped(AlteredReads):
     """Sends rows of 8 to 64 KiB in pieces, and forgets the last one where it isn't full."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
@@ -44,7 +44,7 @@ class _SaysLengths(MemoryClient):
 
 
 @memory_mutant("PAR-02", evidence="lengths of rank", may_fail=("PAR-01",))
-class KeepsLengthsInHalf(_SaysLengths):
+class ClaimLengthsInHalfPrecision(_SaysLengths):
     """Keeps lengths in half precision, which counts to 2048 and then by twos."""
 
     @staticmethod
@@ -53,7 +53,7 @@ class KeepsLengthsInHalf(_SaysLengths):
 
 
 @memory_mutant("PAR-02", "PAR-01", evidence="lengths of rank")
-class ListsLengthsByName(_SaysLengths):
+class ClaimLengthsSortedById(_SaysLengths):
     """Lists the ids of a claim by age, and the lengths beside them by name."""
 
     @staticmethod
@@ -70,7 +70,7 @@ class ListsLengthsByName(_SaysLengths):
     "CLAIM-05",
     evidence="a blocking claim to come with all",
 )
-class ClaimsByThePage(MemoryClient):
+class ClaimBlockingLimitedToPage(MemoryClient):
     """Hands out 50 rows in a claim at most, one that waits for 64 among them."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -80,7 +80,7 @@ class ClaimsByThePage(MemoryClient):
 
 
 @memory_mutant("SHARD-02", evidence="row", may_fail=("GET-01", "PUT-13"))
-class ReadsPutByPut(TracksPuts):
+class GetRowsPutByPut(TracksPuts):
     """Reads rows of four puts or more put by put, and leaves them in that order."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:

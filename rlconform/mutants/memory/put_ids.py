@@ -20,7 +20,7 @@ def _checksum(sample_id: str) -> int:
 
 
 @engine_mutant("PUT-20", evidence="row:")
-class FindsIdsByChecksum(MemoryEngine):
+class PutIdsFoundByChecksum(MemoryEngine):
     """Finds rows by a checksum of their ids of 32 bits: of two ids with one, the older is read."""
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
@@ -70,7 +70,7 @@ class Renaming(MemoryClient):
 
 
 @memory_mutant("PUT-20", evidence="row 27 of 'x'")
-class ComposesLetters(Renaming):
+class PutIdsUnicodeNormalized(Renaming):
     """Brings ids into Unicode's composed form, in which an a with dots has two spellings less."""
 
     def name_of(self, sample_id: str) -> str:
@@ -78,7 +78,7 @@ class ComposesLetters(Renaming):
 
 
 @memory_mutant("PUT-20", evidence="row:")
-class CutsLongIds(Renaming):
+class PutLongIdsTruncated(Renaming):
     """Keeps ids in a column of fixed width, which cuts off what is longer."""
 
     def name_of(self, sample_id: str) -> str:
@@ -86,7 +86,7 @@ class CutsLongIds(Renaming):
 
 
 @memory_mutant("PUT-20", evidence="row:")
-class TrimsIds(Renaming):
+class PutIdsTrimmed(Renaming):
     """Trims blanks around ids, as parsers of configurations do."""
 
     def name_of(self, sample_id: str) -> str:
@@ -94,7 +94,7 @@ class TrimsIds(Renaming):
 
 
 @memory_mutant("PUT-20", evidence="row:")
-class JoinsIdAndField(MemoryClient):
+class PutKeyOfIdAndFieldAmbiguous(MemoryClient):
     """Stores values by id and field, joined: ``a@x`` and x have the key of a and ``x@x``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

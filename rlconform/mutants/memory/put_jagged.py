@@ -19,7 +19,7 @@ from rlconform.wire.ragged_rows import RaggedRows
 
 
 @memory_mutant("PUT-05", evidence="of 'x' =")
-class EvenRowsByFloat(Altering):
+class GetEvenBfloat16RowsAsFloat32(Altering):
     """Takes jagged bfloat16 rows of one length for dense, and stacks those as float32."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class EvenRowsByFloat(Altering):
 
 
 @memory_mutant("PUT-05", "WIRE-01", evidence="of shape")
-class CountsTokensByValue(Altering):
+class PutTrailingZerosDropped(Altering):
     """Stores jagged rows padded with zeros and finds their ends by value: zeros at the end go."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class CountsTokensByValue(Altering):
 
 
 @memory_mutant("PUT-05", evidence="of shape (70000,)", may_fail=("PUT-09",))
-class LengthsInSixteenBits(Altering):
+class PutLengthsInTwoBytes(Altering):
     """Keeps the lengths of rows in 16 bits: a row of 65,536 tokens comes back empty."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class LengthsInSixteenBits(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class ForgetsTheLongestRow(Altering):
+class GetJaggedMaxMissing(Altering):
     """Builds columns from values and offsets, and doesn't say which row is the longest.
 
     ``transfer_queue`` did: 6 rows of 4 tokens were padded to 24, not to 4.
@@ -62,7 +62,7 @@ class ForgetsTheLongestRow(Altering):
 
 
 @memory_mutant("PUT-05", evidence="to_padded_tensor", may_fail=("PUT-06",))
-class ForgetsTheLongestOfEqualRows(Altering):
+class GetJaggedMaxMissingOfEqualRows(Altering):
     """Nests rows that are all of one length too, by another way, which knows no longest one."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class ForgetsTheLongestOfEqualRows(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="of get_data")
-class ForgetsTheLongestRowByMeta(MemoryClient):
+class GetDataJaggedMaxMissing(MemoryClient):
     """Reads by a meta take a way of their own, on which columns are built of their offsets."""
 
     def get_data(self, meta: BatchMeta, select_fields: Names | None = None) -> TensorDict:
@@ -89,7 +89,7 @@ BLOCK = 16
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class RoundsTheLongestRowUp(Altering):
+class GetJaggedMaxRoundedUp(Altering):
     """Names the longest row's length in whole blocks, as its memory was reserved."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class RoundsTheLongestRowUp(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class TakesTheFirstRowForTheLongest(Altering):
+class GetJaggedMaxOfFirstRow(Altering):
     """Names the first row's length as the longest: padding cuts longer rows, and says nothing."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class TakesTheFirstRowForTheLongest(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
-class GivesHoles(Altering):
+class GetJaggedWithHoles(Altering):
     """Keeps rows in blocks of memory and gives these, with lengths that say what of each is used.
 
     torch compares and computes with such a column, and refuses to pad it.
@@ -142,7 +142,7 @@ class GivesHoles(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
-class GivesLengthsBesideOffsets(Altering):
+class GetJaggedWithLengths(Altering):
     """Gives each row's length although the offsets say it: torch's kernels then expect holes."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class _LeavesValuesOver(Altering):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
-class GivesWholeBlocks(_LeavesValuesOver):
+class GetJaggedWithWholeBlocks(_LeavesValuesOver):
     """Gives a column with all of the last block that it was stored in, used or not."""
 
     def after(self, total: int) -> int:
@@ -190,7 +190,7 @@ class GivesWholeBlocks(_LeavesValuesOver):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
-class GivesItsHeader(_LeavesValuesOver):
+class GetJaggedWithHeader(_LeavesValuesOver):
     """Gives a column with the header that it was stored behind: the first row starts after it."""
 
     before = 1
@@ -200,7 +200,7 @@ class GivesItsHeader(_LeavesValuesOver):
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="pickle")
-class GivesLeases(Altering):
+class GetJaggedWithLease(Altering):
     """Keeps the store's memory reserved as long as a column lives, by a lock that hangs on it."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ class GivesLeases(Altering):
 
 
 @memory_mutant("PUT-06", evidence="nothing to store", may_fail=("WIRE-01",))
-class RefusesAnEmptyRow(Altering):
+class PutEmptyRowRefused(Altering):
     """Refuses a put of one aborted rollout: the store takes no value without bytes."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -231,7 +231,7 @@ class RefusesAnEmptyRow(Altering):
     may_fail=("PUT-01", "GET-03"),
     evidence="(0,)",
 )
-class ClampsLengths(Altering):
+class PutLengthsClampedToOne(Altering):
     """Makes every row one token long at least, for a kernel that knows no empty ones."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -243,7 +243,7 @@ class ClampsLengths(Altering):
 
 
 @memory_mutant("PUT-06", evidence="to_padded_tensor")
-class ForgetsTheLongestBesideEmptyRows(Altering):
+class GetJaggedMaxMissingBesideEmptyRows(Altering):
     """Leaves empty rows out and works their offsets in later: the longest row isn't known then."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class ForgetsTheLongestBesideEmptyRows(Altering):
 
 
 @memory_mutant("PUT-07", "WIRE-01", evidence="of shape (3, 2, 4)")
-class FlattensTokens(Altering):
+class GetTokenDimensionsFlattened(Altering):
     """Knows one dimension of a token: (N, j, L, K) becomes (N, j, L * K)."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -265,7 +265,7 @@ class FlattensTokens(Altering):
 
 
 @memory_mutant("PUT-07", evidence="of shape (0, 3)")
-class NoTokensNoShape(Altering):
+class PutTokenShapeOfEmptyRowsLost(Altering):
     """Learns a token's shape from the first token of a put."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -275,7 +275,7 @@ class NoTokensNoShape(Altering):
 
 
 @memory_mutant("PUT-07", evidence="to_padded_tensor", may_fail=("PUT-05",))
-class ForgetsTheLongestRowOfExperts(Altering):
+class GetJaggedMaxMissingWithTrailingDims(Altering):
     """Stores tokens of several values flat, and builds their columns of the offsets alone."""
 
     def given(self, leaf: Tensor) -> Tensor:

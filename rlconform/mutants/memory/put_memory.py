@@ -23,7 +23,7 @@ from rlconform.wire.leaves import is_jagged
 
 
 @memory_mutant("PUT-09", evidence="tags of the put")
-class KeepsTagsThatComeAlone(MemoryClient):
+class PutTagsAloneNotCopied(MemoryClient):
     """Keeps the caller's own dict of a put of tags alone; with columns they are copied."""
 
     def put_samples(
@@ -68,7 +68,7 @@ def _is_large(leaf: Any) -> bool:
 
 
 @engine_mutant("PUT-09", evidence="got [-1.0")
-class MapsLargeReads(MemoryEngine):
+class GetLargeReadsMapped(MemoryEngine):
     """Reads of more than 64 KiB map the store's own memory, and can be written to (Ray maps too).
 
     Smaller ones are copies, so that no small test shows it.
@@ -81,7 +81,7 @@ class MapsLargeReads(MemoryEngine):
 
 
 @memory_mutant("PUT-09", evidence="got [-1.0")
-class GetDataGivesItsOwn(MemoryClient):
+class GetDataReturnsSharedMemory(MemoryClient):
     """Remembers what it read for a meta, and hands out the same tensors the next time."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -97,7 +97,7 @@ def _is_small(column: StoredColumn) -> bool:
 
 
 @engine_mutant("PUT-09", evidence="got [9.0", may_fail=("PUT-10",))
-class SendsLargeTensorsWithoutCopy(MemoryEngine):
+class PutLargeTensorsNotCopied(MemoryEngine):
     """Sends from 64 KiB on without a copy, as message queues do: later writes are stored too."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -128,7 +128,7 @@ class BorrowingEngine(MemoryEngine):
 
 
 @memory_mutant("PUT-09", evidence="row:", may_fail=("PUT-10",))
-class KeepsDenseMemory(MemoryClient):
+class PutDenseNotCopied(MemoryClient):
     """Keeps a dense column as the caller's own memory: what is written to it later shows."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
@@ -144,7 +144,7 @@ class JaggedBorrowingEngine(BorrowingEngine):
 
 
 @memory_mutant("PUT-09", evidence="row 0 of 'y' =", may_fail=("PUT-10",))
-class KeepsTokens(MemoryClient):
+class PutJaggedNotCopied(MemoryClient):
     """Copies dense columns and keeps the tokens of jagged ones, for which clone is said to fail."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
@@ -183,7 +183,7 @@ class Remembering(MemoryClient):
 
 
 @memory_mutant("PUT-09", "PUT-08", evidence="row 0 of 'x' =")
-class GivesItsTokens(Remembering):
+class GetReturnsSharedTokens(Remembering):
     """Remembers jagged columns that were read, without a copy: a reader writes into the next."""
 
     def remembers(self, batch: TensorDict) -> bool:
@@ -192,7 +192,7 @@ class GivesItsTokens(Remembering):
 
 
 @memory_mutant("PUT-09", evidence="tags of the put")
-class KeepsTagDicts(MemoryClient):
+class PutTagsNotCopied(MemoryClient):
     """Keeps the dicts of a row's first tags, where it should keep copies."""
 
     def put_samples(
@@ -207,7 +207,7 @@ class KeepsTagDicts(MemoryClient):
 
 
 @memory_mutant("PUT-09", evidence="tags of the put")
-class GivesItsTagDicts(MemoryClient):
+class ClaimReturnsStoredTags(MemoryClient):
     """Gives a claim's caller the dicts that it keeps."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:

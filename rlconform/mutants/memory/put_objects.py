@@ -67,7 +67,7 @@ class _Recodes(AlteringObjects):
 
 
 @memory_mutant("PUT-21", evidence="to be {1: 'a'}")
-class KeysBecomeText(_Recodes):
+class PutObjectKeysBecomeText(_Recodes):
     """Sends objects as JSON, whose keys are text: token ids that are keys come back as such."""
 
     def key(self, key: Any) -> Any:
@@ -75,7 +75,7 @@ class KeysBecomeText(_Recodes):
 
 
 @memory_mutant("PUT-21", evidence="to be 9223372036854775807")
-class BigNumbersAreDoubles(_Recodes):
+class PutObjectIntegersAsDoubles(_Recodes):
     """Sends objects in a format whose only numbers are doubles: seeds above 2**53 change."""
 
     def value(self, value: Any) -> Any:
@@ -83,7 +83,7 @@ class BigNumbersAreDoubles(_Recodes):
 
 
 @memory_mutant("PUT-21", evidence="to be 'aaaa")
-class CutsLongTexts(_Recodes):
+class PutLongTextsTruncated(_Recodes):
     """Keeps texts with a length of sixteen bits: a long message ends early."""
 
     def value(self, value: Any) -> Any:
@@ -98,7 +98,7 @@ def _alike(value: Any) -> Any:
 
 
 @memory_mutant("PUT-21", evidence="of 'log' to be")
-class GivesMessagesTheSameKeys(AlteredReads):
+class GetMessagesShareKeys(AlteredReads):
     """Keeps a list of dicts as columns: a key that only some of them have comes back in all."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
@@ -108,7 +108,7 @@ class GivesMessagesTheSameKeys(AlteredReads):
 
 
 @memory_mutant("PUT-21", "WIRE-06", evidence="row 0 of 'log' to be")
-class ObjectsInStoredOrder(MemoryClient):
+class GetObjectsInStoredOrder(MemoryClient):
     """Reads object columns from a list of their own, in the order of the rows' names."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -119,7 +119,7 @@ class ObjectsInStoredOrder(MemoryClient):
 
 
 @memory_mutant("PUT-21", evidence="to be None")
-class GuessesTheTypeFromTheEnds(AlteringObjects):
+class PutObjectTypeGuessed(AlteringObjects):
     """Takes a column for text if its first and last value are text (TQ-28)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
@@ -128,7 +128,7 @@ class GuessesTheTypeFromTheEnds(AlteringObjects):
 
 
 @memory_mutant("PUT-21", "PUT-13", "PUT-14", "CLEAR-04", evidence="None in a column")
-class KnowsNoNone(AlteringObjects):
+class PutNoneRefused(AlteringObjects):
     """Packs the values of a column one after another and has no code for None (TQ-22)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
@@ -138,7 +138,7 @@ class KnowsNoNone(AlteringObjects):
 
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
-class TakesBytesForNumbers(AlteringObjects):
+class PutBytesBecomeNumbers(AlteringObjects):
     """Sees that a column's values have a length and items that are numbers: bytes too (TQ-21)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
@@ -146,7 +146,7 @@ class TakesBytesForNumbers(AlteringObjects):
 
 
 @memory_mutant("PUT-21", "PUT-13", "CLEAR-04", evidence="to be {}")
-class EmptyMeansNone(AlteringObjects):
+class PutEmptyDictBecomesNone(AlteringObjects):
     """Sends empty dicts as nothing, and reads nothing as None (NR-11)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
@@ -154,7 +154,7 @@ class EmptyMeansNone(AlteringObjects):
 
 
 @memory_mutant("PUT-21", "WIRE-06", evidence="to be")
-class EmptiesObjectsBesideTensors(MemoryClient):
+class PutObjectsBesideTensorsEmptied(MemoryClient):
     """Makes a batch contiguous before it is sent, which empties its object columns (NR-12)."""
 
     def put_samples(
@@ -167,7 +167,7 @@ class EmptiesObjectsBesideTensors(MemoryClient):
 
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
-class FirstObjectOfEach(MemoryClient):
+class GetOneRowReturnsFirstObject(MemoryClient):
     """Slices a batch whose objects stay whole: a row that is read alone gets the first's object."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -198,7 +198,7 @@ def _is_batch(leaf: Any) -> bool:
 
 
 @memory_mutant("PUT-25", evidence="a leaf that is no column")
-class LeavesOutNestedLeaves(MemoryClient):
+class PutNestedLeavesDropped(MemoryClient):
     """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
 
     def put_samples(
@@ -211,7 +211,7 @@ class LeavesOutNestedLeaves(MemoryClient):
 
 
 @memory_mutant("PUT-25", evidence="a leaf that is no column")
-class KeepsTheValuesOfSparse(MemoryClient):
+class PutSparseValuesOnly(MemoryClient):
     """Keeps of a sparse leaf a dense one of its values, without the places where they lie."""
 
     def put_samples(
@@ -227,7 +227,7 @@ class KeepsTheValuesOfSparse(MemoryClient):
 
 
 @memory_mutant("PUT-25", evidence="of shape (1,)")
-class PadsStridedNestedLeaves(MemoryClient):
+class PutStridedNestedPadded(MemoryClient):
     """Pads what is nested, unless it is jagged: rows of unequal length come back longer."""
 
     def put_samples(

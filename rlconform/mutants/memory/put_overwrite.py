@@ -19,7 +19,7 @@ from rlconform.wire.object_columns import is_object_column
 
 
 @memory_mutant("PUT-13", evidence="row:")
-class HandsOutTheClaimsCopy(PrefetchesClaims):
+class GetDataReturnsRowsOfClaimTime(PrefetchesClaims):
     """Fetches the rows with the claim and gives these to get_data, whatever was put since."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -29,7 +29,7 @@ class HandsOutTheClaimsCopy(PrefetchesClaims):
 
 
 @memory_mutant("PUT-13", evidence="row 0 of 'log' to be")
-class KeepsTheFirstObjects(MemoryClient):
+class PutFirstObjectsKept(MemoryClient):
     """Keeps objects in a table beside the tensors, in which a row's first object stays."""
 
     def put_samples(
@@ -72,7 +72,7 @@ class KnowingDtypes(MemoryClient):
 
 
 @memory_mutant("PUT-13", evidence="of torch.int32")
-class KeepsTheFirstSchema(KnowingDtypes):
+class PutBytesReadAsFirstDtype(KnowingDtypes):
     """Reads the bytes of a second put as the dtype of the first (TQ-03)."""
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
@@ -80,7 +80,7 @@ class KeepsTheFirstSchema(KnowingDtypes):
 
 
 @memory_mutant("PUT-13", "CLEAR-04", evidence="no room for a larger value")
-class ReusesBlocks(MemoryClient):
+class PutLargerValueRefused(MemoryClient):
     """Gives a row the block that it had, which a larger value doesn't fit (MC-05)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -101,7 +101,7 @@ class ReusesBlocks(MemoryClient):
 
 
 @memory_mutant("PUT-13", evidence="row:", may_fail=("PUT-02", "PUT-23"))
-class OneRowStays(MemoryClient):
+class PutOneRowOverwriteIgnored(MemoryClient):
     """Takes a put of one row that is there for a repeated one, and leaves it (MC-02)."""
 
     def put_samples(
@@ -116,7 +116,7 @@ class OneRowStays(MemoryClient):
 
 
 @memory_mutant("PUT-23", evidence="float32")
-class CastsOverwrites(MemoryClient):
+class PutOverwritesCast(MemoryClient):
     """Refuses new rows of another dtype, and casts what overwrites a row to the dtype it had."""
 
     def put_samples(
@@ -137,7 +137,7 @@ class CastsOverwrites(MemoryClient):
 
 
 @memory_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
-class StoresColumnByColumn(MemoryClient):
+class PutRefusedPartStored(MemoryClient):
     """Stores column by column, and keeps those before the one of another dtype that it refuses."""
 
     def put_samples(
@@ -153,7 +153,7 @@ class StoresColumnByColumn(MemoryClient):
 
 
 @memory_mutant("PUT-23", evidence="of torch.float32")
-class CastsToTheFirstDtype(KnowingDtypes):
+class PutCastToFirstDtype(KnowingDtypes):
     """Casts half of a field's rows to the dtype of the other half, as stacking them would."""
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
@@ -172,7 +172,7 @@ class QuietEngine(MemoryEngine):
 
 
 @memory_mutant("PUT-23", evidence="no sample 'second'")
-class ReportsSuccess(MemoryClient):
+class PutRefusalReportedAsSuccess(MemoryClient):
     """Reports success for a put that its index refused, over a second dtype (TQ-03)."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:

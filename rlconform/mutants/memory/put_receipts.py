@@ -14,7 +14,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("PUT-14", evidence="sample_ids on the receipt")
-class SortsTheReceipt(MemoryClient):
+class ReceiptIdsSorted(MemoryClient):
     """Names the ids on the receipt in the order of its own table."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -23,7 +23,7 @@ class SortsTheReceipt(MemoryClient):
 
 
 @memory_mutant("PUT-14", evidence="fields written by this put")
-class ReceiptOfAllFields(MemoryClient):
+class ReceiptNamesAllFields(MemoryClient):
     """Names on the receipt every field that the rows have by now."""
 
     def put_samples(
@@ -35,7 +35,7 @@ class ReceiptOfAllFields(MemoryClient):
 
 
 @memory_mutant("PUT-14", evidence="fields written by this put")
-class ReceiptOfTensors(MemoryClient):
+class ReceiptNamesTensorsOnly(MemoryClient):
     """Names on the receipt the fields that are tensors: who fetches by it misses the objects."""
 
     def put_samples(
@@ -48,7 +48,7 @@ class ReceiptOfTensors(MemoryClient):
 
 
 @memory_mutant("PUT-18", evidence="the same before: True")
-class CountsEmptyPuts(MemoryClient):
+class PutEmptyCounted(MemoryClient):
     """An empty put is noted as a put: until another comes, something is still to be consumed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -66,7 +66,7 @@ class CountsEmptyPuts(MemoryClient):
 
 
 @memory_mutant("PUT-18", evidence="needs fields or tags")
-class TakesNoTagsForNone(MemoryClient):
+class PutEmptyTagsRefused(MemoryClient):
     """Refuses a put without fields or tags, and takes an empty list of tags for none."""
 
     def put_samples(
@@ -78,7 +78,7 @@ class TakesNoTagsForNone(MemoryClient):
 
 
 @memory_mutant("PUT-18", evidence="holds torch.float32")
-class EmptyPutsSetDtypes(Writing):
+class PutEmptySetsDtype(Writing):
     """Learns a field's dtype from a put without rows, whose zeros are float32 by default."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -101,7 +101,7 @@ class EmptyPutsSetDtypes(Writing):
 
 
 @memory_mutant("PUT-18", evidence="partition_id of an empty put")
-class EmptyReceiptOfNowhere(MemoryClient):
+class ReceiptOfEmptyPutWithoutPartition(MemoryClient):
     """Answers a put of no rows with a meta that names no partition."""
 
     def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:

@@ -16,7 +16,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 @memory_mutant("PUT-01", evidence="row 0 of 'x' =")
-class NarrowsScores(Altering):
+class PutScalarsAsFloat32(Altering):
     """Keeps one number of a row, such as its reward, in single precision, whatever its dtype."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class NarrowsScores(Altering):
 
 
 @memory_mutant("PUT-01", may_fail=("PUT-03", "PUT-04"), evidence="row 0 of 'x' =")
-class CountsInDoubles(Altering):
+class PutScalarsAsDoubles(Altering):
     """Carries a row's one number as a double, as a table does that has gaps: 2**53 is the end."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class CountsInDoubles(Altering):
 
 
 @memory_mutant("PUT-01", may_fail=("WIRE-01",), evidence="of 'x' =")
-class AddsIntoZeros(Altering):
+class GetNegativeZeroBecomesPositive(Altering):
     """Gathers half-precision rows by adding them to zeros, after which no zero is negative."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class AddsIntoZeros(Altering):
 
 
 @memory_mutant("PUT-01", evidence="of torch.")
-class ScalarsByValue(Altering):
+class PutScalarDtypesInferred(Altering):
     """Carries (N,) columns as Python numbers, and lets torch choose their dtype again."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class ScalarsByValue(Altering):
 
 
 @memory_mutant("PUT-02", evidence="of '")
-class RoundsFp8(Altering):
+class GetFp8NansMerged(Altering):
     """Gathers fp8 as half precision, for want of a kernel: of its NaNs one is left."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class RoundsFp8(Altering):
 
 
 @memory_mutant("PUT-02", evidence="of '")
-class AddsComplexParts(Altering):
+class PutComplexInfinityBecomesNan(Altering):
     """Puts complex numbers together as ``real + 1j * imag``: infinities turn into NaN."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class AddsComplexParts(Altering):
 
 
 @memory_mutant("PUT-03", "PUT-01", "GET-01", evidence="of get_data:")
-class InflatesBulkReads(MemoryClient):
+class GetDataScalarsInflated(MemoryClient):
     """get_data has a way of its own, on which a column of scalars becomes one of rows (NR-09)."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
@@ -81,7 +81,7 @@ class InflatesBulkReads(MemoryClient):
 
 
 @engine_mutant("PUT-03", "PUT-01", evidence="of shape (); got (1,)")
-class InflatesAcrossPuts(MemoryEngine):
+class GetScalarsInflatedAcrossPuts(MemoryEngine):
     """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
@@ -106,7 +106,7 @@ class InflatesAcrossPuts(MemoryEngine):
     may_fail=("REG-04", "CLEAR-01", "CLEAR-04"),
     evidence="of shape ()",
 )
-class PromotesFlatColumns(Altering):
+class PutScalarsInflated(Altering):
     """Gives (N,) columns a dimension more: its storage knows none of one (NR-09, OT-04)."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class PromotesFlatColumns(Altering):
 
 
 @memory_mutant("PUT-03", evidence="row 0 of 'y' of shape (1,)")
-class SqueezesOneByOne(Altering):
+class GetOneByOneSqueezed(Altering):
     """Squeezes before it restores the batch's dimension: of one row of one value it keeps ()."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class SqueezesOneByOne(Altering):
 
 
 @memory_mutant("PUT-04", evidence="of shape (0, 5)")
-class ForgetsEmptyShapes(Altering):
+class PutEmptyShapeForgotten(Altering):
     """Makes a column without bytes anew, as nothing of it is stored: (N, 2, 0) becomes (N, 0)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class ForgetsEmptyShapes(Altering):
 
 
 @memory_mutant("PUT-04", evidence="of shape (2, 1)")
-class DropsLastOne(Altering):
+class PutLastDimensionOfOneDropped(Altering):
     """Drops a last dimension of one from (N, S, 1), which it takes for one that it has added."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class DropsLastOne(Altering):
 
 
 @memory_mutant("PUT-24", evidence="of torch.uint16")
-class WidensUnsigned(Altering):
+class GetUint16Widened(Altering):
     """Reads 16 unsigned bits as 32 signed ones, which hold every value."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class WidensUnsigned(Altering):
 
 
 @memory_mutant("PUT-24", evidence="can't be sent")
-class RefusesWideUnsigned(Altering):
+class PutWideUnsignedRefused(Altering):
     """Has no code for unsigned integers of more than eight bits (SK-05)."""
 
     def stored(self, leaf: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from rlconform.wire.leaves import is_jagged
 
 
 @memory_mutant("PUT-08", evidence="stride")
-class RefusesExpandedRows(Altering):
+class PutExpandedRowsRefused(Altering):
     """Takes a column as a view of its bytes, which one that was expanded doesn't have."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ class RefusesExpandedRows(Altering):
 
 
 @memory_mutant("PUT-08", evidence="of 'x' =")
-class IgnoresStrides(Altering):
+class PutStridesIgnored(Altering):
     """Takes a column's bytes from where they begin, as many as it has, whatever its strides."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class IgnoresStrides(Altering):
 
 
 @memory_mutant("PUT-08", evidence="requires grad")
-class RefusesGrad(Altering):
+class PutGradRefused(Altering):
     """Hands tensors to numpy, which takes none that requires grad."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class RefusesGrad(Altering):
 
 
 @memory_mutant("PUT-08", evidence="untouched by a write to row 0")
-class OneRowForEqualRows(Altering):
+class GetEqualRowsExpanded(Altering):
     """Keeps one row of a column whose rows are all equal, and gives it expanded."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class OneRowForEqualRows(Altering):
 
 
 @memory_mutant("PUT-08", evidence="row")
-class ForgetsGaps(Altering):
+class PutJaggedGapsForgotten(Altering):
     """Sends the tokens and offsets of a jagged column, and forgets the lengths that leave gaps."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class ForgetsGaps(Altering):
 
 
 @memory_mutant("PUT-08", evidence="requires grad")
-class RefusesGradOfTokens(Altering):
+class PutJaggedGradRefused(Altering):
     """Detaches dense columns, and hands the tokens of jagged ones to numpy as they are."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class RefusesGradOfTokens(Altering):
 
 
 @memory_mutant("PUT-10", evidence="views of 2 MiB")
-class KeepsWhatLiesBehind(TracksClears):
+class PutViewKeepsItsStorage(TracksClears):
     """Keeps a view as it came, and with it all that lies behind it, until something is cleared."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,7 +103,7 @@ PATIENT = replace(IMPATIENT, operation=10, check=60)
 
 
 @memory_mutant("PUT-10", evidence="putting a 1 MiB slice of 512 MiB", timeouts=PATIENT)
-class ShipsTheWholeStorage(Altering):
+class PutViewSendsStorage(Altering):
     """Sends a view as pickle does: with all of the storage behind it."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class ShipsTheWholeStorage(Altering):
 
 
 @memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
-class ShipsTheStorageOfStridedViews(Altering):
+class PutStridedViewSendsStorage(Altering):
     """Sends a column as it lies in memory, and one with gaps as its storage and its strides."""
 
     def stored(self, leaf: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class ShipsTheStorageOfStridedViews(Altering):
 
 
 @memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
-class ShipsTheStorageOfTokens(Altering):
+class PutJaggedViewSendsStorage(Altering):
     """Copies dense columns, and pickles the tokens of jagged ones with all that lies behind."""
 
     def stored(self, leaf: Tensor) -> Tensor:

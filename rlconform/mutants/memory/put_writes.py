@@ -15,7 +15,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("PUT-11", may_fail=("PUT-12",), evidence="row:")
-class AppendsInStoredOrder(Writing):
+class PutLaterColumnInStoredOrder(Writing):
     """Lays a later column of all rows beside the earlier ones, in the order in which those lie."""
 
     def put_samples(
@@ -30,7 +30,7 @@ class AppendsInStoredOrder(Writing):
 
 
 @memory_mutant("PUT-12", evidence="'y' of 'u0_g1' not to be readable")
-class OneRowHasEveryField(Writing):
+class GetOneRowZeroFills(Writing):
     """A read of one row, which has a way of its own, gives zeros for a field that others have."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -46,7 +46,7 @@ class OneRowHasEveryField(Writing):
 
 
 @memory_mutant("PUT-12", evidence="no row ready for 'train' beside ['full']")
-class MarksFieldsInOneWord(Writing):
+class PutFieldMaskWraps(Writing):
     """Marks what a row has in a word of 64 bits: field 65 counts as produced where the first is."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ class MarksFieldsInOneWord(Writing):
 
 
 @memory_mutant("PUT-15", evidence="|x|v1")
-class OverwritesBeforeItCounts(MemoryClient):
+class PutOverwritesBeforeLengthCheck(MemoryClient):
     """Rewrites the columns of rows that are there, and then finds that the tags don't fit."""
 
     def put_samples(
@@ -86,7 +86,7 @@ class OverwritesBeforeItCounts(MemoryClient):
 
 
 @memory_mutant("PUT-15", evidence="a put whose parts differ in length")
-class ZipsTheFirstPut(Writing):
+class PutFirstLengthsZipped(Writing):
     """Lays out a partition by its first put, whose ids and rows it pairs until one list ends."""
 
     def put_samples(
@@ -99,7 +99,7 @@ class ZipsTheFirstPut(Writing):
 
 
 @memory_mutant("PUT-15", evidence="a put whose parts differ in length")
-class EmptyTagListIsNone(MemoryClient):
+class PutEmptyTagsBesideRowsAccepted(MemoryClient):
     """Tests ``if tags:``, so that an empty list beside rows counts as a put without tags."""
 
     def put_samples(
@@ -111,7 +111,7 @@ class EmptyTagListIsNone(MemoryClient):
 
 
 @memory_mutant("PUT-16", evidence="no tag of the failed put")
-class StampsFirst(MemoryClient):
+class PutFailedTagsStored(MemoryClient):
     """Stores a put's tags before it looks at what the columns are (NR-07)."""
 
     def put_samples(
@@ -126,7 +126,7 @@ class StampsFirst(MemoryClient):
 
 
 @memory_mutant("PUT-16", "LIFE-07", evidence="every row still consumed")
-class CountsFailedPuts(MemoryClient):
+class PutFailedRowsCounted(MemoryClient):
     """Counts the rows of a put before it stores them, also of one that fails (NR-05, NR-07)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -149,7 +149,7 @@ class CountsFailedPuts(MemoryClient):
 
 
 @memory_mutant("PUT-16", evidence="never put, or cleared", may_fail=("PUT-15", "PUT-23"))
-class RollsBackByClearing(Writing):
+class PutRollbackClearsOldRows(Writing):
     """Clears the ids of a put that failed, and with them the rows that were there before it."""
 
     def put_samples(
@@ -164,7 +164,7 @@ class RollsBackByClearing(Writing):
 
 
 @memory_mutant("PUT-16", evidence="not to be readable")
-class StoresUntilAnIdComesTwice(MemoryClient):
+class PutDuplicateIdStoresPart(MemoryClient):
     """Stores row by row, and notices at the last one that its id was there."""
 
     def put_samples(
@@ -178,7 +178,7 @@ class StoresUntilAnIdComesTwice(MemoryClient):
 
 
 @memory_mutant("PUT-17", evidence="tags put before the fields")
-class FieldsStartTheRow(Writing):
+class PutFirstFieldsDropTags(Writing):
     """Makes a row with its first fields, and forgets the tags that came before them."""
 
     def put_samples(
@@ -192,7 +192,7 @@ class FieldsStartTheRow(Writing):
 
 
 @memory_mutant("PUT-19", evidence="an id twice in one put")
-class LastRowWins(MemoryClient):
+class PutDuplicateIdKeepsLast(MemoryClient):
     """Takes an id twice in one put, and keeps the last of its rows."""
 
     def put_samples(

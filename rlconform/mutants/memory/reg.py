@@ -16,7 +16,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 @memory_mutant("REG-01", evidence="'sample_mask' of torch.int32")
-class KnowsColumnsByName(MemoryClient):
+class PutDtypeChosenByFieldName(MemoryClient):
     """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
 
     def put_samples(
@@ -29,7 +29,7 @@ class KnowsColumnsByName(MemoryClient):
 
 
 @engine_mutant("REG-01", evidence="is taken")
-class RefusesCommonNames(MemoryEngine):
+class PutCommonFieldNamesRefused(MemoryEngine):
     """Makes columns attributes of a record, where a field called values, keys or items can't go."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -40,7 +40,7 @@ class RefusesCommonNames(MemoryEngine):
 
 
 @memory_mutant("REG-02", evidence="'pixel_values' is not produced")
-class KeepsDeclaredTensors(Registering):
+class PutUndeclaredImagesDropped(Registering):
     """Knows flat image patches by name, and keeps them where declared (NR-13, NR-53)."""
 
     def put_samples(
@@ -58,7 +58,7 @@ class KeepsDeclaredTensors(Registering):
 @memory_mutant(
     "REG-02", evidence="'pixel_values' was not declared", may_fail=("REG-06", "CLAIM-01", "STAT-01")
 )
-class RefusesUndeclaredFields(Registering):
+class PutUndeclaredFieldsRefused(Registering):
     """Takes only the fields that the last registration named, as a plane with fixed tables does."""
 
     def put_samples(
@@ -72,7 +72,7 @@ class RefusesUndeclaredFields(Registering):
 
 
 @memory_mutant("REG-03", evidence="rows claimed in step 1")
-class RestoresCursors(Registering):
+class RegisterRestoresCursors(Registering):
     """A registration takes over the cursors of the partition's life before, as after a restart."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -100,7 +100,7 @@ class RestoresCursors(Registering):
     evidence="schema row exists",
     may_fail=("CLEAR-04", "REG-04"),
 )
-class RefusesItsOwnSchemaRow(Registering):
+class RegisterTwiceRefused(Registering):
     """Declares fields by a row that it puts under one name and never clears (NR-18)."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
@@ -110,7 +110,7 @@ class RefusesItsOwnSchemaRow(Registering):
 
 
 @memory_mutant("REG-05", evidence="{'num_samples': -1} to be rejected")
-class TakesAnySize(MemoryClient):
+class RegisterAnySizeAccepted(MemoryClient):
     """Takes any number for the size of a partition, as it never uses it."""
 
     def register_partition(
@@ -121,7 +121,7 @@ class TakesAnySize(MemoryClient):
 
 
 @memory_mutant("REG-05", evidence="{'consumer_tasks': ['train', 'train']} to be rejected")
-class MergesTasksOfOneName(MemoryClient):
+class RegisterDuplicateTasksMerged(MemoryClient):
     """Keeps tasks by name, so that one named twice is there once."""
 
     def register_partition(
@@ -140,7 +140,7 @@ class MergesTasksOfOneName(MemoryClient):
 
 
 @memory_mutant("REG-05", evidence="{'partition_id': ''} to be rejected")
-class TakesAPartitionWithoutName(MemoryClient):
+class RegisterEmptyNameAccepted(MemoryClient):
     """Takes an empty name for a partition, as it does any other text."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
@@ -150,7 +150,7 @@ class TakesAPartitionWithoutName(MemoryClient):
 
 
 @memory_mutant("REG-05", evidence="{'fields': ['x', 'x']} to be rejected")
-class MergesFieldsOfOneName(MemoryClient):
+class RegisterDuplicateFieldsMerged(MemoryClient):
     """Keeps fields by name, so that one named twice is there once."""
 
     def register_partition(
@@ -161,7 +161,7 @@ class MergesFieldsOfOneName(MemoryClient):
 
 
 @memory_mutant("REG-06", "PUT-12", evidence="no room for another column")
-class HasRoomForSomeFields(MemoryClient):
+class PutFieldCountLimited(MemoryClient):
     """Sets aside 32 columns for a partition, which one producer never fills."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -36,7 +36,7 @@ class ByIdAlone(MemoryClient):
 
 
 @memory_mutant("REG-04", evidence="tags in that partition")
-class TagsByIdAlone(ByIdAlone):
+class TagsSharedAcrossPartitions(ByIdAlone):
     """Keeps tags in a table of ids: the partition that wrote last has overwritten the other's."""
 
     def put_samples(
@@ -55,7 +55,7 @@ class TagsByIdAlone(ByIdAlone):
 
 
 @memory_mutant("REG-04", evidence="rows claimed in each partition")
-class CursorsByIdAlone(ByIdAlone):
+class ClaimsSharedAcrossPartitions(ByIdAlone):
     """Marks a row as claimed by its id: that of the other partition is never handed out."""
 
     def claim_meta(
@@ -71,7 +71,7 @@ class CursorsByIdAlone(ByIdAlone):
 
 
 @memory_mutant("REG-04", evidence="tags")
-class ClearsTagsEverywhere(MemoryClient):
+class ClearTagsInAllPartitions(MemoryClient):
     """A clear of rows drops the tags of the same ids in every other partition too."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
@@ -83,7 +83,7 @@ class ClearsTagsEverywhere(MemoryClient):
 
 
 @engine_mutant("REG-04", evidence="after the other partition was registered again")
-class BeginsAllAnew(MemoryEngine):
+class RegisterResetsAllPartitions(MemoryEngine):
     """Forgets every partition's claims when one that it knows is registered again."""
 
     def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
@@ -97,7 +97,7 @@ class BeginsAllAnew(MemoryEngine):
 
 
 @engine_mutant("REG-04", evidence="must replace all of them")
-class OneSchemaForAllPartitions(MemoryEngine):
+class PutSchemaSharedAcrossPartitions(MemoryEngine):
     """Keeps one table of fields for all partitions: a field has one dtype in train and in val."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -110,7 +110,7 @@ class OneSchemaForAllPartitions(MemoryEngine):
 
 
 @engine_mutant("REG-04", evidence="never put, or cleared")
-class ClearsPartitionsByPrefix(MemoryEngine):
+class ClearPartitionsByPrefix(MemoryEngine):
     """Clears a partition by the beginning of its keys: with train all of train_async goes too."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
@@ -122,7 +122,7 @@ class ClearsPartitionsByPrefix(MemoryEngine):
 
 
 @engine_mutant("REG-04", evidence="whatever the other holds", may_fail=("STAT-01",))
-class CountsRowsOfAllPartitions(MemoryEngine):
+class StatusCountsAllPartitions(MemoryEngine):
     """Compares with the rows of all partitions: train is never done while val has rows."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:

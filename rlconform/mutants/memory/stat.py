@@ -10,7 +10,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @engine_mutant("STAT-01", "STAT-03", evidence="for a second task that claimed nothing")
-class AsksAnyTask(MemoryEngine):
+class StatusAnyTaskSuffices(MemoryEngine):
     """Says that all is consumed once one of the tasks has consumed it."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -19,7 +19,7 @@ class AsksAnyTask(MemoryEngine):
 
 
 @engine_mutant("STAT-01", evidence="after one more row")
-class RemembersThatAllWasClaimed(MemoryEngine):
+class StatusTrueIsCached(MemoryEngine):
     """Remembers that a partition was consumed, until it is registered or cleared."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -75,7 +75,7 @@ class _CountsClaims(MemoryEngine):
 
 
 @engine_mutant("STAT-01", evidence="for new rows after every earlier one was cleared")
-class CountsClaimsForGood(_CountsClaims):
+class StatusClaimsNeverForgotten(_CountsClaims):
     """Counts claims and never takes any back: a step's count opens the barrier of the next."""
 
     def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
@@ -87,14 +87,14 @@ class CountsClaimsForGood(_CountsClaims):
 
 
 @engine_mutant("STAT-01", evidence="check_consumption_status False")
-class CountsClaimsOfTheStep(_CountsClaims):
+class StatusClearedClaimsCounted(_CountsClaims):
     """Counts claims until a partition is empty: rows dropped half-way open the barrier."""
 
     lasts = False
 
 
 @engine_mutant("STAT-01", evidence="of a field that nobody declared")
-class CountsRowsOfDeclaredFields(MemoryEngine):
+class StatusUndeclaredFieldsIgnored(MemoryEngine):
     """Counts the rows that have a field of the schema: those of others alone are nobody's."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -117,7 +117,7 @@ class CountsRowsOfDeclaredFields(MemoryEngine):
 
 
 @engine_mutant("STAT-03", evidence="an unknown task")
-class AgreesWhereNothingIs(MemoryEngine):
+class StatusUnknownTaskOfEmptyIsTrue(MemoryEngine):
     """All of no rows are claimed, by whomever: a task that nobody registered has consumed them."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -129,7 +129,7 @@ class AgreesWhereNothingIs(MemoryEngine):
 
 
 @engine_mutant("STAT-03", evidence="False or an error for an unknown task")
-class PassesOverUnknownTasks(MemoryEngine):
+class StatusUnknownTasksIgnored(MemoryEngine):
     """Asks those of the named tasks that it knows: of a mistyped one, none."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -140,7 +140,7 @@ class PassesOverUnknownTasks(MemoryEngine):
 
 
 @engine_mutant("STAT-03", evidence="False or an error for an unknown task")
-class PassesOverStrangers(MemoryEngine):
+class StatusUnknownTasksAmongKnownIgnored(MemoryEngine):
     """Asks those of the named tasks that it knows, if it knows any."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -153,7 +153,7 @@ class PassesOverStrangers(MemoryEngine):
 @engine_mutant(
     "STAT-03", "STAT-01", "GET-08", "GET-11", "REG-04", evidence="for a task that claimed nothing"
 )
-class PassesOverIdleTasks(MemoryEngine):
+class StatusIdleTasksIgnored(MemoryEngine):
     """Asks the tasks that have a cursor, which a task gets with its first claim."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -165,7 +165,7 @@ class PassesOverIdleTasks(MemoryEngine):
 
 
 @engine_mutant("STAT-04", evidence="with tags and no row")
-class TagsMakeAStart(MemoryEngine):
+class StatusTagsAloneAreTrue(MemoryEngine):
     """Once a tag was put, something was: of no rows with fields all are claimed."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -177,7 +177,7 @@ class TagsMakeAStart(MemoryEngine):
 
 
 @engine_mutant("STAT-04", evidence="before the first row")
-class IsDoneBeforeTheStart(MemoryEngine):
+class StatusEmptyPartitionIsTrue(MemoryEngine):
     """Finds nothing unclaimed where nothing was ever put, and calls it consumed (NR-05)."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -190,7 +190,7 @@ class IsDoneBeforeTheStart(MemoryEngine):
 
 
 @memory_mutant("STAT-04", evidence="UnknownPartition")
-class KnowsNothingOfAnEmptyPartition(MemoryClient):
+class StatusEmptyPartitionRaises(MemoryClient):
     """Raises for a partition that nothing was put in yet, where the answer is no."""
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
@@ -203,7 +203,7 @@ class KnowsNothingOfAnEmptyPartition(MemoryClient):
 
 
 @engine_mutant("STAT-05", evidence="with every produced row claimed")
-class CountsRowsOfTagsAlone(MemoryEngine):
+class StatusTagOnlyRowsCounted(MemoryEngine):
     """Counts a row that has tags and no field yet: nobody can claim it, and the barrier stays."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -214,7 +214,7 @@ class CountsRowsOfTagsAlone(MemoryEngine):
 
 
 @engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail=("STAT-01",))
-class CountsWhatWasProduced(MemoryEngine):
+class StatusUnclaimedClearedRowsCounted(MemoryEngine):
     """Compares claims with all rows ever produced: one that was dropped unclaimed is missing."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:

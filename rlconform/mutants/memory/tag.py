@@ -16,7 +16,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTag
 
 
 @engine_mutant("TAG-01", evidence="tags of the woken claim")
-class WokenClaimsHaveNoTags(MemoryEngine):
+class TagsMissingAfterBlockingClaim(MemoryEngine):
     """Answers a claim that had to wait with the ids that woke it, and without their tags."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
@@ -40,7 +40,7 @@ class _ChangesValues(MemoryClient):
 
 
 @memory_mutant("TAG-01", evidence="got {'std': None}")
-class NanTagsAreNone(_ChangesValues):
+class TagNanBecomesNone(_ChangesValues):
     """Sends tags as JSON, which knows no NaN: the deviation of one sample comes back as None."""
 
     @staticmethod
@@ -49,7 +49,7 @@ class NanTagsAreNone(_ChangesValues):
 
 
 @memory_mutant("TAG-01", evidence="to carry {'prompt'")
-class CutsLongTags(_ChangesValues):
+class TagLongTextsTruncated(_ChangesValues):
     """Keeps tags in a column of 4096 characters, as a database has it: a longer text is cut."""
 
     @staticmethod
@@ -69,7 +69,7 @@ class _ChangesTags(MemoryEngine):
 
 
 @engine_mutant("TAG-01", evidence="got {'reward': 1.0}")
-class TagColumnsOfThePut(_ChangesTags):
+class TagIntegersBesideFloatsBecomeFloats(_ChangesTags):
     """Makes columns of a put's tags: an integer beside a float of the same key becomes a float."""
 
     def kept(self, partition_id: str, tags: list[Tags]) -> list[Tags]:
@@ -85,7 +85,7 @@ def _is_finite(value: Any) -> bool:
 
 
 @engine_mutant("TAG-01", evidence="got {'reward': 0}")
-class TagColumnsTypedByTheFirst(_ChangesTags):
+class TagTypeOfFirstPutKept(_ChangesTags):
     """Learns a tag's type from the first put that has it: a later 0.5 among integers is 0."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -105,7 +105,7 @@ class TagColumnsTypedByTheFirst(_ChangesTags):
 
 
 @engine_mutant("TAG-01", evidence="tags after a put of tags on one row of three")
-class EqualTagsAreOneDict(MemoryEngine):
+class TagEqualDictsShared(MemoryEngine):
     """Keeps equal tags of a put in one dict, as pickle does of ``[tags] * n``.
 
     A stamp updates it in place: what one row gets, all of them have.
@@ -122,7 +122,7 @@ class EqualTagsAreOneDict(MemoryEngine):
 
 
 @memory_mutant("TAG-01", evidence="'true': True")
-class CountsTruth(_ChangesValues):
+class TagBooleansBecomeIntegers(_ChangesValues):
     """Keeps a bool as the integer that it equals, as a column of integers does."""
 
     @staticmethod
@@ -131,7 +131,7 @@ class CountsTruth(_ChangesValues):
 
 
 @memory_mutant("TAG-01", evidence="1e-300")
-class KeepsFloatsInSingle(_ChangesValues):
+class TagFloatsInSinglePrecision(_ChangesValues):
     """Keeps floats in four bytes, where nearly all tags of a trainer are exact enough."""
 
     @staticmethod
@@ -140,7 +140,7 @@ class KeepsFloatsInSingle(_ChangesValues):
 
 
 @memory_mutant("TAG-01", evidence="to carry", may_fail=("TAG-03",))
-class KeepsIntegersAsDoubles(_ChangesValues):
+class TagIntegersAsDoubles(_ChangesValues):
     """Sends tags through a format whose only numbers are doubles: integers above 2**53 change."""
 
     @staticmethod
@@ -149,7 +149,7 @@ class KeepsIntegersAsDoubles(_ChangesValues):
 
 
 @memory_mutant("TAG-01", evidence="'none': None")
-class DropsNone(MemoryClient):
+class TagNoneDropped(MemoryClient):
     """Leaves out a tag that is None, as if it had not been given."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -159,7 +159,7 @@ class DropsNone(MemoryClient):
 
 
 @memory_mutant("TAG-01", "CLEAR-05", evidence="to carry", may_fail=("TAG-03", "CLEAR-04"))
-class ListsTagsByName(MemoryClient):
+class TagsSortedById(MemoryClient):
     """Lists the ids of a claim by age, and the tags beside them by name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -169,7 +169,7 @@ class ListsTagsByName(MemoryClient):
 
 
 @memory_mutant("TAG-01", "TAG-05", "CLEAR-05", evidence="tags where only one row has any")
-class KeepsTagsInColumns(MemoryClient):
+class TagsStoredAsFields(MemoryClient):
     """Keeps tags in columns: a row without a key comes with it all the same, as None."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -185,7 +185,7 @@ class KeepsTagsInColumns(MemoryClient):
     evidence="tags after write-backs",
     may_fail=("TAG-01", "CLEAR-04"),
 )
-class TakesNoTagsForEmptyOnes(MemoryEngine):
+class TagsOmittedClearTags(MemoryEngine):
     """A put without tags writes empty ones: a weight version that is gone passes any filter."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -197,7 +197,7 @@ class TakesNoTagsForEmptyOnes(MemoryEngine):
 
 
 @engine_mutant("TAG-02", evidence="tags after write-backs", may_fail=("TAG-01",))
-class MakesOverwrittenRowsAnew(MemoryEngine):
+class TagsLostOnOverwrite(MemoryEngine):
     """A put that overwrites a field makes the row anew, with the tags that came along: none."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -233,12 +233,12 @@ class _Stamps(MemoryEngine):
 
 
 @engine_mutant("TAG-03", evidence="merged tags")
-class WritesTagsAnew(_Stamps):
+class TagsReplacedByEveryPut(_Stamps):
     """Tags of a second put take the place of the first ones: a stamp wipes the weight version."""
 
 
 @engine_mutant("TAG-03", evidence="merged tags")
-class WritesTagsOfPutsAnew(_Stamps):
+class TagsReplacedByPutsWithFields(_Stamps):
     """A stamp is merged, but a put that brings fields too replaces the whole row, tags and all."""
 
     def applies(self, fields: AnyBatch) -> bool:
@@ -246,7 +246,7 @@ class WritesTagsOfPutsAnew(_Stamps):
 
 
 @engine_mutant("TAG-03", evidence="merged tags", may_fail=("TAG-01",))
-class KeepsTheFirstStamp(_Stamps):
+class TagFirstValueKept(_Stamps):
     """Adds keys that a row has not got yet, and keeps the old value of one that it has."""
 
     def stamped(self, old: Tags, new: Tags) -> Tags:
@@ -254,7 +254,7 @@ class KeepsTheFirstStamp(_Stamps):
 
 
 @engine_mutant("TAG-05", evidence="tags after the clear", may_fail=("CLEAR-04",))
-class KeepsTagsInATableOfTheirOwn(MemoryEngine):
+class TagsSurviveClear(MemoryEngine):
     """A clear empties the table of rows and not that of tags, which the next put writes over.
 
     If it brings tags: where it brings none, a former life's weight version comes back.

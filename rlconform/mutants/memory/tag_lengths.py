@@ -16,7 +16,7 @@ from rlconform.wire import rows_of
 
 
 @memory_mutant("TAG-06", evidence="expected sequence_lengths; got None")
-class NoLengthWhereItIsZero(MemoryClient):
+class ClaimLengthZeroDropsLengths(MemoryClient):
     """Writes ``if all(lengths)``: one aborted row, of length 0, and no row has a length."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -39,12 +39,12 @@ class _CountsTokens(MemoryClient):
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class ReadsAMissingLengthAsZero(_CountsTokens):
+class ClaimMissingLengthIsZero(_CountsTokens):
     """A row without the tag counts as one of no tokens."""
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class AsksTheFirstRowForLengths(_CountsTokens):
+class ClaimLengthsDecidedByFirstRow(_CountsTokens):
     """Whether the rows carry lengths is read off the first of them."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
@@ -53,7 +53,7 @@ class AsksTheFirstRowForLengths(_CountsTokens):
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class MeasuresARow(_CountsTokens):
+class ClaimLengthsMeasured(_CountsTokens):
     """Where rows carry no lengths, takes those of their first field for them: bytes of an image."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
@@ -102,14 +102,14 @@ class _KeepsLengths(MemoryClient):
 
 
 @memory_mutant("TAG-06", evidence="after new tags were put")
-class NotesTheFirstLength(_KeepsLengths):
+class ClaimLengthsNeverUpdated(_KeepsLengths):
     """Notes a row's length once: another turn makes the row longer, and the plan is too short."""
 
     follows = False
 
 
 @memory_mutant("TAG-06", evidence="of rows put again without lengths")
-class LengthsOutliveTheirRows(_KeepsLengths):
+class ClaimLengthsOfClearedRows(_KeepsLengths):
     """Clears rows and not their lengths: an id that lives again has the one of its past."""
 
     forgets = False

@@ -29,7 +29,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 @engine_mutant("CLAIM-02", evidence="lost", chance=True)
-class GrowsInTwoSteps(MemoryEngine):
+class PutTableGrowsInTwoSteps(MemoryEngine):
     """Copies its table of what is ready into a larger one while others write to the old (TQ-08)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -69,7 +69,7 @@ class _WriteBackEngine(MemoryEngine):
 
 
 @engine_mutant("CLAIM-08", evidence="claims by id", chance=True)
-class WriteBacksUndoClaims(_WriteBackEngine):
+class PutUndoesClaims(_WriteBackEngine):
     """Keeps who claimed a row in the record that a write-back replaces: it is handed out again."""
 
     write_back = staticmethod(claims_of)
@@ -110,7 +110,7 @@ class _Slotted(MemoryEngine):
 
 
 @engine_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True)
-class ReadsWhatLiesThere(_Slotted):
+class GetReadsReusedSlot(_Slotted):
     """Looks up where rows lie, and reads what lies there by then (TQ-11)."""
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
@@ -126,7 +126,7 @@ class ReadsWhatLiesThere(_Slotted):
 
 
 @memory_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
-class SharesABuffer(MemoryClient):
+class PutBufferSharedByThreads(MemoryClient):
     """Passes every dense column through one buffer of the client's, without a lock.
 
     One encoder's buffers served all threads: sizes resulted that no dtype divides (TQ-20).
@@ -145,7 +145,7 @@ class SharesABuffer(MemoryClient):
 
 
 @memory_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
-class KeepsTheCallAtHand(MemoryClient):
+class GetSharedAttributeOverwritten(MemoryClient):
     """Keeps the ids of the current read in an attribute, which another thread's read overwrites.
 
     Requests and answers of two threads met on one connection (TQ-09).
@@ -161,7 +161,7 @@ class KeepsTheCallAtHand(MemoryClient):
 
 @memory_mutant("LIFE-08", evidence="no row in a partition in which nothing was put", chance=True,
         may_fail=("STAT-04",))  # fmt: skip
-class PutsAPlaceholder(MemoryClient):
+class RegisterPutsPlaceholder(MemoryClient):
     """Tells itself the fields of a partition by a row that it puts and clears again (NR-17)."""
 
     def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
@@ -178,7 +178,7 @@ class PutsAPlaceholder(MemoryClient):
 
 
 @engine_mutant("PUT-11", evidence="not produced", chance=True)
-class LosesAFieldOfTwoWriters(_WriteBackEngine):
+class PutFieldsOfTwoThreadsLost(_WriteBackEngine):
     """Adds to a row's set of fields without a lock: of two that write at once one is not there."""
 
     write_back = staticmethod(fields_of)
@@ -187,7 +187,7 @@ class LosesAFieldOfTwoWriters(_WriteBackEngine):
 @memory_mutant(
     "REG-06", evidence="changed size during iteration", may_fail=("LIFE-05",), chance=True
 )
-class WalksThroughGrowingFields(Registering):
+class ClaimFieldsChangeDuringIteration(Registering):
     """A claim walks through the dict of fields, to which others add meanwhile (NR-16)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -209,14 +209,14 @@ class WalksThroughGrowingFields(Registering):
 
 
 @engine_mutant("TAG-02", evidence="tagged and written to at once", chance=True)
-class WriteBacksUndoStamps(_WriteBackEngine):
+class PutUndoesStamps(_WriteBackEngine):
     """Keeps tags in the record that a write-back replaces: a stamp that came meanwhile is gone."""
 
     write_back = staticmethod(stamps_of)
 
 
 @engine_mutant("TAG-04", evidence="the tags of its put on every claimed row", chance=True)
-class SendsTagsAfterwards(MemoryEngine):
+class PutSendsTagsAfterFields(MemoryEngine):
     """A put makes its rows claimable, and brings their tags in a second step (TQ-04)."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:

@@ -25,7 +25,7 @@ from rlconform.wire import rows_of
 @memory_mutant(
     "WIRE-01", evidence="'input_ids' of row", may_fail=("PUT-01", "PUT-05", "PUT-06", "PUT-13")
 )
-class TrimsZeros(AlteredReads):
+class GetTrailingZerosTrimmed(AlteredReads):
     """Finds the end of a row of token ids by its zeros, of which some rows have their own."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
@@ -36,7 +36,7 @@ class TrimsZeros(AlteredReads):
 
 
 @memory_mutant("WIRE-02", evidence="'input_ids' of row")
-class FetchesAtLeastAToken(TracksPuts):
+class GetEmptyRowsAsOneToken(TracksPuts):
     """Rows without tokens come as a token each, if no other row of the read has any.
 
     A put of such rows alone is stored without tokens; it is the fetch that asks for one too many.
@@ -55,7 +55,7 @@ class FetchesAtLeastAToken(TracksPuts):
     evidence="'prev_logprobs' of row",
     may_fail=("PUT-05", "PUT-13", "GET-01"),
 )
-class CutsToTheFirstPut(TracksPuts):
+class GetWidthOfFirstPut(TracksPuts):
     """Makes room for a read of many puts by the first one's longest row: others lose tokens."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
@@ -68,7 +68,7 @@ class CutsToTheFirstPut(TracksPuts):
 
 
 @memory_mutant("WIRE-04", evidence="'pixel_values' of row")
-class TakesHeightForTokens(MemoryClient):
+class PutImageHeightTakenForTokens(MemoryClient):
     """Stores as ragged what has as many lines as the longest row has tokens, an image too."""
 
     def put_samples(

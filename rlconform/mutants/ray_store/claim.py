@@ -15,7 +15,7 @@ from rlconform.mutants.types import Names
 
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
-class WakesByItsOwnPutsAlone(RayStoreClient):
+class AttachedClaimWakesByOwnPutsOnly(RayStoreClient):
     """An attached client waits for word of a put, and hears only of those of its own process."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,7 +50,7 @@ class WakesByItsOwnPutsAlone(RayStoreClient):
 
 
 @ray_mutant("CLAIM-06", evidence="TimeoutError")
-class GivesWhatThereIsFromAfar(RayStoreClient):
+class AttachedClaimTimeoutReturnsPartial(RayStoreClient):
     """An attached client's wait ends with what is ready, where it should end with an error."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -63,7 +63,7 @@ class GivesWhatThereIsFromAfar(RayStoreClient):
 
 
 @ray_mutant("CLAIM-06", evidence="no row lost")
-class KeepsWhatItGathered(RayStoreClient):
+class AttachedClaimTimeoutKeepsRows(RayStoreClient):
     """A claim that waits takes rows as they come, and at its timeout keeps them for its next claim.
 
     By itself a process gets all its rows. Those that its last claim gathered, nobody gets.
@@ -121,7 +121,7 @@ def _only(meta: KVBatchMeta, places: list[int]) -> KVBatchMeta:
 
 
 @ray_mutant("CLAIM-12", evidence="no row lost")
-class LeavesOtherRanksTheirRows(RayStoreClient):
+class AttachedClaimDropsRowsOfOtherRanks(RayStoreClient):
     """An attached rank drops claimed rows that fall to others, who can't claim them any more."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:

@@ -21,7 +21,7 @@ from rlconform.mutants.types import Ids, Names, Wait
     evidence="duplicated",
     may_fail=("CLAIM-10", "CLEAR-07", "CLAIM-12", "LOAD-01", "FAULT-04"),
 )
-class TwoClaimers(Controller):
+class ClaimChosenThenMarked(Controller):
     """Chooses the rows of a claim and marks them as claimed in a second step.
 
     Two consumers get the same rows.
@@ -47,7 +47,7 @@ class TwoClaimers(Controller):
 
 
 @controller_mutant("CLAIM-10", evidence="null-id", may_fail=("CLEAR-07",))
-class KeysLookedUpLater(Controller):
+class ClaimIdsLookedUpLater(Controller):
     """Claims internal indexes and looks up their ids in a second step.
 
     656 ids of 4,419 claims were null.
@@ -65,7 +65,7 @@ class KeysLookedUpLater(Controller):
 
 
 @controller_mutant("CLEAR-07", evidence="lost")
-class DropsClaimOfClearedRow(Controller):
+class ClaimDroppedWhenRowCleared(Controller):
     """Marks rows as claimed, then gives up the whole claim if one of them was cleared.
 
     The other rows stay claimed, and nobody gets them (TQ-09).
@@ -87,7 +87,7 @@ def _cursors(partition_id: str, tasks: Names) -> list[str]:
 
 
 @controller_mutant("STAT-01", evidence="-status")
-class CountsInTwoSteps(Controller):
+class StatusCountersUpdatedInTwoSteps(Controller):
     """Counts rows put and rows claimed; each count is read and written back in two steps.
 
     Of two calls that update a counter at once one is missed: the status is wrong (TQ-08).

@@ -13,7 +13,7 @@ from rlconform.mutants.types import Ids
 
 
 @ray_mutant("CLEAR-03", evidence="not to be readable")
-class ClearsNothingFromAfar(RayStoreClient):
+class AttachedClearAllIgnored(RayStoreClient):
     """Keeps who put what in the owner: an attached process has nothing that it could clear."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
@@ -22,7 +22,7 @@ class ClearsNothingFromAfar(RayStoreClient):
 
 
 @controller_mutant("CLEAR-03", evidence="not to be readable", chance=False)
-class LastWriterOwns(Controller):
+class ClearAllByLastWriter(Controller):
     """A row belongs to the process that wrote to it last: a write-back takes it from the driver."""
 
     @answers
@@ -54,7 +54,7 @@ class _Signs:
 
 
 @ray_mutant("CLEAR-08", evidence="UnknownSample")
-class SignsForTheHost(RayStoreClient):
+class ClearAllByHost(RayStoreClient):
     """Notes the host that put a row, not the process: one's clear of all takes them all (NR-30)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -18,7 +18,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @ray_mutant("LIFE-05", evidence="wrong-row", chance=True)
-class SharesAConnectionFromAfar(RayStoreClient):
+class AttachedPutBufferShared(RayStoreClient):
     """An attached client sends what its threads put through one buffer, without a lock.
 
     An async actor's threads shared one connection; in the driver each call had its own (TQ-10).
@@ -37,7 +37,7 @@ class SharesAConnectionFromAfar(RayStoreClient):
 
 
 @ray_mutant("LIFE-08", evidence="phantom", chance=True)
-class RegistersByPlaceholder(RayStoreClient):
+class ProcessesRegisterPutsPlaceholder(RayStoreClient):
     """Tells the plane the fields of a partition by a row that it puts and clears again.
 
     Consumers claimed 272 of such schema rows (NR-17).
@@ -77,7 +77,7 @@ REMEMBERED_S = 0.03
 
 
 @ray_mutant("STAT-02", evidence="non-monotonic", may_fail=("STAT-01",), chance=True)
-class RemembersStatus(RayStoreClient):
+class StatusCachedByProcess(RayStoreClient):
     """Returns the last status again for a while, until its own process puts, claims or clears."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:

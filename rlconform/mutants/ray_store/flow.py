@@ -15,7 +15,7 @@ from rlconform.wire import is_object_column, object_column
 
 
 @ray_mutant("FLOW-01", evidence="the lengths of", may_fail=("PAR-01", "PAR-02"))
-class ListsLengthsByTheirNames(RayStoreClient):
+class ProcessesClaimLengthsSortedById(RayStoreClient):
     """Lists the ids of a claim by age, and the lengths beside them by name."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -26,7 +26,7 @@ class ListsLengthsByTheirNames(RayStoreClient):
 
 
 @ray_mutant("FLOW-05", "PUT-21", "WIRE-06", evidence="message log")
-class LosesObjectsOnTheWay(RayStoreClient):
+class AttachedGetObjectsLost(RayStoreClient):
     """Keeps objects where they were put: another process reads None in their place (NR-11)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

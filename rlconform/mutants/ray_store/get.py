@@ -14,7 +14,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("GET-10", "PUT-13", "PUT-22", "CLEAR-01", "CLEAR-07", evidence="row 0 of 'x' = row:")
-class KeepsWhatItRead(RayStoreClient):
+class AttachedGetCached(RayStoreClient):
     """Caches the rows that it read until its own process writes.
 
     Writer and reader each worked on a copy of their own; in one process nothing showed (NR-61).

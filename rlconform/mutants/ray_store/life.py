@@ -12,7 +12,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-06",))
-class CountsItsCloses(RayStoreClient):
+class AttachedSecondCloseEndsPlane(RayStoreClient):
     """The plane counts closes: one client that closes twice stands for two."""
 
     _closed = 0
@@ -25,7 +25,7 @@ class CountsItsCloses(RayStoreClient):
 
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
-class TurnsOffTheLight(RayStoreClient):
+class AttachedCloseEndsPlane(RayStoreClient):
     """Every client's close ends the plane, as that of the only one would."""
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class TurnsOffTheLight(RayStoreClient):
 
 
 @ray_mutant("LIFE-03", evidence="of a client that was closed")
-class StaysOpenFromAfar(RayStoreClient):
+class AttachedCloseIgnored(RayStoreClient):
     """An attached client's close leaves it as it is: only the owner has something to close."""
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ _PUT_AT = "put_at"
 
 
 @ray_mutant("LIFE-06", evidence="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))
-class StartsFromNow(RayStoreClient):
+class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
     """A client that attaches is handed what is put from then on, and loses what was before."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +70,7 @@ class StartsFromNow(RayStoreClient):
 
 
 @ray_mutant("LIFE-07", evidence="PlaneUnavailable")
-class DiesOfAnEmptyRequest(RayStoreClient):
+class AttachedClaimEmptyFieldsEndsPlane(RayStoreClient):
     """A claim that requires nothing, sent from another process, ends the controller."""
 
     def claim_meta(

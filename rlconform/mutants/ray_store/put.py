@@ -17,7 +17,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("PUT-01", evidence="of torch.float64")
-class NarrowsOnTheWay(AlteredForeignRows):
+class AttachedGetDoublesNarrowed(AlteredForeignRows):
     """Others' doubles come by a way on which they are floats; one's own never took it."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class NarrowsOnTheWay(AlteredForeignRows):
 
 
 @ray_mutant("PUT-02", evidence="uint8")
-class CarriesEightBitsAsBytes(AlteredForeignRows):
+class AttachedGetFp8AsBytes(AlteredForeignRows):
     """Others' columns come through numpy, which has no fp8: they arrive as bytes."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class CarriesEightBitsAsBytes(AlteredForeignRows):
 
 
 @ray_mutant("PUT-13", evidence="of torch")
-class LearnsADtypeOnce(RayStoreClient):
+class AttachedGetFirstDtypeKept(RayStoreClient):
     """An attached client takes a field to have the dtype that it had when first read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ class LearnsADtypeOnce(RayStoreClient):
 
 
 @ray_mutant("PUT-14", evidence="fields written by this put")
-class SignsForNoFields(RayStoreClient):
+class AttachedReceiptWithoutFields(RayStoreClient):
     """The receipt of an attached client names the rows alone."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
@@ -60,7 +60,7 @@ class SignsForNoFields(RayStoreClient):
 
 
 @ray_mutant("PUT-24", evidence="int32")
-class CarriesWordsAsSigned(AlteredForeignRows):
+class AttachedGetUint32AsSigned(AlteredForeignRows):
     """Others' 32-bit words arrive signed: the message has no other."""
 
     def arrived(self, leaf: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class _GivesElsewhere(RayStoreClient):
 
 
 @ray_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
-class ForgetsTheLongestRowOnTheWay(_GivesElsewhere):
+class AttachedGetJaggedMaxMissing(_GivesElsewhere):
     """Columns reach another process as values and offsets: torch pads them to the sum of rows."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class ForgetsTheLongestRowOnTheWay(_GivesElsewhere):
 
 
 @ray_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
-class GivesWholeMessages(_GivesElsewhere):
+class AttachedGetJaggedWithWholeMessage(_GivesElsewhere):
     """Messages have one size, and a column comes with all of the last one that carried it."""
 
     def given(self, leaf: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class GivesWholeMessages(_GivesElsewhere):
 
 
 @ray_mutant("PUT-06", "PUT-07", evidence="row")
-class FillsEmptyRowsOnTheWay(AlteredForeignRows):
+class AttachedGetEmptyRowsFilled(AlteredForeignRows):
     """Others' rows come in messages, of which there is none without content: a zero fills it."""
 
     def arrived(self, leaf: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
     evidence="stale-read",
     may_fail=("CLEAR-07", "CLAIM-10", "REG-06", "PUT-22", "STAT-01", "TAG-07"),
 )
-class AcknowledgedEarly(Controller):
+class PutAcknowledgedBeforeVisible(Controller):
     """Acknowledges a put before its rows are visible, if another put is being stored.
 
     A put's status update was lost or late while others wrote: it had returned, and nobody saw the
@@ -68,7 +68,7 @@ class AcknowledgedEarly(Controller):
 @controller_mutant(
     "PUT-13", evidence="refused", may_fail=("CLEAR-07", "CLAIM-10", "PUT-22", "LIFE-05")
 )
-class BusyWhileRead(Controller):
+class PutRefusedWhileRead(Controller):
     """Refuses to overwrite a row while a reader holds it (MC-09)."""
 
     def __init__(self, capacity: int | None) -> None:
@@ -95,7 +95,7 @@ def _with_tags(put: StoredPut, tags: MaybeTags) -> StoredPut:
 
 
 @controller_mutant("PUT-22", evidence="torn")
-class ColumnByColumn(Controller):
+class PutVisibleColumnByColumn(Controller):
     """Stores the columns of a put one after the other.
 
     A store of one object for each row and field showed a put column by column (NR-14, MC-09).
@@ -113,7 +113,7 @@ class ColumnByColumn(Controller):
 
 
 @controller_mutant("REG-06", evidence="refused")
-class SchemaGrowsWhileRead(Controller):
+class ClaimSchemaChangesDuringIteration(Controller):
     """Iterates over a partition's schema in several steps, while other puts add fields to it.
 
     As in the field, the failure kills the partition's controller thread: every later call on the
@@ -145,7 +145,7 @@ class SchemaGrowsWhileRead(Controller):
 
 
 @controller_mutant("TAG-04", evidence="tags-late")
-class TagsAfterFields(Controller):
+class ClaimBeforeTags(Controller):
     """Makes the rows claimable and stores their tags in a second message.
 
     Under a tight poller a good third of the claims had no tags (TQ-04).
@@ -161,7 +161,7 @@ class TagsAfterFields(Controller):
 
 
 @controller_mutant("TAG-07", evidence="lost-update")
-class ReplacesTags(Controller):
+class ConcurrentStampsLost(Controller):
     """Reads a row's tags, changes them, and writes all of them back in a second step.
 
     Of two stampers that add a key each, one loses its key.

@@ -11,7 +11,7 @@ from rlconform.mutants.types import Ids
 
 
 @ray_mutant("REG-03", evidence="tags of step 1")
-class TakesARowForOneItKnows(RayStoreClient):
+class AttachedStaleRowReused(RayStoreClient):
     """An attached client sends a row's tags once: of an id that it put before, they are there."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

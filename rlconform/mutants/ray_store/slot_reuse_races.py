@@ -71,7 +71,7 @@ def _some_gap() -> float:
 
 
 @controller_mutant("CLEAR-07", evidence="wrong-row")
-class ReadsTheSlot(Slotted):
+class ProcessesGetReadsReusedSlot(Slotted):
     """Looks up the slots of the rows asked for and reads the slots in a second message.
 
     What was cleared and put in between gave another row's bytes (TQ-06, TQ-09, TQ-11).
@@ -86,7 +86,7 @@ class ReadsTheSlot(Slotted):
 
 
 @controller_mutant("CLEAR-07", evidence="", may_fail=("CLAIM-10",))
-class WritesTheSlot(Slotted):
+class ProcessesPutWritesReusedSlot(Slotted):
     """Looks up the slots of the rows to put and writes to the slots in a second message.
 
     The bytes overwrite whoever owns the slots by then; no adapter can mend it (TQ-06).

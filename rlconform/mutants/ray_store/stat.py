@@ -12,7 +12,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 @ray_mutant("STAT-02", evidence="status", may_fail=("FLOW-03", "STAT-01", "LOAD-01", "CLAIM-02"))
-class CountsItsOwnCalls(RayStoreClient):
+class StatusCountsOwnCallsOnly(RayStoreClient):
     """Compares the rows that this process put with those that it claimed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -31,21 +31,21 @@ class _WriteBackController(Controller):
 
 
 @controller_mutant("CLAIM-08", evidence="duplicated")
-class WriteBacksUndoClaimsFromAfar(_WriteBackController):
+class PutUndoesClaimsOfProcesses(_WriteBackController):
     """A controller that awaits its store in a write-back forgets who claimed the row meanwhile."""
 
     write_back = staticmethod(claims_of)
 
 
 @controller_mutant("PUT-11", evidence="is not produced")
-class LosesAFieldOfTwoProcesses(_WriteBackController):
+class PutFieldsOfTwoProcessesLost(_WriteBackController):
     """A controller that awaits its store in a put forgets one of two fields put at once."""
 
     write_back = staticmethod(fields_of)
 
 
 @controller_mutant("TAG-02", evidence="lost-update")
-class WriteBacksUndoStampsFromAfar(_WriteBackController):
+class PutUndoesStampsOfProcesses(_WriteBackController):
     """A controller that awaits its store in a write-back forgets what was stamped meanwhile."""
 
     write_back = staticmethod(stamps_of)

@@ -136,8 +136,8 @@ def test_a_row_whose_last_fields_are_put_at_once_is_claimed_once(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
     first, second, consumer = (part.via(actor) for actor in actors(3))
-    for turn in part.rounds(10):
-        ids = [f"{sample_id}_{turn}" for sample_id in IDS]
+    for n in part.rounds(10):
+        ids = [f"{sample_id}_{n}" for sample_id in IDS]
         part.put_labeled(ids, "x")
         calls = [
             partial(first.put_labeled, ids, "y"),

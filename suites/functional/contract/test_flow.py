@@ -111,9 +111,9 @@ def test_dropped_rows_are_gone_and_kept_ones_readable_by_every_rank(flow: Flow) 
     for rank, (shard, batch) in enumerate(zip(record.shards, record.batches, strict=True)):
         expect_as_written(record, batch, shard.sample_ids, f"rank {rank}, before the clear")
     for view in record.views:
-        whose = f"{view.who}, after the clear"
-        kept = read_by(whose, view.kept)
-        expect_as_written(record, kept, record.kept.sample_ids, whose)
+        reader = f"{view.who}, after the clear"
+        kept = read_by(reader, view.kept)
+        expect_as_written(record, kept, record.kept.sample_ids, reader)
         expect(not view.dropped, f"no dropped row readable by {view.who}", view.dropped)
     expect_equal(
         sorted(record.claimable), sorted(record.kept.sample_ids), "rows claimable by a second task"
@@ -121,11 +121,11 @@ def test_dropped_rows_are_gone_and_kept_ones_readable_by_every_rank(flow: Flow) 
 
 
 def expect_as_written(
-    record: PipelineRecord, batch: TensorDict, ids: list[str], whose: str
+    record: PipelineRecord, batch: TensorDict, ids: list[str], reader: str
 ) -> None:
     """The tensors of ``batch`` are the rows ``ids`` as the collector had them."""
     written = reorder_rows(record.written.columns, record.written.sample_ids, ids)
-    expect_batch(batch, written, whose)
+    expect_batch(batch, written, reader)
 
 
 @requirement("FLOW-05")
@@ -143,18 +143,18 @@ def test_message_logs_reach_every_rank(flow: Flow) -> None:
             )
 
 
-def logs_in(batch: TensorDict, whose: str) -> list[MessageLog]:
+def logs_in(batch: TensorDict, reader: str) -> list[MessageLog]:
     """The message logs of the batch, with their token ids restored."""
     try:
         return rebuild_message_logs(leaf_of(batch, MESSAGE_LOGS), leaf_of(batch, INPUT_IDS))
     except (TypeError, ValueError) as error:
         got = f"{leaf_of(batch, MESSAGE_LOGS)}: {error}"
-        raise ContractViolation(f"{whose} to read message logs", shorten(got)) from error
+        raise ContractViolation(f"{reader} to read message logs", shorten(got)) from error
 
 
-def read_by(whose: str, got: TensorDict | Exception) -> TensorDict:
+def read_by(reader: str, got: TensorDict | Exception) -> TensorDict:
     """What a process read; an error that it got instead is a violation."""
     if isinstance(got, Exception):
         shown = f"{type(got).__name__}: {got}"
-        raise ContractViolation(f"{whose} to read its rows", shown) from got
+        raise ContractViolation(f"{reader} to read its rows", shown) from got
     return got

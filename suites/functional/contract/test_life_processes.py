@@ -67,7 +67,7 @@ def test_calls_of_an_attached_client_after_its_close_are_rejected(
             part.timeouts.operation
         )
     except Exception as error:  # noqa: BLE001 - a plane that has ended may raise anything
-        pytest.skip(f"the close ended the plane, which LIFE-02 judges: {shorten(str(error))}")
+        pytest.skip(f"the close ended the plane, which LIFE-02 checks: {shorten(str(error))}")
     calls: dict[str, Callable[[], object]] = {
         "put_samples": lambda: leaving.put_labeled(["late"]),
         "get_samples": lambda: leaving.get(IDS, "x"),

@@ -45,7 +45,7 @@ def put_and_read(
         part.register(fields=list(columns))
         writer.put(IDS, **columns)
         for reader in readers:
-            reader.expect_rows(IDS[::-1], **{name: held[::-1] for name, held in rows.items()})
+            reader.expect_rows(IDS[::-1], **{name: column[::-1] for name, column in rows.items()})
 
     return run
 
@@ -56,14 +56,14 @@ PutAndRead = Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]
 @requirement("PUT-01")
 def test_every_dtype_reaches_other_processes(put_and_read: PutAndRead) -> None:
     rows = {str(dtype)[6:]: random_rows(dtype, [(5,)] * 3) for dtype in DTYPES}
-    put_and_read(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+    put_and_read(rows, {name: stack_or_nest(column) for name, column in rows.items()})
 
 
 @requirement("PUT-02", capability="dtype_fp8")
 def test_fp8_reaches_other_processes(put_and_read: PutAndRead) -> None:
     dtypes = (torch.float8_e4m3fn, torch.float8_e5m2)
     rows = {str(dtype)[6:]: random_rows(dtype, [(5,)] * 3) for dtype in dtypes}
-    put_and_read(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+    put_and_read(rows, {name: stack_or_nest(column) for name, column in rows.items()})
 
 
 @requirement("PUT-02", capability="dtype_complex")
@@ -78,7 +78,7 @@ def test_wide_unsigned_dtypes_reach_other_processes(put_and_read: PutAndRead) ->
         str(dtype)[6:]: random_rows(dtype, [(5,)] * 3)
         for dtype in (torch.uint16, torch.uint32, torch.uint64)
     }
-    put_and_read(rows, {name: stack_or_nest(held) for name, held in rows.items()})
+    put_and_read(rows, {name: stack_or_nest(column) for name, column in rows.items()})
 
 
 @requirement("PUT-03")
@@ -93,7 +93,7 @@ def test_one_dimensional_columns_and_width_one_reach_other_processes(
 def test_dense_shapes_reach_other_processes(put_and_read: PutAndRead) -> None:
     shapes = [(0,), (1,), (2, 0), (2, 3, 4), (3, 0, 2, 1)]
     rows = {"x".join(map(str, s)): random_rows(torch.float32, [s] * 3) for s in shapes}
-    put_and_read(rows, {name: torch.stack(held) for name, held in rows.items()})
+    put_and_read(rows, {name: torch.stack(column) for name, column in rows.items()})
 
 
 @requirement("PUT-06")
@@ -114,4 +114,4 @@ def test_jagged_rows_with_trailing_dimensions_reach_other_processes(
         name: random_rows(torch.uint8, [(n, *trailing) for n in (2, 0, 3)])
         for name, trailing in shapes.items()
     }
-    put_and_read(rows, {name: jagged(held) for name, held in rows.items()})
+    put_and_read(rows, {name: jagged(column) for name, column in rows.items()})

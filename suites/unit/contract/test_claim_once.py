@@ -112,14 +112,12 @@ def test_tags_put_on_a_claimed_row_do_not_make_it_claimable_again(part: Partitio
 
 @requirement("CLAIM-08", race=True)
 def test_a_write_that_races_a_claim_does_not_undo_it(part: PartitionUnderTest) -> None:
-    for turn in range(20):
-        ids = [f"{sample_id}_{turn}" for sample_id in IDS[:3]]
+    for n in range(20):
+        ids = [f"{sample_id}_{n}" for sample_id in IDS[:3]]
         part.put_labeled(ids, "x")
 
-        def claim(delay_s: float = turn % 4 * 0.0005) -> list[str]:
-            time.sleep(
-                delay_s
-            )  # so that some claims come before, some during, some after the write
+        def claim(delay_s: float = n % 4 * 0.0005) -> list[str]:
+            time.sleep(delay_s)  # some claims come before the write, some during it, some after
             return part.claim("train").sample_ids
 
         _, claimed = run_concurrently(

@@ -157,9 +157,9 @@ def test_the_newest_of_any_values_is_read(part: PartitionUnderTest, writes: list
 @for_all(writes=writes_of_any_dtypes(IDS))
 def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: list[Write]) -> None:
     """A put may be refused where it brings a dtype beside another, and then leaves nothing."""
-    held: dict[str, torch.Tensor] = {}
+    stored: dict[str, torch.Tensor] = {}
     for write in writes:
-        dtypes = {row.dtype for row in (*held.values(), *write.rows.values())}
+        dtypes = {row.dtype for row in (*stored.values(), *write.rows.values())}
         try:
             part.put(list(write.rows), x=write.value)
         except ContractViolation:
@@ -168,26 +168,26 @@ def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: lis
             if len(dtypes) == 1:
                 raise
         else:
-            held |= write.rows
+            stored |= write.rows
         for sample_id in IDS:
-            if sample_id in held:
-                part.expect_rows([sample_id], x=[held[sample_id]])
+            if sample_id in stored:
+                part.expect_rows([sample_id], x=[stored[sample_id]])
             else:
                 expect_unreadable(lambda i=sample_id: part.get([i], "x"), sample_id, "x")
-        expect_read_together(part, held)
+        expect_read_together(part, stored)
 
 
-def expect_read_together(part: PartitionUnderTest, held: dict[str, torch.Tensor]) -> None:
+def expect_read_together(part: PartitionUnderTest, stored: dict[str, torch.Tensor]) -> None:
     """All rows at once come each as it was put; rows of several dtypes may be refused."""
     try:
-        result = part.get(list(held), "x")
+        result = part.get(list(stored), "x")
     except ContractViolation:
         raise
     except Exception:
-        if len({row.dtype for row in held.values()}) < 2:
+        if len({row.dtype for row in stored.values()}) < 2:
             raise
     else:
-        expect_column(result, "x", list(held.values()))
+        expect_column(result, "x", list(stored.values()))
 
 
 @requirement("PUT-24")

@@ -1,4 +1,4 @@
-"""Checkpoints of a plane: whole or not there, and loaded into an empty plane or not at all.
+"""Checkpoints of a plane are complete or absent, and load into an empty plane only.
 
 That a checkpoint of one engine loads into another is tested with the planes of several processes.
 """
@@ -39,7 +39,7 @@ def jagged_rows(*lengths: int) -> torch.Tensor:
 
 
 def reloaded(client: MemoryClient, folder: Path) -> MemoryClient:
-    """A fresh plane with what the client's plane held."""
+    """A new plane with the contents of the client's plane."""
     client.save_checkpoint(folder)
     client.close()
     fresh = MemoryClient()

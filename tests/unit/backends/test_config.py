@@ -1,4 +1,4 @@
-"""The ``data_plane`` block: what is accepted, what an error says, what the factory builds."""
+"""The ``data_plane`` block: accepted values, error messages, and the factory's clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NeMo-RL's ``data_plane`` block as it is: taken where it can be honoured, else refused by name."""
+"""NeMo-RL's own ``data_plane`` block: supported keys are accepted, others are refused by name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MEMORY: dict[str, Any] = {"enabled": True, "impl": "memory"}
 
 
 def mooncake(**changes: Any) -> dict[str, Any]:
-    """The nested block with Mooncake chosen, and nothing asked of it that TCP lacks."""
+    """The nested block with Mooncake and only features that TCP supports."""
     engine = {**NESTED["mooncake_cpu"], "reuse_registered_buffers": False, **changes}
     return {**NESTED, "backend": "mooncake_cpu", "mooncake_cpu": engine}
 

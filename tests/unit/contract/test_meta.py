@@ -1,4 +1,4 @@
-"""``KVBatchMeta``: every transform is aligned, fresh, and leaves its source as it was."""
+"""``KVBatchMeta``: every transform keeps rows aligned, and does not change its source."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRANSFORMS: dict[str, Callable[[KVBatchMeta], KVBatchMeta]] = {
 
 
 def scribble(value: Any) -> None:
-    """Change every mutable container in ``value``, however deep it lies."""
+    """Change every mutable container in ``value``, at any depth."""
     if isinstance(value, dict):
         for held in value.values():
             scribble(held)
@@ -88,7 +88,7 @@ def test_what_a_meta_does_not_know_stays_unknown(transform: Callable[[KVBatchMet
 
 
 def test_scribbling_changes_a_meta() -> None:
-    """The purity tests above can fail: sharing one nested list would show."""
+    """Checks that the tests above can fail: a shared nested list would be noticed."""
     source = deepcopy(META)
     shared = replace(source, extra_info=dict(source.extra_info))
     scribble_over(shared)
@@ -230,7 +230,7 @@ def test_it_travels_by_pickle(protocol: int) -> None:
 
 
 def metas() -> st.SearchStrategy[KVBatchMeta]:
-    """Metas of a few rows, with and without what a meta may leave out."""
+    """Metas of a few rows, with and without the optional attributes."""
     return st.builds(_meta, st.integers(0, 6), st.booleans(), st.booleans(), st.integers(0, 99))
 
 

@@ -1,4 +1,4 @@
-"""Laws of a meta's transforms: rows keep what is theirs, and nothing is shared with the source."""
+"""Properties of a meta's transforms: rows keep their values, and share nothing with the source."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def metas(draw: DrawFn) -> KVBatchMeta:
 
 
 def rows_of(meta: KVBatchMeta) -> list[Row]:
-    """Each row with what belongs to it."""
+    """Each row with its length and tags."""
     lengths = meta.sequence_lengths or [None] * meta.size
     held = [None] * meta.size if meta.tags is None else [tuple(row.items()) for row in meta.tags]
     return list(zip(meta.sample_ids, lengths, held, strict=True))
 
 
 def frame_of(meta: KVBatchMeta) -> tuple[object, ...]:
-    """What belongs to the batch as a whole."""
+    """The values of the whole batch."""
     return (
         meta.partition_id,
         meta.task_name,

@@ -1,4 +1,4 @@
-"""The contract as data: rows that load, ids that stay unique, and a check behind each of them."""
+"""``requirements.toml``: its rows load, ids are unique, and each has a check."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_text_written_as_anything_else_is_refused(key: str, value: object) -> 
 
 @pytest.mark.parametrize("key", ["capability", "seen"])
 def test_a_list_written_as_text_is_refused(key: str) -> None:
-    """Read as a tuple, the text would be taken letter by letter."""
+    """Converted to a tuple, the text would become single letters."""
     with pytest.raises(ConfigError, match=key):
         _parse(ROW | {key: CAPABILITIES[0]})
 
@@ -146,7 +146,7 @@ def test_the_digest_names_the_text() -> None:
 
 
 def with_capabilities(count: int) -> str:
-    """Id of a requirement that names so many capabilities."""
+    """Id of a requirement with this number of capabilities."""
     rows = load_requirements().values()
     return next(row.id for row in rows if min(len(row.capability), 2) == count)
 
@@ -261,14 +261,14 @@ def test_each_capability_of_a_requirement_has_a_check(checks: list[pytest.Item])
 
 
 def test_no_check_checks_a_requirement_of_the_kit(checks: list[pytest.Item]) -> None:
-    """A vendor's plane is not judged by what only rlconform can get wrong."""
+    """A vendor's verdict does not depend on defects that only rlconform can have."""
     known = load_requirements()
     assert [i for i in checked_ids(checks, "e2e") if known[i].scope == "kit"] == []
 
 
 @pytest.fixture(scope="module")
 def held() -> set[str]:
-    """Ids of the requirements that any test is marked with, the kit's own tests included."""
+    """Ids of the requirements in the marks of all tests, the kit's own included."""
     return set().union(*checks_by_requirement(resource_dir("suites")).values())
 
 
@@ -280,7 +280,7 @@ def test_every_mark_names_a_requirement(held: set[str]) -> None:
 def test_a_requirement_is_checked_or_says_why_not(
     row: Requirement, held: set[str], checks: list[pytest.Item]
 ) -> None:
-    """A plane's by what a certification runs, the kit's by the kit's own tests."""
+    """A plane's requirement by a certification, the kit's by the kit's own tests."""
     checked = row.id in (held if row.scope == "kit" else checked_ids(checks, "e2e"))
     assert checked != bool(row.unchecked), row.unchecked or "no check and no reason why not"
     assert checked or not row.published, "a verdict counts it, and nothing checks it"

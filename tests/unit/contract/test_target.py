@@ -1,4 +1,4 @@
-"""``Target`` and ``Timeouts``: what a vendor may say of a plane, and what is refused at once."""
+"""``Target`` and ``Timeouts``: accepted values and refused ones."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def client() -> Iterator[MemoryClient]:
 
 
 def padded(width: int = 3, fill: int = PAD) -> torch.Tensor:
-    """Rows of LENGTHS tokens that tell row and place, padded to ``width``."""
+    """Rows of LENGTHS tokens whose values encode row and column, padded to ``width``."""
     tokens = torch.arange(3)[:, None] * 100 + torch.arange(width)
     return tokens.where(torch.arange(width) < torch.tensor(LENGTHS)[:, None], fill)
 

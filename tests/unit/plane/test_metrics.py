@@ -1,4 +1,4 @@
-"""``MetricsClient`` around the memory plane: what it reports and what it adds up."""
+"""``MetricsClient`` around the memory plane: events and totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One global batch's micro-batches: what each costs, and that all ranks run the same rounds."""
+"""One global batch's micro-batches: their cost, and equal rounds on all ranks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_without_packing_each_rank_gets_the_next_rows() -> None:
 
 
 class TestSettings:
-    """A setting that makes no sense is refused where it is written."""
+    """An invalid setting is refused by the constructor."""
 
     @pytest.mark.parametrize("count", [0, -1, 1.5, True, None, "64"], ids=repr)
     @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ class TestSettings:
 
 
 class TestPack:
-    """Sequence packing: bins, dealt to the ranks."""
+    """Sequence packing: bins, distributed to the ranks."""
 
     @pytest.mark.parametrize("algorithm", PACKING_ALGORITHMS)
     @settings(deadline=None, max_examples=60)

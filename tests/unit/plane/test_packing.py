@@ -1,4 +1,4 @@
-"""Packing: every algorithm against its definition in plain loops, and what each must hold."""
+"""Packing: every algorithm against its definition in plain loops, and common properties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_algorithm = pytest.mark.parametrize("algorithm", PACKING_ALGORITHMS)
 
 @st.composite
 def packable(draw: st.DrawFn, most_rows: int = 40) -> tuple[list[int], int]:
-    """Lengths and a capacity that holds each of them; small ones, so that ties abound."""
+    """Lengths and a sufficient capacity; small ones, so that ties are frequent."""
     capacity = draw(st.integers(1, 60))
     return draw(st.lists(st.integers(0, capacity), max_size=most_rows)), capacity
 
@@ -158,7 +158,7 @@ class TestDefinition:
 
 
 class TestShuffle:
-    """``modified_first_fit_shuffle`` leaves to chance who shares a bin."""
+    """``modified_first_fit_shuffle`` chooses at random which rows share a bin."""
 
     def test_a_seed_draws_one_order_and_another_seed_another(self) -> None:
         lengths = seeded_lengths(300, 500)
@@ -198,7 +198,7 @@ def test_the_examples_of_the_module_stand() -> None:
 
 @every_algorithm
 class TestEveryAlgorithm:
-    """What a plan may rely on, whichever algorithm it names."""
+    """Properties of every algorithm."""
 
     @settings(deadline=None, max_examples=150)
     @given(case=packable(), multiple=st.integers(1, 6), seed=st.integers(0, 3))
@@ -254,7 +254,7 @@ class TestEveryAlgorithm:
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_the_decreasing_ones_keep_the_bounds_that_are_proved_of_them(data: st.DataObject) -> None:
-    """Full bins, cut up: the best packing is known. FFD 11/9 + 6/9 (Dosa), MFFD 71/60 + 1 (Yue)."""
+    """Full bins, cut up: the optimum is known. FFD 11/9 + 6/9 (Dosa), MFFD 71/60 + 1 (Yue)."""
     capacity = 120
     n_bins = data.draw(st.integers(1, 8))
     cuts = st.lists(st.integers(1, capacity - 1), min_size=1, max_size=6, unique=True).map(sorted)
@@ -349,7 +349,7 @@ def test_a_length_that_is_not_a_number_of_tokens_is_refused(lengths: Any) -> Non
 
 
 def lines(work: Callable[[], object]) -> int:
-    """Lines of Python that ``work`` executes, which no busy machine disturbs."""
+    """Number of Python lines that ``work`` executes, which does not depend on the machine."""
     count = 0
 
     def on_line(_frame: FrameType, event: str, _arg: Any) -> Any:

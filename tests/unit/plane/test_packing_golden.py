@@ -1,4 +1,4 @@
-"""Plans come out as ``fixtures/golden/packing.json`` has them.
+"""Plans are equal to those in ``fixtures/golden/packing.json``.
 
 Where a plan was changed on purpose, make the file again and say so where users read of changes:
 

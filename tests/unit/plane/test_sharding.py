@@ -1,4 +1,4 @@
-"""``shard_meta_for_dp``: requirements SHARD-01 to 07, as far as no plane is needed for them."""
+"""``shard_meta_for_dp``: requirements SHARD-01 to 07, without a plane."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def steps(draw: st.DrawFn) -> tuple[KVBatchMeta, int, int]:
 
 
 def spans(shard: KVBatchMeta) -> list[list[list[int]]]:
-    """The shard's rows by global batch and micro-batch, as its plan says."""
+    """The shard's rows by global batch and micro-batch."""
     plan = shard.extra_info
     starts = accumulate(plan[ELEM_COUNTS_PER_GB], initial=0)
     return [
@@ -111,7 +111,7 @@ class TestPermutation:
 
 
 class TestKept:
-    """SHARD-03: what the meta knew."""
+    """SHARD-03: shards keep the meta's values."""
 
     @requirement("SHARD-03")
     @in_every_mode
@@ -139,7 +139,7 @@ class TestKept:
     @requirement("SHARD-03")
     @in_every_mode
     def test_the_plan_of_an_earlier_split_is_not_kept(self, mode: Settings) -> None:
-        """It spoke of other rows: a worker that ran by it would skip some."""
+        """It was made for other rows: a worker that used it would skip some."""
         meta = meta_of([3, 5, 8, 1])
         earlier = {key: [["of another split"]] for key in PACKING_KEYS}
         stale = replace(meta, extra_info=meta.extra_info | earlier)
@@ -157,7 +157,7 @@ class TestKept:
 
 
 class TestMicroBatches:
-    """SHARD-04 and 05: as many on every rank, within the limit."""
+    """SHARD-04 and 05: the same number on every rank, within the limit."""
 
     @requirement("SHARD-04")
     @packed
@@ -244,7 +244,7 @@ class TestMicroBatches:
 
 
 class TestRejected:
-    """SHARD-06: what would leave ranks with unequal work."""
+    """SHARD-06: inputs that would give ranks unequal work."""
 
     @requirement("SHARD-06")
     @in_every_mode

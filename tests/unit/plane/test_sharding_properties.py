@@ -1,4 +1,4 @@
-"""Laws of sharding: every row to one rank, the way back, and micro-batches that ranks run alike."""
+"""Properties of sharding: every row on one rank, the inverse, and equal micro-batch counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MANY = settings(SETTINGS, max_examples=100, print_blob=True, verbosity=Verbosity
 
 @dataclass(frozen=True)
 class Case:
-    """A batch to shard: its lengths, and how."""
+    """A batch to shard: its lengths and the settings."""
 
     lengths: list[int]
     dp_world: int

@@ -291,6 +291,6 @@ def test_the_list_tells_of_each_mutant_that_the_other_options_leave() -> None:
     assert done.exit_code == 0, done.output
     named = {line.split()[0] for line in done.output.splitlines()[1:] if line.strip()}
     assert named >= {name for name, mutant in planes(all_mutants()).items() if mutant.chance}
-    assert "reads_the_slot" in done.output
+    assert "processes_get_reads_reused_slot" in done.output
     assert "CLEAR-07" in done.output
     assert "drops_unknown_ids" not in done.output

@@ -1,4 +1,4 @@
-"""Whole batches: packed for the wire and materialized from it."""
+"""Whole batches: ``pack_jagged_fields`` and ``materialize``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestPackJaggedFields:
             assert all(map(torch.equal, rows_of(packed[name]), expected))
 
     def test_keeps_every_other_column_as_it_is(self):
-        """WIRE-04, and no leaf is lost on the way."""
+        """WIRE-04; no leaf is lost."""
         batch = rollout()
         packed = pack_jagged_fields(batch, LENGTHS)
         assert list(packed.keys()) == list(batch.keys())
@@ -401,7 +401,7 @@ def test_a_leaf_that_cannot_travel_is_never_dropped(code, make_leaf):
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors")
 class TestNestedInTheOlderLayout:
-    """A plane may return it, as ragged rows are nested by default; a producer may not put it."""
+    """A plane may return this layout, which is torch's default; a producer may not put it."""
 
     ROWS = (torch.arange(2.0), torch.arange(3.0))
 

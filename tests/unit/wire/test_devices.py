@@ -1,4 +1,4 @@
-"""Indices and padding lie where the tokens lie, whichever device that is.
+"""Indices and padding are on the device of the tokens.
 
 Shown on torch's ``meta`` device: it holds shapes and no data, so that a look at the data fails, and
 arithmetic that mixes it with another device does as well. What reads the lengths of a jagged leaf
@@ -68,6 +68,6 @@ def test_lengths_follow_the_tokens_and_stay_where_they_are_without_any() -> None
 
 
 def test_the_longest_row_is_known_without_a_look_at_the_data() -> None:
-    """On a GPU a look is a wait for all that was queued before."""
+    """On a GPU reading the data waits for all queued kernels."""
     nested = to_nested_by_length(PADDED, [3, 1])
     assert torch.nested.to_padded_tensor(nested, 0.0).shape == (2, 3, 3)

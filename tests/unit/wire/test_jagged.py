@@ -57,7 +57,7 @@ def storage_of(tensor: Tensor) -> int:
 
 
 def is_list_of_rows(leaf: Tensor, expected: list[Tensor]) -> bool:
-    """Jagged, and bitwise these rows."""
+    """Whether the tensor is jagged with exactly these rows."""
     rows = rows_of(leaf)
     return (
         leaf.layout is torch.jagged
@@ -217,7 +217,7 @@ class TestPackPerTokenField:
         ids=["one short", "one short, 3-D", "fewer rows", "more rows", "1-D", "(N, 1)", "scalar"],
     )
     def test_rejects_what_does_not_fit(self, values):
-        """Nothing is ever passed on rectangular instead."""
+        """It is never returned rectangular instead."""
         with pytest.raises(ValueError, match="per-token"):
             pack_per_token_field(values, [7, 0, 3])
 
@@ -306,7 +306,7 @@ class TestResponseFromNested:
 
     @requirement("WIRE-05")
     def test_outputs_that_name_the_next_token_name_the_response(self):
-        """At the place of each token stands the one after it, as a perfect model would say."""
+        """Each output is the next token, as a perfect model would predict."""
         tokens = [torch.arange(10, 16), torch.arange(20, 22), torch.arange(30, 31)]
         outputs = torch.nested.nested_tensor(
             [torch.cat([row[1:], torch.tensor([-1])]) for row in tokens], layout=torch.jagged

@@ -1,4 +1,4 @@
-"""What a leaf is, its rows, and the comparison that is blind to layout."""
+"""The kind of a leaf, its rows, and the comparison independent of layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def strided_nested(lengths):
 
 
 class TestClassifyLeaf:
-    """What travels, and what must be refused."""
+    """Accepted and refused leaves."""
 
     @pytest.mark.parametrize(
         ("leaf", "kind"),
@@ -156,7 +156,7 @@ class TestRowsOf:
 
 
 class TestSameRows:
-    """Bitwise, layout-blind comparison."""
+    """Bitwise comparison, independent of layout."""
 
     def test_layout_does_not_count(self):
         dense = torch.arange(6).view(2, 3)

@@ -1,4 +1,4 @@
-"""Message logs (WIRE-06): token ids travel once and come back as views of the batch."""
+"""Message logs (WIRE-06): token ids are stored once and are rebuilt as views of the batch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_stripping_leaves_the_originals_alone():
 
 
 def test_stripped_logs_hold_no_tensor():
-    """A plane without tensors in its object columns can carry them, and they cost no tokens."""
+    """A plane without tensors in object columns can store them, and token ids are stored once."""
     rows = object_rows(strip_message_logs(LOGS), len(LOGS))
     assert json.loads(json.dumps(rows))[0][2] == {
         "role": "assistant",

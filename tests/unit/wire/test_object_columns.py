@@ -1,4 +1,4 @@
-"""Object columns in every form that tensordict and planes give them."""
+"""Object columns in every form that tensordict and planes use."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_one_value_stands_for_all_rows():
 
 
 def test_a_sliced_batch_of_one_array_is_refused():
-    """Slicing keeps the whole array: there is no telling which rows are meant."""
+    """Slicing keeps the whole array, so the selected rows are unknown."""
     batch = TensorDict({"m": as_array(["a", "b", "c"])}, [3])[:2]
     with pytest.raises(ValueError, match="3 values in a batch of 2"):
         object_rows(batch.get("m"), 2)

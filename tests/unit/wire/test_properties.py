@@ -1,4 +1,4 @@
-"""Laws of the codec by itself: nothing but padding is lost between padded and jagged."""
+"""Properties of the conversions: only padding is lost between padded and jagged."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_field_that_is_too_narrow_never_passes(batch: PaddedBatch, short: int)
 def test_a_response_slice_is_shifted_left_by_one(
     data: st.DataObject, lengths: list[tuple[int, int]]
 ) -> None:
-    """The value of response token i stands at i - 1, where it was predicted."""
+    """The value of response token i is at i - 1, where it was predicted."""
     rows = [data.draw(tensors(torch.float32, (p + r,))) for p, r in lengths]
     values = torch.nested.nested_tensor(rows, layout=torch.jagged)
     sliced = rows_of(response_from_nested(values, [response for _, response in lengths]))
@@ -105,7 +105,7 @@ def test_an_object_column_holds_its_values(values: list[object]) -> None:
 @MANY
 @given(logs=st.lists(st.lists(st.none() | st.integers(0, 4), max_size=3), min_size=1, max_size=3))
 def test_message_logs_are_rebuilt(logs: list[list[int | None]]) -> None:
-    """A message has so many tokens, or None."""
+    """Each entry is a message's number of tokens, or None."""
     made = [
         [
             {"role": "user", "n": n}

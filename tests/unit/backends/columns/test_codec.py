@@ -1,4 +1,4 @@
-"""Plain values as bytes by themselves: in ``objects`` pickle would stand in for what fails here."""
+"""The codec of plain values alone: in ``objects`` pickle would hide its failures."""
 
 from __future__ import annotations
 

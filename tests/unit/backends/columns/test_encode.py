@@ -1,4 +1,4 @@
-"""Parcels: any leaf as bytes of its own rows, with what a store and an index should know of it."""
+"""``pack``: any leaf becomes the bytes of its rows, with dtype, shape and sizes."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_gathered_rows_are_those_that_torch_would_take(
 def test_dense_rows_of_one_shape_stay_dense(
     data: st.DataObject, dtype: torch.dtype, shape: tuple[int, ...], sizes: list[int]
 ) -> None:
-    """Rows that are scalars too, which no jagged layout could hold."""
+    """Also scalar rows, which no jagged layout can represent."""
     leaves = [random_bits((size, *shape), dtype, seed) for seed, size in enumerate(sizes)]
     cells = data.draw(asked(sizes))
     column, got = read(picked([parcel_of(leaf) for leaf in leaves], cells), len(cells))
@@ -228,7 +228,7 @@ def test_only_the_pieces_that_have_the_field_are_read() -> None:
 
 
 def test_fields_of_unlike_pieces_share_nothing() -> None:
-    """As of rows that got one field in one put, and another field in a later put."""
+    """Rows that got one field in one put, and another field in a later put."""
     x, y = (TensorDict({name: torch.arange(3)}, [3]) for name in "xy")
     forth, back = np.arange(3), np.arange(3)[::-1]
     pieces = [

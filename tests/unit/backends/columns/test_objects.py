@@ -1,4 +1,4 @@
-"""Values of an object column as bytes: exact, each by itself, and no larger than they are."""
+"""Object columns as bytes: exact, value by value, and without unused storage."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_value_that_can_not_be_pickled_is_refused(value: Any) -> None:
 
 
 def test_a_class_of_a_script_goes_by_value() -> None:
-    """What no other process can import comes along."""
+    """The class is pickled too, because no other process can import it."""
     script = "class Note:\n    def __init__(self): self.text = 'é'\n"
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(script, names)

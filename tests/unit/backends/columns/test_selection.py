@@ -1,4 +1,4 @@
-"""Fresh memory for columns: chunks where several are read at once, none for what is kept."""
+"""Memory for columns: chunks if several are read at once, none for stored columns."""
 
 from __future__ import annotations
 

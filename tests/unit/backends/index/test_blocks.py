@@ -20,7 +20,7 @@ IDS = list("abcd")
 
 
 class Payload:
-    """What a test asks about by a weak reference."""
+    """A payload that tests watch by a weak reference."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def rewritten(
 
 
 def places(index: Index, ids: Sequence[str], field: str = "x") -> list[tuple[Any, int]]:
-    """For each id the payload and the place in it where its field lies."""
+    """For each id, the payload with its field and the place there."""
     sources = index.locate("p", ids, [field])
     found = [
         (position, (source.block.payload, place))
@@ -244,7 +244,7 @@ def test_of_two_rewritings_of_a_block_one_counts(index: Index) -> None:
 
 
 def test_a_new_block_whose_rows_went_meanwhile_is_due_at_once(index: Index) -> None:
-    """Else its waste would stay for as long as nothing else happens to its rows."""
+    """Otherwise its waste would stay until another call changes its rows."""
     number, live = begin(index)
     clear(index, ["a", "b"])
     (due,) = index.move(number, rewritten(live, "new"))
@@ -271,7 +271,7 @@ def test_rows_of_the_same_name_elsewhere_are_not_moved(index: Index) -> None:
 
 
 def test_an_index_needs_no_torch() -> None:
-    """A process of its own for an index, or for a store, should start in a moment."""
+    """A separate process for an index or a store should start quickly."""
     script = (
         "import sys\n"
         "import rlconform.backends.index, rlconform.backends.columns.column_block\n"

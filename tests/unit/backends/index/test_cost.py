@@ -1,4 +1,4 @@
-"""What an operation of the index costs depends on its batch, not on the partition.
+"""The cost of an index operation depends on its batch, not on the partition.
 
 Cost is counted in lines and calls that Python executes, which no busy machine disturbs.
 """
@@ -102,7 +102,7 @@ def test_the_first_claim_of_whole_groups_looks_at_no_more_than_it_needs() -> Non
 
 
 def test_a_field_that_arrives_after_the_claim_looked_costs_its_batch() -> None:
-    """Rows that were seen before they were ready come into the queue with their last field."""
+    """Rows that were scanned before they were ready come into the queue with their last field."""
 
     def cost(n_rows: int) -> int:
         index = filled(n_rows)
@@ -122,7 +122,7 @@ def test_rows_that_are_not_ready_are_looked_at_once() -> None:
 
 @pytest.mark.parametrize("group_size", [1, 4])
 def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
-    """Neither one of a queue that saw them, nor the first of a queue that didn't."""
+    """Neither a claim of a queue that scanned them, nor the first of one that didn't."""
     index = filled(LARGE, group_size)
     fresh = steps(lambda: claim(index))
     fresh_first = steps(lambda: claim(index, "u"))
@@ -140,7 +140,7 @@ def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
 
 
 def test_churn_costs_each_row_the_same() -> None:
-    """What is cleared must not be paid for again and again, by whichever operation."""
+    """Cleared rows must not cost later operations again and again."""
 
     def churn(n_rows: int) -> int:
         index = filled(SMALL)

@@ -1,4 +1,4 @@
-"""The index against a plain dict: every put, claim, clear and rewriting, in any order.
+"""The index against a plain dict: every put, claim, clear and compaction, in any order.
 
 A payload here is what a store would keep: the version that each of its cells was put with. So a
 source that points at the wrong block, place or field shows as a wrong version.
@@ -42,7 +42,7 @@ class Payload:
 
 @dataclass
 class Sample:
-    """What the model knows of a row."""
+    """The model's record of a row."""
 
     age: int
     group: tuple[str | None, int]
@@ -54,7 +54,7 @@ class Sample:
 
 @dataclass
 class Model:
-    """A partition as a dict of rows that is searched from end to end every time."""
+    """A partition as a dict of rows, searched completely every time."""
 
     rows: dict[str, Sample] = field(default_factory=dict)
     tasks: set[str] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Model:
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Drives an index and the model alike; blocks that are due are rewritten now or much later."""
+    """Drives an index and the model alike; due blocks are compacted now or much later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class IndexMachine(RuleBasedStateMachine):
         kind: str,
         ragged: bool,
     ) -> tuple[Payload, dict[str, Extent]]:
-        """A payload that the machine watches, and what the index should know of it."""
+        """A payload that the machine watches, with its extents."""
         payload = Payload(cells)
         self.payloads.append(weakref.ref(payload))
         self.sizes |= sizes
@@ -350,7 +350,7 @@ class IndexMachine(RuleBasedStateMachine):
 
 
 def located(sources: list[Source]) -> dict[tuple[int, str], int]:
-    """Versions by position and field; fails where a cell comes twice."""
+    """Versions by position and field; fails if a cell is returned twice."""
     found: dict[tuple[int, str], int] = {}
     for source in sources:
         for index, position in zip(source.indexes, source.positions, strict=True):

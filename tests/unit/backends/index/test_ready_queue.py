@@ -1,4 +1,4 @@
-"""Queues of ready rows on their own, and which rows make a group."""
+"""``ReadyQueue`` alone, and the grouping of rows."""
 
 from __future__ import annotations
 

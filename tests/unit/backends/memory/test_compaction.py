@@ -26,7 +26,7 @@ def client() -> Iterator[MemoryClient]:
 
 
 def columns(n_rows: int, start: int = 0) -> TensorDict:
-    """A row tells its number in the batch, from ``start`` on, in every field."""
+    """Every field of a row has the row's number, counted from ``start``."""
     numbers = torch.arange(start, start + n_rows)
     lengths = numbers % 3 * WIDTH
     jagged = torch.nested.nested_tensor_from_jagged(
@@ -46,7 +46,7 @@ def columns(n_rows: int, start: int = 0) -> TensorDict:
 
 
 def assert_holds(client: MemoryClient, numbers: dict[str, int]) -> None:
-    """The rows are whole, and those of these numbers."""
+    """The rows are complete, and have these numbers."""
     got = client.get_samples(list(numbers), "p", ["dense", "jagged", "log"])
     assert got["dense"].tolist() == [[number] * WIDTH for number in numbers.values()]
     assert [row.tolist() for row in rows_of(got["jagged"])] == [
@@ -84,7 +84,7 @@ Meanwhile = Callable[[MemoryClient], object]
 def rewriting(
     monkeypatch: pytest.MonkeyPatch, client: MemoryClient, meanwhile: Meanwhile
 ) -> list[int]:
-    """Let something happen between a rewriting's reading and its end; counts the rewritings."""
+    """Run a callback between the read and the end of a compaction; counts the compactions."""
     rewrite = engine.compact
     rows: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What an operation of the memory plane costs depends on its batch, not on the partition.
+"""The cost of a memory plane operation depends on its batch, not on the partition.
 
 Cost is counted in lines and calls that Python executes, which no busy machine disturbs.
 """
@@ -111,7 +111,7 @@ def test_a_claim_does_not_pay_for_rows_that_are_spent(client: MemoryClient, spen
 
 
 def test_rows_cleared_before_they_are_claimed_are_paid_for_once(client: MemoryClient) -> None:
-    """Dead entries of a queue cost their clear a bounded share, and later claims nothing."""
+    """Stale entries of a queue add a bounded cost to their clear, and none to later claims."""
 
     def churn(n_rows: int) -> int:
         partition = fill(client, BATCH)

@@ -1,4 +1,4 @@
-"""Rows of the memory plane own their memory: nothing of a caller's stays alive or is shared."""
+"""Rows of the memory plane own their memory: no tensor of a caller is kept or shared."""
 
 from __future__ import annotations
 

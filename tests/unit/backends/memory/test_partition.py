@@ -1,4 +1,4 @@
-"""Rules of the memory plane that the contract leaves open, seen through its client."""
+"""Behaviour of the memory plane that the contract does not define."""
 
 from __future__ import annotations
 

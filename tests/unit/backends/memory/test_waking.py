@@ -1,4 +1,4 @@
-"""Claims of the memory plane that wait: what wakes them, and that they cost nothing meanwhile."""
+"""Blocking claims of the memory plane: what wakes them, and that waiting uses no CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON = 20.0  # seconds; far above what a wake-up takes, far below a claim's own 
 
 
 class Waiters:
-    """Claims that run in threads of their own; ``start`` returns once the claim sleeps."""
+    """Runs claims in threads; ``start`` returns once the claim is waiting."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(8)

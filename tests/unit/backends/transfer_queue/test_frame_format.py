@@ -1,4 +1,4 @@
-"""The TransferQueue adapter's frames and codec: what goes in comes out, and nothing else does."""
+"""The TransferQueue adapter's frames: values are restored exactly, foreign frames are refused."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_tensors_inside_objects_come_back() -> None:
 
 
 class Text(str):
-    """A str that isn't one exactly."""
+    """A subclass of str."""
 
     __slots__ = ()
 

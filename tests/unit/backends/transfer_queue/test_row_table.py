@@ -1,4 +1,4 @@
-"""The TransferQueue adapter's table: puts, claims and clears that overlap, one step at a time."""
+"""``RowTable``: overlapping puts, claims and clears, one step at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEASE_S = 10.0
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -343,7 +343,7 @@ class CountsAllPartitions(MemoryClient):
         return all(MemoryClient.check_consumption_status(self, p, task_names) for p in each)
 
 
-class BeginsAllAnew(MemoryClient):
+class RegisterResetsAllPartitions(MemoryClient):
     """Registering a partition again resets the cursors of all others."""
 
     def __init__(self) -> None:
@@ -371,7 +371,7 @@ BROKEN: list[tuple[type[MemoryClient], str]] = [
     (RefusesOverwrites, "PUT-13"),
     (HandsOutOverwrittenRows, "CLAIM-08"),
     (MixesPartitions, "REG-04"),
-    (BeginsAllAnew, "REG-04"),
+    (RegisterResetsAllPartitions, "REG-04"),
     (FetchesTheNewestClaim, "CLAIM-09"),
     (CountsAllPartitions, "STAT-01"),
     (KeepsAField, "CLEAR-04"),

@@ -116,7 +116,7 @@ class IgnoresTokenStrides(Bending):
         return torch.nested.nested_tensor_from_jagged(first, leaf.offsets())  # type: ignore[operator]
 
 
-class ForgetsGaps(Bending):
+class PutJaggedGapsForgotten(Bending):
     """The unused tokens behind a row of a jagged column become its own."""
 
     def bend(self, leaf: Any) -> Any:
@@ -152,7 +152,7 @@ class KeepsTheFirstDtype(MemoryClient):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-class EmptiesObjectsBesideTensors(Bending):
+class PutObjectsBesideTensorsEmptied(Bending):
     """An object column that is put beside a tensor loses its last value."""
 
     def put_samples(
@@ -165,7 +165,7 @@ class EmptiesObjectsBesideTensors(Bending):
         return super().put_samples(sample_ids, partition_id, fields, tags)
 
 
-class KeepsTheFirstObjects(MemoryClient):
+class PutFirstObjectsKept(MemoryClient):
     """An overwrite of an object column is ignored."""
 
     def put_samples(
@@ -220,7 +220,7 @@ class FloatsTags(Bending):
         ]
 
 
-class ReplacesTags(MemoryClient):
+class ConcurrentStampsLost(MemoryClient):
     """The tags of a second put replace the first ones."""
 
     def __init__(self) -> None:
@@ -288,11 +288,11 @@ CAUGHT: list[tuple[type[MemoryClient], str]] = [
     (SqueezesOnes, "PUT-03"),
     (ReadsStorage, "PUT-08"),
     (IgnoresTokenStrides, "PUT-08"),
-    (ForgetsGaps, "PUT-08"),
+    (PutJaggedGapsForgotten, "PUT-08"),
     (RefusesFiveRaggedDimensions, "PUT-05"),
     (KeepsTheFirstDtype, "PUT-23"),
-    (EmptiesObjectsBesideTensors, "PUT-21"),
-    (KeepsTheFirstObjects, "PUT-13"),
+    (PutObjectsBesideTensorsEmptied, "PUT-21"),
+    (PutFirstObjectsKept, "PUT-13"),
     (KeepsGrad, "PUT-08"),
     (PadsRows, "PUT-07"),
     (ForgetsEarlierColumns, "PUT-11"),
@@ -301,7 +301,7 @@ CAUGHT: list[tuple[type[MemoryClient], str]] = [
     (ReadsSorted, "GET-01"),
     (OverFetches, "GET-03"),
     (FloatsTags, "TAG-01"),
-    (ReplacesTags, "TAG-03"),
+    (ConcurrentStampsLost, "TAG-03"),
     (LosesEmptyRows, "WIRE-01"),
     (PromotesHalves, "WIRE-01"),
 ]
