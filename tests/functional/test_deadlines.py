@@ -99,7 +99,9 @@ class Answers:
 def test_a_remote_call_is_judged_by_what_the_plane_took_of_it(
     operation: float, right: bool
 ) -> None:
-    client = RemoteClient(Answers.remote(), "actor", Timeouts(operation=operation))
+    actor = Answers.remote()
+    ray.get(actor.__ray_ready__.remote())
+    client = RemoteClient(actor, "actor", Timeouts(operation=operation))
     if right:
         assert client.close() == "answer"  # type: ignore[attr-defined]
     else:
