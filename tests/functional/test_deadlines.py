@@ -1,4 +1,4 @@
-"""Whose time is it: a deadline of the target is held against the plane alone."""
+"""A deadline of the target counts the seconds of the plane, and none of the kit's own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def living_actors() -> list[str]:
 
 
 def wait_until_none_lives(before: set[str]) -> None:
-    """Wait for the actors that came since; pytest's timeout ends a wait in vain."""
+    """Wait until all actors started since have ended; pytest's timeout ends a wait in vain."""
     while set(living_actors()) - before:
         pass
 
