@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-if TYPE_CHECKING:  # importing torch takes seconds, and reading the contract needs none of it
+if TYPE_CHECKING:  # importing torch takes seconds, and the contract does not need it
     from tensordict import TensorDict
 
 Tags = dict[str, Any]

@@ -14,7 +14,7 @@ class DataPlaneError(Exception):
 class _UnknownName(DataPlaneError, KeyError):
     """Base class of the errors about a name that the plane does not know."""
 
-    __str__ = Exception.__str__  # KeyError's would put the message in quotes
+    __str__ = Exception.__str__  # KeyError's own puts the message in quotes
 
 
 class UnknownPartition(_UnknownName):

@@ -183,7 +183,7 @@ class DataPlaneWorkerMixin:
             return WorkerBatch(requested.shape(received[1].batch()), requested.packing, shard)
 
         if plane.choice.policy == "leader_broadcast" and plane.replica is not None:
-            # A malformed shard raises within share, so that the other ranks get to know.
+            # A malformed shard raises within share, so that it fails on the other ranks too.
             return plane.replica.share(read, use)
         requested = request()
         return WorkerBatch(requested.shape(requested.read(plane.client)), requested.packing, shard)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rlconform.backends.index import Extent
 
-if TYPE_CHECKING:  # the wire's modules import torch
+if TYPE_CHECKING:  # rlconform.wire imports torch
     from rlconform.wire import LeafKind
 
 Bytes = npt.NDArray[np.uint8]

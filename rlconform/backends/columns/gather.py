@@ -27,7 +27,7 @@ from rlconform.backends.columns.selection import (
     word_index,
 )
 
-if TYPE_CHECKING:  # the wire's modules import torch
+if TYPE_CHECKING:  # rlconform.wire imports torch
     from rlconform.wire import LeafKind
 
 #: Mean words of a run from which copying runs is faster than gathering words.

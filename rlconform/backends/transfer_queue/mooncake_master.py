@@ -129,7 +129,7 @@ def own_address() -> str:
     """This host's routable address. Mooncake can't use a loopback or link-local one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only picks the interface
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only selects the interface
             found = [probe.getsockname()[0]]
         except OSError:
             found = []
