@@ -75,8 +75,8 @@ def self_test(
     console = new_console()
     known = all_mutants()
     if unknown := [name for name in mutant or () if name not in known]:
-        meant = did_you_mean(unknown[0], known) or "; rlconform self-test --list shows them"
-        fail(f"no mutant {unknown[0]!r}{meant}")
+        suggestion = did_you_mean(unknown[0], known) or "; rlconform self-test --list shows them"
+        fail(f"no mutant {unknown[0]!r}{suggestion}")
     chosen = {
         name: held
         for name, held in known.items()
@@ -131,7 +131,7 @@ def self_test(
 def _write(
     out: Path, matrix: KillMatrix, mutants: Mapping[str, Mutant], summary: str, *, complete: bool
 ) -> None:
-    """Write the matrix below ``out``: as a page, as a table for the docs, and what came as data."""
+    """Write the matrix below ``out``: as a page, as a table for the docs, and as data."""
     judged = list(matrix.judged.values())
     header = {
         "created": datetime.now(UTC).isoformat(timespec="minutes"),

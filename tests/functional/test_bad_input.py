@@ -29,19 +29,19 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
 def test_one_message_and_exit_2(
-    certify: Callable[..., Any], arguments: list[str], told: list[str]
+    certify: Callable[..., Any], arguments: list[str], message: list[str]
 ) -> None:
     done = certify(*arguments, timeout_s=120)
     assert done.code == 2, done.stdout + done.stderr
-    for text in told:
+    for text in message:
         assert text in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert not done.out.exists()
 
 
-def test_a_report_that_cannot_be_written_is_told_before_the_work(
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(
     certify: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "report").write_text("mine", "utf-8")
@@ -52,7 +52,7 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work(
     assert done.out.read_text("utf-8") == "mine"
 
 
-def test_a_folder_where_nothing_can_be_written_is_told_before_the_work(
+def test_a_folder_where_nothing_can_be_written_is_refused_before_the_work(
     certify: Callable[..., Any],
 ) -> None:
     done = certify("memory", out=Path("/proc/rlconform"), timeout_s=60)
@@ -68,7 +68,7 @@ def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("data_plane: {enabled: true, impl: memory, storage_capcity: 5}", "storage_capcity"),
         ("data_plane: {enabled: true, impl: transfer_queue, backend: simple}", "storage_capacity"),
@@ -81,7 +81,7 @@ def test_verbose_shows_the_traceback(certify: Callable[..., Any]) -> None:
     ],
 )
 def test_config_with_a_mistake(
-    certify: Callable[..., Any], tmp_path: Path, text: str, told: str
+    certify: Callable[..., Any], tmp_path: Path, text: str, message: str
 ) -> None:
     config = tmp_path / "plane.yaml"
     config.write_text(text, "latin-1")
@@ -89,7 +89,7 @@ def test_config_with_a_mistake(
         "rlconform.backends:build_data_plane_client", "--config", str(config), timeout_s=120
     )
     assert done.code == 2, done.stdout + done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Whose time is it: a deadline of the target is held against the plane alone."""
+"""A deadline of the target counts the seconds of the plane, and none of the kit's own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def living_actors() -> list[str]:
 
 
 def wait_until_none_lives(before: set[str]) -> None:
-    """Wait for the actors that came since; pytest's timeout ends a wait in vain."""
+    """Wait until all actors started since have ended; pytest's timeout ends a wait in vain."""
     while set(living_actors()) - before:
         pass
 
@@ -99,7 +99,9 @@ class Answers:
 def test_a_remote_call_is_judged_by_what_the_plane_took_of_it(
     operation: float, right: bool
 ) -> None:
-    client = RemoteClient(Answers.remote(), "actor", Timeouts(operation=operation))
+    actor = Answers.remote()
+    ray.get(actor.__ray_ready__.remote())
+    client = RemoteClient(actor, "actor", Timeouts(operation=operation))
     if right:
         assert client.close() == "answer"  # type: ignore[attr-defined]
     else:

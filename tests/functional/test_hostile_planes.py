@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-#: The method that misbehaves, how that is told, and the checks to run: each broken one costs a
-#: process or a deadline, so some of each kind, and on one plane all the short ones.
+#: The method that misbehaves, how the report says so, and the checks to run: each broken one costs
+#: a process or a deadline, so some of each kind, and on one plane all the short ones.
 HOSTILE = {
     "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "contract"),
     "exiting_put": (

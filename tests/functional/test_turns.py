@@ -8,7 +8,7 @@ from rlconform.certify.results import Outcome
 
 
 def outcomes_of(target: str) -> dict[str, list[Outcome]]:
-    """What two turns of GET-04's short checks came to, by turn, in the order of running."""
+    """Outcomes of two turns of GET-04's short checks, by turn, in the order of running."""
     options = CertifyOptions(target, checks=("unit/contract",), requirements=("GET-04",), turns=2)
     run = Runner(options).certify()
     assert run.complete

@@ -206,9 +206,9 @@ class Index:
             )
 
 
-def _release(hidden: Mapping[Block, Selection]) -> list[int]:
-    """Count hidden values as waste; returns the numbers of the blocks that are due."""
-    for block, selection in hidden.items():
+def _release(wasted: Mapping[Block, Selection]) -> list[int]:
+    """Count values as waste; returns the numbers of the blocks that are due."""
+    for block, selection in wasted.items():
         for names, indexes in selection.items():
             block.release(names, indexes)
-    return [block.number for block in hidden if block.due]
+    return [block.number for block in wasted if block.due]

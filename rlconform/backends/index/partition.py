@@ -123,8 +123,8 @@ class PartitionIndex:
         Returns:
             The overwritten values of other blocks.
         """
-        hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
-        grown: list[tuple[IndexRow, Names]] = []
+        wasted: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
+        extended: list[tuple[IndexRow, Names]] = []
         known, new = self._rows, list[IndexRow]()
         names = NO_NAMES if block is None else block.names
         for index, sample_id in enumerate(sample_ids):
@@ -138,17 +138,17 @@ class PartitionIndex:
             elif block is not None:
                 if not row.fields:
                     self._change_writer(row, writer)
-                self._write(row, block, index, hidden, grown)
+                self._write(row, block, index, wasted, extended)
             if tags is not None:
                 row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
         self._add_new(new, writer)
         if block is not None:
-            self._fields.add(block.extents, len(new), Counter(fresh for _, fresh in grown))
+            self._fields.add(block.extents, len(new), Counter(fresh for _, fresh in extended))
             # a row that had no field before has only fresh ones
-            self._produced += len(new) + sum(row.fields == fresh for row, fresh in grown)
+            self._produced += len(new) + sum(row.fields == fresh for row, fresh in extended)
             self._ever_produced = self._ever_produced or self._produced > 0
-            self._queues.feed(grown)
-        return hidden
+            self._queues.feed(extended)
+        return wasted
 
     def locate(self, sample_ids: Sequence[str], names: Collection[str]) -> list[Source]:
         """Find the blocks with the named fields; every field of every row is in one source.
@@ -219,22 +219,22 @@ class PartitionIndex:
         Returns:
             The values of each block that can't be read any more.
         """
-        hidden: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
+        wasted: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         held: Counter[Names] = Counter()
         claimed: Counter[Names] = Counter()
-        gone: list[IndexRow] = []
+        deleted: list[IndexRow] = []
         for sample_id in sample_ids:
             row = self._rows.pop(sample_id, None)
             if row is None:
                 continue
             del self._written[row.writer][sample_id]
             for block, index, names in row.parts:
-                hidden[block][names].append(index)
-            gone.append(row)
+                wasted[block][names].append(index)
+            deleted.append(row)
             held[row.fields] += 1
             claimed[row.claimed_by] += 1
             row.parts, row.fields, row.tags = [], NO_NAMES, {}
-        self._queues.discard(gone)
+        self._queues.discard(deleted)
         self._fields.drop(held)
         self._produced -= sum(count for names, count in held.items() if names)
         for tasks, count in claimed.items():
@@ -243,7 +243,7 @@ class PartitionIndex:
         self._queues.tidy(self._rows)
         if not self._rows:
             self._written.clear()
-        return hidden
+        return wasted
 
     def survivors(self, block: Block) -> Selection:
         """The rows of a block that can still be read, by the fields that can."""
@@ -300,22 +300,22 @@ class PartitionIndex:
         row: IndexRow,
         block: Block,
         index: int,
-        hidden: dict[Block, Selection],
-        grown: list[tuple[IndexRow, Names]],
+        wasted: dict[Block, Selection],
+        extended: list[tuple[IndexRow, Names]],
     ) -> None:
-        """Point a row's fields at the block; add the values that they replace to ``hidden``."""
+        """Point a row's fields at the block; add the values that they replace to ``wasted``."""
         parts = []
         for old, place, held in row.parts:
             left = _minus(held, block.names)
             if left != held:
-                hidden[old][_common(held, block.names)].append(place)
+                wasted[old][_common(held, block.names)].append(place)
             if left:
                 parts.append((old, place, left))
         parts.append((block, index, block.names))
         row.parts = parts
         fresh = _minus(block.names, row.fields)
         if fresh:
-            grown.append((row, fresh))
+            extended.append((row, fresh))
             row.fields = _both(row.fields, fresh)
 
     def _queue(self, task: str, required: Names, units: int) -> ReadyQueue:

@@ -73,11 +73,11 @@ class MemoryEngine:
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
         with self._locked() as index:
             sources = index.locate(partition_id, sample_ids, names)
-        picked = [
+        selections = [
             RowSelection(s.block.payload, s.names, np.array(s.indexes), np.array(s.positions))
             for s in sources
         ]
-        return read(picked, names, len(sample_ids))
+        return read(selections, names, len(sample_ids))
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None

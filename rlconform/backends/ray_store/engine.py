@@ -54,10 +54,12 @@ class RayStoreEngine:
         self._compact_due(self._connection.call("commit", put, *self._shipped(columns)))
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        picked = None
-        while picked is None:  # repeat if a compaction moved rows between the two calls
-            picked = self._pick(self._connection.call("locate", partition_id, sample_ids, names))
-        return read(picked, names, len(sample_ids))
+        selections = None
+        while selections is None:  # repeat if a compaction moved rows between the two calls
+            selections = self._pick(
+                self._connection.call("locate", partition_id, sample_ids, names)
+            )
+        return read(selections, names, len(sample_ids))
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None

@@ -1,7 +1,7 @@
-"""Checks that a nested column which a plane returned works in torch as one that torch built.
+"""An assertion that a nested column of a plane works in torch like one that torch built.
 
-A column can hold the right rows and still be of no use to a trainer: torch pads it to the sum of
-its row lengths, or its kernels refuse it. Comparing row by row doesn't show that; using it does.
+A column can hold the right rows and still be useless to a trainer: torch pads it to the sum of its
+row lengths, or its kernels refuse it. Comparing rows does not show that; using the column does.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rlconform.wire.leaves import is_jagged
 
 @dataclass(frozen=True)
 class _Operation:
-    """One use of a column.
+    """An operation that a trainer performs on a column.
 
     Attributes:
         source: The operation as Python source.
-        run: The operation; it gives a tensor, nested or dense, or a list of dense ones.
-        why: Who does this to a column.
+        run: The operation. It returns a nested or dense tensor, or a list of dense ones.
+        why: Why trainers perform it.
     """
 
     source: str
@@ -43,14 +43,14 @@ class _Operation:
 
 
 def _widened(column: Tensor) -> Tensor:
-    """The column in another dtype, one that every value of most dtypes fits."""
+    """The column in another dtype, which holds all values of most dtypes exactly."""
     if column.is_complex():
         return column.to(torch.complex128)
     return column.to(torch.float32 if column.dtype is torch.float64 else torch.float64)
 
 
-#: Padding comes first: torch keeps what some of the others learn of the row lengths, and a column
-#: that was used once may then pad right.
+#: Padding comes first: other operations make torch cache the row lengths, after which a broken
+#: column may pad correctly.
 _OPERATIONS = (
     _Operation(
         "torch.nested.to_padded_tensor(column, padding=1)",
@@ -81,12 +81,11 @@ _OPERATIONS = (
 
 
 def expect_whole_column(batch: TensorDictBase, field: str) -> None:
-    """``batch[field]`` is dense, or nested and as good as a column that torch built of its rows.
+    """Expect ``batch[field]`` to be dense, or nested and as usable as a column that torch built.
 
-    torch sets the standard: each operation that it carries out on a column which
-    ``torch.nested.nested_tensor`` built of the same rows must give the same on this one. What torch
-    refuses of its own column (to pad fp8, say) isn't asked. Whether the rows are the right ones is
-    for ``expect_column`` to judge.
+    Each operation must give the same result on this column as on one that
+    ``torch.nested.nested_tensor`` builds of the same rows. Operations that torch refuses on its own
+    column (padding fp8, say) are skipped. ``expect_column`` checks that the rows are right.
     """
     rows = rows_in(batch, field)
     column: Any = leaf_of(batch, field)
@@ -94,17 +93,17 @@ def expect_whole_column(batch: TensorDictBase, field: str) -> None:
         return
     if column.layout is torch.jagged:
         _expect_structure(column, field)
-    standard = torch.nested.nested_tensor(rows, layout=column.layout)
+    built_by_torch = torch.nested.nested_tensor(rows, layout=column.layout)
     for operation in _OPERATIONS:
         try:
-            wanted = _carry_out(operation, standard)
+            wanted = _carry_out(operation, built_by_torch)
         except (RuntimeError, AttributeError):
-            continue  # torch has no kernel for it, or can't unpickle this dtype: nobody can
+            continue  # torch has no kernel for this dtype, or can't unpickle it
         _expect_same(operation, column, field, wanted)
 
 
 def _expect_structure(column: Any, field: str) -> None:
-    """The offsets cover the values from the first to the last, and no lengths lie beside them."""
+    """Expect the offsets to cover all values, and no separate lengths."""
     expect(
         is_jagged(column),
         f"{field!r} to be ragged in its second dimension, (N, j, ...)",
@@ -113,7 +112,7 @@ def _expect_structure(column: Any, field: str) -> None:
     lengths = column.lengths()
     expect(
         lengths is None,
-        f"lengths() of {field!r} to be None: beside offsets they allow holes between rows, and "
+        f"lengths() of {field!r} to be None: with offsets they allow holes between rows, and "
         "torch.nested.to_padded_tensor refuses such a column",
         lengths,
     )
@@ -127,19 +126,19 @@ def _expect_structure(column: Any, field: str) -> None:
 
 
 def _expect_same(operation: _Operation, column: Tensor, field: str, wanted: list[Tensor]) -> None:
-    said = f"{operation.source} of the column {field!r}"
+    what = f"{operation.source} of the column {field!r}"
     try:
         got = _carry_out(operation, column)
     except Exception as error:  # a plane's column may be of any class and raise anything
         raise ContractViolation(
-            f"{said} to work ({operation.why})", f"{type(error).__name__}: {shorten(str(error))}"
+            f"{what} to work ({operation.why})", f"{type(error).__name__}: {shorten(str(error))}"
         ) from error
     if difference := _difference(got, wanted):
-        raise ContractViolation(f"{said} to have {difference[0]} ({operation.why})", difference[1])
+        raise ContractViolation(f"{what} to have {difference[0]} ({operation.why})", difference[1])
 
 
 def _carry_out(operation: _Operation, column: Tensor) -> list[Tensor]:
-    """The result as dense tensors: one for each row of a nested one."""
+    """The operation's result as dense tensors; a nested result is split into its rows."""
     result = operation.run(column)
     if isinstance(result, list):
         return result
@@ -147,20 +146,20 @@ def _carry_out(operation: _Operation, column: Tensor) -> list[Tensor]:
 
 
 def _difference(got: list[Tensor], wanted: list[Tensor]) -> tuple[str, str] | None:
-    """How two results differ, as (expected, came); ``None`` when they are equal."""
+    """How two results differ, as (expected, got) texts; ``None`` if they are equal."""
     if len(got) != len(wanted):
         return f"{len(wanted)} rows", f"{len(got)} rows"
     for left, right in zip(got, wanted, strict=True):
         if (left.dtype, left.shape) != (right.dtype, right.shape):
-            expected, came = (f"shape {tuple(one.shape)} and {one.dtype}" for one in (right, left))
-            return expected, came
+            expected, found = (f"shape {tuple(one.shape)} and {one.dtype}" for one in (right, left))
+            return expected, found
         if not _equal(left, right):
             return f"the values {show_row(right)}", show_row(left)
     return None
 
 
 def _equal(got: Tensor, wanted: Tensor) -> bool:
-    """Whether the values are the same; any two NaNs are, as arithmetic promises no payload."""
+    """Whether the values are equal. Any two NaNs are: arithmetic guarantees no NaN payload."""
     if torch.equal(as_bytes(got), as_bytes(wanted)):
         return True
     if not (got.is_floating_point() or got.is_complex()):

@@ -1,4 +1,4 @@
-"""Malformed calls: they are rejected, or read in a way that harms nobody, and never hang."""
+"""An assertion for malformed calls: they raise, or have a harmless result, and never hang."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ def expect_harmless(
     call: Callable[[], object],
     what: str,
     timeout_s: float,
-    is_harmless: Callable[[Any], bool] = lambda _came: True,
+    is_harmless: Callable[[Any], bool] = lambda _result: True,
 ) -> None:
-    """A malformed ``call`` raises in time; one that is read all the same is a blemish.
+    """Expect a malformed ``call`` to raise in time. A harmless result is a warning.
 
     Raises:
-        ContractViolation: It hangs, or it answers with what is not ``is_harmless``.
+        ContractViolation: The call hangs, or returns a result that is not ``is_harmless``.
     """
     waiting = BackgroundCall(call, what)
     try:
-        came = waiting.result(timeout_s)
+        result = waiting.result(timeout_s)
     except ContractViolation:
-        raise  # it did not come back
+        raise  # the call hangs
     except Exception:  # noqa: BLE001 - a rejection of any type is right
         return
-    shown = shorten(repr(came))
-    expect(is_harmless(came), f"{what} to be rejected with an error", shown)
+    shown = shorten(repr(result))
+    expect(is_harmless(result), f"{what} to be rejected with an error", shown)
     warnings.warn(
-        f"{what}: an error is due, so that a mistake is noticed; the plane answered {shown}",
+        f"{what}: expected an error, so that a mistake is noticed; got {shown}",
         ShouldViolation,
         stacklevel=2,
     )

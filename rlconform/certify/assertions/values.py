@@ -1,7 +1,7 @@
-"""What checks assert with. Every violation says what was expected, what came, and where from.
+"""Assertions for checks: on values, columns and errors. A violation says what was expected and got.
 
-Rows are compared bit by bit and layout-blind: a column may come back dense or nested, but each of
-its rows must have the dtype, the shape and the bytes that were put.
+Rows are compared bit by bit, whatever their layout: a plane may return a column dense or nested,
+but each row must have the dtype, the shape and the bytes that were put.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")
 
-#: Characters of what came, of a whole step's ids, say.
+#: Most characters of a result in a violation. It holds the ids of a whole step.
 _LONG = 1000
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """The call of an ``expect_...`` function that raised a violation, for a script to make again.
+    """A call of an ``expect_...`` function that raised a violation. A reproducer makes it again.
 
     Attributes:
-        function: Its name.
-        args: What it was called with; ``LAST_CALL`` stands for a function that gave what came of
-            the last client call.
+        function: The function's name.
+        args: Its arguments. ``LAST_CALL`` stands for a function that returns the result of the last
+            client call.
     """
 
     function: str
     args: tuple[Any, ...]
 
 
-#: See ``Expectation.args``.
+#: A placeholder in ``Expectation.args``.
 LAST_CALL = object()
 
 
 class ContractViolation(AssertionError):
-    """The plane did not do what the contract asks.
+    """The plane broke the contract.
 
     Attributes:
         expected, got: What the contract asks, and what the plane did instead.
-        leans_on: Ids of requirements that this assertion takes for granted. Where one of them is
-            broken too, the violation may follow from it; the report then says so.
-        expectations: The calls of ``expect_...`` functions that led to it, the innermost first.
+        leans_on: Ids of requirements that this assertion relies on. If one of them is broken too,
+            the violation may follow from it, and the report says so.
+        expectations: The calls of ``expect_...`` functions that raised it, the innermost first.
     """
 
     def __init__(self, expected: str, got: str, leans_on: Sequence[str] = ()) -> None:
@@ -65,7 +65,7 @@ class ContractViolation(AssertionError):
 
 
 def records_expectation(function: Callable[P, None]) -> Callable[P, None]:
-    """Note in a violation that this function raised it, so that a script can make the same call."""
+    """Add the call of ``function`` to each violation that it raises, for the reproducer."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -81,22 +81,23 @@ def records_expectation(function: Callable[P, None]) -> Callable[P, None]:
 
 
 class ShouldViolation(UserWarning):
-    """The plane did what a MUST asks, but not as a SHOULD would have it."""
+    """A warning: the plane kept the MUST of a requirement but not the SHOULD that goes with it."""
 
 
-def expect(condition: bool, expected: str, came: object, *, leans_on: Sequence[str] = ()) -> None:
+def expect(condition: bool, expected: str, got: object, *, leans_on: Sequence[str] = ()) -> None:
     """Raise a violation unless ``condition`` holds."""
     if not condition:
-        shown = came if isinstance(came, str) else shorten(repr(came))
+        shown = got if isinstance(got, str) else shorten(repr(got))
         raise ContractViolation(expected, shown, leans_on)
 
 
 @contextmanager
 def leaning_on(*requirement_ids: str) -> Iterator[None]:
-    """Mark violations of the block as ones that may follow from these requirements.
+    """Mark violations raised in the block as possible consequences of these requirements.
 
-    with leaning_on("PUT-16"):
-        part.expect_absent(ids)  # a refused put that stores rows breaks PUT-16 as well
+    Example:
+        with leaning_on("PUT-16"):
+            part.expect_absent(ids)  # a refused put that stores rows breaks PUT-16 as well
     """
     try:
         yield
@@ -106,55 +107,55 @@ def leaning_on(*requirement_ids: str) -> Iterator[None]:
 
 
 @records_expectation
-def expect_equal(came: Any, expected: Any, what: str) -> None:
-    """``came == expected``, of the same type; ``what`` names the thing compared."""
-    same = type(came) is type(expected) and came == expected
-    expect(same, f"{what} {shorten(repr(expected))}", shorten(repr(came), _LONG))
+def expect_equal(got: Any, expected: Any, what: str) -> None:
+    """Expect ``got`` to equal ``expected`` and have its type; ``what`` names the value."""
+    same = type(got) is type(expected) and got == expected
+    expect(same, f"{what} {shorten(repr(expected))}", shorten(repr(got), _LONG))
 
 
 @records_expectation
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
-    """``batch[field]`` holds ``rows``, each equal in dtype, shape and bytes.
+    """Expect ``batch[field]`` to hold ``rows``, each equal in dtype, shape and bytes.
 
-    The same rows in another order may follow from GET-01, whatever the check is about.
+    A violation by the same rows in another order may follow from GET-01 (order of a read).
     """
-    came = rows_in(batch, field)
-    expect(len(came) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(came)} rows")
-    for index, (got, want) in enumerate(zip(came, rows, strict=True)):
+    column = rows_in(batch, field)
+    expect(len(column) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(column)} rows")
+    for index, (got, want) in enumerate(zip(column, rows, strict=True)):
         if difference := row_difference(got, want):
-            leans_on = ("GET-01",) if _reordered(came, rows) else ()
+            leans_on = ("GET-01",) if _reordered(column, rows) else ()
             expected = f"row {index} of {field!r} {difference[0]}"
             raise ContractViolation(expected, difference[1], leans_on)
 
 
-def _reordered(came: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> bool:
-    """Whether both are the same rows, in any order."""
+def _reordered(got: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> bool:
+    """Whether both hold the same rows, in any order."""
 
     def key(row: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
         return str(row.dtype), tuple(row.shape), as_bytes(row).numpy().tobytes()
 
-    return Counter(map(key, came)) == Counter(map(key, rows))
+    return Counter(map(key, got)) == Counter(map(key, rows))
 
 
 @records_expectation
 def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> None:
-    """``batch[field]`` is an object column of ``values``, equal in value and type, at any depth."""
+    """Expect ``batch[field]`` to be an object column of ``values``, compared by ``same_object``."""
     leaf = leaf_of(batch, field)
     try:
-        came = object_rows(leaf, len(values))
+        column = object_rows(leaf, len(values))
     except (TypeError, ValueError) as error:
         raise ContractViolation(
             f"{field!r} as an object column of {len(values)} values",
             f"a {type(leaf).__name__} ({error})",
         ) from error
-    for index, (got, want) in enumerate(zip(came, values, strict=True)):
+    for index, (got, want) in enumerate(zip(column, values, strict=True)):
         expect(
             same_object(got, want), f"row {index} of {field!r} to be {want!r}", shorten(repr(got))
         )
 
 
 def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
-    """The rows of the tensor column ``field``, or a violation that tells what came instead."""
+    """Return the rows of the tensor column ``field``; any other kind of column is a violation."""
     leaf = leaf_of(batch, field)
     try:
         return rows_of(leaf)
@@ -165,7 +166,7 @@ def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
 
 
 def overwrite_first(batch: TensorDictBase, field: str) -> None:
-    """Write -1 into the first row as its reader may; a result that refuses it is a violation."""
+    """Fill the first row with -1. A reader owns its result, so a refusal is a violation."""
     row = rows_in(batch, field)[0]
     try:
         with torch.inference_mode(row.is_inference()), torch.no_grad():
@@ -176,39 +177,39 @@ def overwrite_first(batch: TensorDictBase, field: str) -> None:
 
 @records_expectation
 def expect_rows_but_first(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
-    """The rows after the first are still these: no two of a result share memory."""
+    """Expect all rows but the first to be unchanged: rows of a result share no memory."""
     for index, (got, want) in enumerate(zip(rows_in(batch, field), rows, strict=True)):
         if index and (difference := row_difference(got, want)):
             raise ContractViolation(f"row {index} untouched by a write to row 0", difference[1])
 
 
 def leaf_of(batch: TensorDictBase, field: str) -> Any:
-    """The leaf ``field`` as stored, or a violation that tells which fields came."""
+    """Return the leaf ``field``; a violation names the fields that the batch has instead."""
     names = list(batch.keys())
     expect(field in names, f"field {field!r} in the result", f"fields {sorted(map(str, names))}")
     return batch.get(field)
 
 
 def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | None:
-    """How two rows differ, as (expected, came); ``None`` when they are bitwise equal."""
+    """How two rows differ, as (expected, got) texts; ``None`` if they are bitwise equal."""
     if got.dtype != want.dtype:
         return f"of {want.dtype}", str(got.dtype)
     if got.shape != want.shape:
-        expected, came = f"of shape {tuple(want.shape)}", str(tuple(got.shape))
-        whose, others = show_row(want), show_row(got)
-        if whose != others and whose.startswith("row:") and others.startswith("row:"):
-            return f"{expected} = {whose}", f"{came}, {others}"
-        return expected, came
+        expected, found = f"of shape {tuple(want.shape)}", str(tuple(got.shape))
+        label, found_label = show_row(want), show_row(got)
+        if label != found_label and label.startswith("row:") and found_label.startswith("row:"):
+            return f"{expected} = {label}", f"{found}, {found_label}"
+        return expected, found
     if not torch.equal(as_bytes(got), as_bytes(want)):
-        expected, came = show_row(want), show_row(got)
-        if expected == came:  # they differ behind what is shown, or in bits that print alike
-            expected, came = _first_difference(want, got)
-        return f"= {expected}", came
+        expected, found = show_row(want), show_row(got)
+        if expected == found:  # they differ beyond what is shown, or in bits that print alike
+            expected, found = _first_difference(want, got)
+        return f"= {expected}", found
     return None
 
 
 def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
-    """The first element that differs in each row, with its bytes."""
+    """The first element in which the rows differ, in each row, with its bytes."""
     size = want.element_size()
     rows = [as_bytes(row).reshape(-1, size) for row in (want, got)]
     at = int((rows[0] != rows[1]).any(dim=1).nonzero()[0])
@@ -221,23 +222,23 @@ def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's bytes, flat uint8; NaN payloads and signed zeros included."""
+    """The tensor's bytes as a flat uint8 tensor. They include NaN payloads and signed zeros."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
-    # a copy first: view(uint8) needs stride 1, which contiguous() doesn't give one element
+    # copied first: view(uint8) needs stride 1, and contiguous() may leave one element another one
     return plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def show_row(row: torch.Tensor) -> str:
-    """A row for people: decoded where it describes itself, else its first values."""
+    """A row as text for people: its label if it is a labeled row, else its first values."""
     if row.numel():
-        text = as_bytes(row).numpy().tobytes()  # rows spell it in other dtypes too
+        text = as_bytes(row).numpy().tobytes()  # a row of any dtype may hold a label
         if text.startswith(b"row:"):
             return text.decode("utf-8", "replace").rstrip("\x00.")
     return shorten(str(row.reshape(-1)[:8].tolist()))
 
 
 def same_object(got: Any, want: Any) -> bool:
-    """Equality that also asks for the same types, at any depth; tensors compare bitwise."""
+    """Whether both are equal in value and type, at any depth; tensors and floats, bitwise."""
     if isinstance(want, torch.Tensor):
         return isinstance(got, torch.Tensor) and row_difference(got, want) is None
     if isinstance(want, dict):
@@ -262,12 +263,15 @@ def expect_rejection(
     what: str,
     kinds: type[BaseException] | tuple[type[BaseException], ...] = Exception,
 ) -> None:
-    """``call`` must raise. An error outside ``kinds`` is a blemish, data is a violation."""
+    """Expect ``call`` to raise.
+
+    An error of another type than ``kinds`` is a warning; a call that returns is a violation.
+    """
     try:
-        came = call()
+        result = call()
     except ContractViolation:
-        raise  # it came back with an answer that is wrong, or not at all: it did not reject
-    except Exception as error:  # noqa: BLE001 - a plane may raise anything; the type is judged here
+        raise  # the call returned a wrong result, or hung: it rejected nothing
+    except Exception as error:  # noqa: BLE001 - a plane may raise anything; its type is checked here
         if not isinstance(error, kinds):
             names = (
                 kinds.__name__
@@ -275,28 +279,27 @@ def expect_rejection(
                 else "/".join(kind.__name__ for kind in kinds)
             )
             warnings.warn(
-                f"{what}: {names} is due, the plane raised {type(error).__name__}: "
-                f"{shorten(str(error))}",
+                f"{what}: expected {names}; got {type(error).__name__}: {shorten(str(error))}",
                 ShouldViolation,
                 stacklevel=2,
             )
         return
-    violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{came!r}"))
+    violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{result!r}"))
     violation.expectations.append(Expectation("expect_rejection", (LAST_CALL, what)))
     raise violation
 
 
 def is_rejected(call: Callable[[], object]) -> bool:
-    """Whether ``call`` raises an error of the plane, of any type; a violation passes through."""
+    """Whether ``call`` raises an error of any type. A violation is not caught."""
     try:
         call()
     except ContractViolation:
         raise
-    except Exception:  # noqa: BLE001 - whether the call must be refused is for another check
+    except Exception:  # noqa: BLE001 - another check says whether the call must be refused
         return True
     return False
 
 
 def expect_lookup_error(call: Callable[[], object], what: str) -> None:
-    """``call`` must raise a ``LookupError``; another error is a blemish, data is a violation."""
+    """Expect ``call`` to raise a ``LookupError``, see ``expect_rejection``."""
     expect_rejection(call, what, LookupError)

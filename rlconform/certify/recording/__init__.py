@@ -1,1 +1,1 @@
-"""What a check may say: every call written down, what was expected, a script that shows it."""
+"""Records the client calls of a check: for the evidence, the reproducer and the timing."""

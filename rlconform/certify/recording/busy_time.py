@@ -1,4 +1,4 @@
-"""How long something was under way, counted once however many of it ran at a time."""
+"""Measures how long at least one of several overlapping operations ran."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from contextlib import contextmanager
 
 
 class BusyTime:
-    """Runs while at least one ``with stopwatch.running():`` block is open, in any thread.
+    """The time in which at least one ``with busy.running():`` block is open, in any thread.
 
-    ``listener`` hears 0.0 when it starts to run, and the seconds of this stretch when it stops.
+    ``listener`` is called with 0.0 when the first block opens, and with the seconds since then when
+    the last one closes.
 
     Example:
-        stopwatch = Stopwatch()
-        with stopwatch.running():
+        busy = BusyTime()
+        with busy.running():
             client.put_samples(...)
-        stopwatch.seconds
+        busy.seconds
     """
 
     def __init__(self, listener: Callable[[float], None] = lambda _seconds: None) -> None:
         self._listener = listener
         self._own = 0.0
-        self._stretches: list[tuple[float, float]] = []
-        self._from_elsewhere = False
+        self._spans: list[tuple[float, float]] = []
+        self._has_remote_spans = False
         self._open = 0
         self._since = 0.0
         self._lock = threading.Lock()
 
     @property
     def seconds(self) -> float:
-        """What it has counted; of a block that is still open, such as a call that hangs, so far."""
+        """The busy time so far, including blocks that are still open (a call that hangs, say)."""
         with self._lock:
             since = [(self._since, time.monotonic())] if self._open else []
-            if self._from_elsewhere:
-                return merged_seconds([*self._stretches, *since])
-            # its own stretches never overlap: they need no merging
+            if self._has_remote_spans:
+                return merged_seconds([*self._spans, *since])
+            # spans of this process never overlap, so they need no merging
             return self._own + sum(end - start for start, end in since)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count the time until the block ends."""
+        """Count the time of the block."""
         self.start()
         try:
             yield
@@ -49,7 +50,7 @@ class BusyTime:
             self.stop()
 
     def start(self) -> None:
-        """One more thing is under way."""
+        """Note that one more operation runs."""
         with self._lock:
             if self._open == 0:
                 self._since = time.monotonic()
@@ -57,24 +58,24 @@ class BusyTime:
             self._open += 1
 
     def stop(self) -> None:
-        """One thing less is under way."""
+        """Note that one operation has ended."""
         with self._lock:
             self._open -= 1
             if self._open == 0:
                 now = time.monotonic()
                 self._own += now - self._since
-                self._stretches.append((self._since, now))
+                self._spans.append((self._since, now))
                 self._listener(now - self._since)
 
     def add(self, spans: Iterable[tuple[float, float]]) -> None:
-        """Count spans (start, end) that were measured elsewhere, on this machine's clock."""
+        """Add spans (start, end) that another process measured with this machine's clock."""
         with self._lock:
-            self._stretches += spans
-            self._from_elsewhere = True
+            self._spans += spans
+            self._has_remote_spans = True
 
 
 def merged_seconds(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds that at least one of the spans (start, end) covers."""
+    """The seconds covered by at least one of the spans (start, end)."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

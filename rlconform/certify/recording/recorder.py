@@ -1,6 +1,11 @@
-"""A client that writes down every call: evidence, a reproducer, and whose fault an error is.
+"""Records every client call of a check.
 
-An exception that a recorded call raised is the plane's; any other is ours.
+    check, its threads ──call──▶ RecordingClient ──begin(record)──▶ Recording ──▶ listener
+                                        │                               ▲
+                                        └──call──▶ plane ──▶ end(result or error)
+
+The record gives the evidence and the reproducer of a failure. It also says whose fault an error is:
+an exception that a recorded call raised is the plane's; any other is the kit's.
 """
 
 from __future__ import annotations
@@ -31,27 +36,27 @@ if TYPE_CHECKING:
 else:
     Skipped = pytest.skip.Exception
 
-#: Name of the owner's client; any other runs in a process of its own.
+#: Name of the owner's client. Every other client runs in its own process.
 OWNER = "client"
 
-#: Seconds for a call's way to another process and back, beside what the plane takes of it.
+#: Seconds for sending a call to another process and its result back, added to the plane's time.
 TRANSPORT_S = 10.0
 
-#: Calls described per check; a check of concurrency makes thousands.
+#: Most calls that are described per check; a concurrency check makes thousands.
 MAX_CALLS = 60
 
 
 class MethodGivenUp(Skipped):
-    """The check needs a method that has hung in several checks: it is not called again."""
+    """A skip: the check needs a kind of call that hung in several checks and is not made again."""
 
 
 class CheckIsOver(Exception):
-    """A thread that a check left behind made a call after the check had ended."""
+    """A thread of a check made a call after the check had ended."""
 
 
 @dataclass(frozen=True)
 class Overdue:
-    """A call that did not come back in time: its kind, and what happened in words."""
+    """A call that did not return in time: its ``call_kind``, and a sentence about it."""
 
     kind: str
     text: str
@@ -59,7 +64,7 @@ class Overdue:
 
 @dataclass
 class CallRecord:
-    """One client call: who called what, with which arguments, and what came."""
+    """One client call: which client called which method, with which arguments and outcome."""
 
     who: str
     method: str
@@ -70,25 +75,28 @@ class CallRecord:
     started: float = field(default_factory=time.monotonic)
 
     def describe(self) -> str:
-        """One line for people."""
+        """The call as one line for people."""
         shown = [brief(value) for value in self.args]
         shown += [f"{name}={brief(value)}" for name, value in self.kwargs.items()]
         return f"{self.who}.{self.method}({', '.join(shown)})"
 
 
 def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
-    """The method, with claims that block told from those that do not: a plane may hang in one."""
+    """The method's name; claims are of two kinds, blocking or not, as a plane may hang in one."""
     if method != "claim_meta":
         return method
     return "claim_meta, blocking" if kwargs.get("blocking", True) else "claim_meta, not blocking"
 
 
 class Recording:
-    """The calls of one check, over all its clients and threads.
+    """The calls of one check, from all its clients and threads.
 
-    ``listener`` hears of each call before it is made, so that a call which takes the process down
-    is known, and of ``None`` at a ``restart``. What a call is given is written down at once: a
-    check may change it later.
+    Arguments are turned into text before the call, as the check may change them later.
+
+    Args:
+        listener: Called with each call before it is made, so that a call which kills the process is
+            known, and with ``None`` at a ``restart``.
+        given_up: Kinds of calls that are not made, each with the reason.
     """
 
     def __init__(
@@ -96,97 +104,98 @@ class Recording:
         listener: Callable[[Call | None], None] | None = None,
         given_up: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.given_up = given_up  # by kind of call, why it is not made
+        self.given_up = given_up
         self.calls: list[Call] = []
         self.outcomes: list[str] = []
-        self.plane_time = BusyTime()  # runs while a call of the plane does
+        self.plane_time = BusyTime()
         self._listener = listener
         self._count = 0
-        self._base = 0  # number of the first call that is still remembered
+        self._base = 0  # number of the first call since the last restart
         self._in_flight: dict[int, CallRecord] = {}
-        self._results: dict[int, tuple[str, Any]] = {}  # id -> name; the result keeps its id taken
-        self._errors: dict[int, tuple[BaseException, str]] = {}
+        self._results: dict[int, tuple[str, Any]] = {}  # by id; the reference keeps the id unique
+        self._errors: dict[int, tuple[BaseException, str]] = {}  # by id, with the call that raised
         self._raised_by: dict[int, int] = {}  # id of an error -> number of its call
-        self._claimed: dict[int, list[Any]] = {}  # rows that a call's result names, as they came
+        self._claimed: dict[int, list[Any]] = {}  # number of a call -> row ids that it returned
         self._lock = threading.Lock()
-        self._came_back = threading.Condition(self._lock)
+        self._call_returned = threading.Condition(self._lock)
         self._over = False
         self._started = time.monotonic()
-        self._clients: dict[str, Any] = {}  # by who they are
-        self._anew: set[str] = set()  # whose client was opened anew since its last call
+        self._clients: dict[str, Any] = {}  # by name
+        self._reopened: set[str] = set()  # names whose client was reopened since its last call
         self._last: tuple[int, Any, bool] | None = None  # number, result, raised
 
     def register_client(self, who: str, client: Any) -> None:
-        """Note whose calls go to which client: another one belongs to a plane opened anew."""
+        """Note which client has this name. Another one than before is that of a reopened plane."""
         if self._clients.setdefault(who, client) is not client:
             self._clients[who] = client
-            self._anew.add(who)
+            self._reopened.add(who)
 
     @property
     def plane_seconds(self) -> float:
-        """Seconds in which at least one call ran."""
+        """Seconds in which at least one call ran in the plane."""
         return self.plane_time.seconds
 
-    def begin(self, step: CallRecord) -> int:
-        """Note a call that starts; its number.
+    def begin(self, record: CallRecord) -> int:
+        """Record that a call starts. Returns the call's number.
 
         Raises:
             CheckIsOver: The check has ended, and this is one of its threads.
             MethodGivenUp: Calls of this kind have hung in several checks.
         """
-        if why := self.given_up.get(call_kind(step.method, step.kwargs)):
+        if why := self.given_up.get(call_kind(record.method, record.kwargs)):
             raise MethodGivenUp(why)
         if self._over and threading.current_thread() is not threading.main_thread():
-            raise CheckIsOver(f"{step.method}, called by {threading.current_thread().name}")
-        text = step.describe()
+            raise CheckIsOver(f"{record.method}, called by {threading.current_thread().name}")
+        text, who = record.describe(), record.who
         with self._lock:
             number = self._count
             self._count += 1
-            beside = tuple(other.text for other in self._in_flight.values())
-            flying = tuple(self._in_flight)
-            self._in_flight[number] = step
-            step.text, source = text, ""
+            concurrent = tuple(other.text for other in self._in_flight.values())
+            numbers = tuple(self._in_flight)
+            self._in_flight[number] = record
+            record.text, source = text, ""
             if number - self._base < MAX_CALLS:
                 names = {key: name for key, (name, _) in self._results.items()}
-                source = call_source(number, step.who, step.method, step.args, step.kwargs, names)
-            began = step.started - self._started
-            anew = step.who in self._anew
-            self._anew.discard(step.who)
-            call = Call(step.who, text, source, beside, number, flying, round(began, 3), anew)
+                source = call_source(number, who, record.method, record.args, record.kwargs, names)
+            at = round(record.started - self._started, 3)
+            call = Call(who, text, source, concurrent, number, numbers, at, who in self._reopened)
+            self._reopened.discard(who)
             if source:
                 self.calls.append(call)
-                self.outcomes.append(step.outcome)
+                self.outcomes.append(record.outcome)
         if self._listener is not None:
             self._listener(call)
         return number
 
-    def end(self, number: int, step: CallRecord, result: Any, error: BaseException | None) -> None:
-        """Note that the call came back, with a result or an error."""
+    def end(
+        self, number: int, record: CallRecord, result: Any, error: BaseException | None
+    ) -> None:
+        """Record that a call returned a result or raised an error."""
         with self._lock:
             del self._in_flight[number]
             self._last = (number, result, error is not None)
             if error is not None:
-                came = f"raised {type(error).__name__}: {shorten(str(error))}"
-                self._errors[id(error)] = (error, f"the plane's {step.method} {came}")
+                outcome = f"raised {type(error).__name__}: {shorten(str(error))}"
+                self._errors[id(error)] = (error, f"the plane's {record.method} {outcome}")
                 self._raised_by[id(error)] = number
             elif 0 <= number - self._base < MAX_CALLS:
-                came = brief(result)
+                outcome = brief(result)
                 self._results[id(result)] = (f"r{number}", result)
                 self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
             if 0 <= number - self._base < MAX_CALLS:
-                self.outcomes[number - self._base] = came
-            self._came_back.notify_all()
+                self.outcomes[number - self._base] = outcome
+            self._call_returned.notify_all()
 
     def finish(self, timeout_s: float) -> None:
-        """The check is over: its threads make no more calls, and those on their way come back."""
+        """Forbid further calls of the check's threads, and wait for those that still run."""
         self._over = True
-        with self._came_back:
-            self._came_back.wait_for(lambda: not self._in_flight, timeout_s)
+        with self._call_returned:
+            self._call_returned.wait_for(lambda: not self._in_flight, timeout_s)
 
     def restart(self) -> None:
-        """Forget the calls so far, but not the time they took: a new example of a property begins.
+        """Drop the calls so far, but not the time they took: a new Hypothesis example begins.
 
-        The last example that runs is the shrunk one, so that its calls alone become the evidence.
+        The last example that runs is the shrunk one, so the evidence has its calls alone.
         """
         with self._lock:
             self.calls.clear()
@@ -201,7 +210,7 @@ class Recording:
             self._listener(None)
 
     def raised_by_plane(self, error: BaseException | None) -> bool:
-        """Whether a recorded call raised ``error`` or anything that it was raised from."""
+        """Whether a recorded call raised ``error`` or one of its causes."""
         while error is not None:
             if id(error) in self._errors:
                 return True
@@ -209,49 +218,49 @@ class Recording:
         return False
 
     def error_origin(self, error: BaseException) -> str:
-        """Which call raised ``error``, in one line; "" if none did."""
+        """A line that names the call which raised ``error``; "" if no recorded call did."""
         return self._errors.get(id(error), (error, ""))[1]
 
     def script_expectation(self, error: BaseException) -> ScriptExpectation | None:
-        """What a script is to expect of the calls' results, told from what the check raised."""
+        """What a script expects of the calls' results, by the error that the check raised."""
         with self._lock:
             results = dict(self._results.values())
-            judged: ScriptExpectation | None
+            expected: ScriptExpectation | None
             if id(error) in self._raised_by:
-                judged = expect_return(self._raised_by[id(error)], self._claimed)
+                expected = expect_return(self._raised_by[id(error)], self._claimed)
             else:
-                judged = expectation_of(error, results, self._last, self._claimed)
-        return judged and replace(judged, raised=frozenset(self._raised_by.values()))
+                expected = expectation_of(error, results, self._last, self._claimed)
+        return expected and replace(expected, raised=frozenset(self._raised_by.values()))
 
     def overdue(self, allowed: Callable[[CallRecord], float]) -> Overdue | None:
-        """The first call that has run longer than ``allowed(step)`` seconds."""
+        """The first call that has run longer than ``allowed(record)`` seconds."""
         now = time.monotonic()
         with self._lock:
-            for step in self._in_flight.values():
-                if now - step.started > allowed(step):
-                    said = f"{step.text} did not return within {allowed(step):g} s"
-                    return Overdue(call_kind(step.method, step.kwargs), said)
+            for record in self._in_flight.values():
+                if now - record.started > allowed(record):
+                    text = f"{record.text} did not return within {allowed(record):g} s"
+                    return Overdue(call_kind(record.method, record.kwargs), text)
         return None
 
     def lines(self) -> list[str]:
-        """The calls in order with what came of each, for the report."""
+        """The calls in order with their outcomes, for the report."""
         with self._lock:
             shown = [
-                f"{call.text} -> {came}"
-                for call, came in zip(self.calls, self.outcomes, strict=True)
+                f"{call.text} -> {outcome}"
+                for call, outcome in zip(self.calls, self.outcomes, strict=True)
             ]
             more = self._count - self._base - len(self.calls)
         return [*shown, *([f"... and {more} more calls"] if more else [])]
 
 
 class RecordingClient:
-    """A client of which every call is written to a ``Recording``.
+    """A client whose calls are recorded.
 
     Args:
-        client: The client.
-        recording: What its calls are written to.
-        who: The client's name there.
-        measuring: ``with measuring(stopwatch):`` around a call counts what the plane takes of it.
+        client: The client that makes the calls.
+        recording: Where they are recorded.
+        who: The client's name in the recording.
+        measuring: A context manager around each call that adds the plane's share to a ``BusyTime``.
     """
 
     def __init__(
@@ -266,28 +275,28 @@ class RecordingClient:
         self._who = who
         self._client = client
         self._measuring = measuring
-        self._calls = threading.local()  # of each thread when its last call came back here
+        self._calls = threading.local()  # end: when this thread's last call returned
         for method in CLIENT_METHODS:
             setattr(self, method, self._recorded(method, getattr(client, method)))
 
     @property
     def is_remote(self) -> bool:
-        """Whether its calls are made in another process, and have a way there and back."""
+        """Whether the calls are made in another process."""
         return self._who != OWNER
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended, s: in the process that made it, before the way back.
+        """When this thread's last call ended in the process that made it, s.
 
-        All processes of this machine share the clock.
+        All processes of a machine share the clock.
         """
         span: tuple[float, float] | None = getattr(self._client, "last_span", None)
         return self._calls.end if span is None else span[1]
 
     def _recorded(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            step = CallRecord(self._who, method, args, kwargs)
-            number = self.recording.begin(step)
+            record = CallRecord(self._who, method, args, kwargs)
+            number = self.recording.begin(record)
             result, raised = None, None
             try:
                 with self._measuring(self.recording.plane_time):
@@ -297,7 +306,7 @@ class RecordingClient:
                 raise
             finally:
                 self._calls.end = time.monotonic()
-                self.recording.end(number, step, result, raised)
+                self.recording.end(number, record, result, raised)
             return result
 
         return recorded

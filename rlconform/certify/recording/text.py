@@ -1,4 +1,4 @@
-"""Values and texts as one short line, for evidence and reports."""
+"""Formats values and texts as one short line, for evidence and reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shorten(text: str, limit: int = 200) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value as one short piece of text: tensors by dtype and shape, long lists by length."""
+    """A value as short text: tensors by dtype and shape, long lists by length."""
     if isinstance(value, torch.Tensor):
         kind = "jagged" if value.is_nested else "x".join(map(str, value.shape)) or "scalar"
         return f"{str(value.dtype).removeprefix('torch.')}[{kind}]"

@@ -1,1 +1,1 @@
-"""From results to the verdict, the waivers and the report."""
+"""Turns check results into requirement results, a verdict and the files of the report."""

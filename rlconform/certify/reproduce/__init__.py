@@ -1,9 +1,11 @@
-"""What a reproducer script runs on: the plane, opened in a process that may crash or hang.
+"""Reproducers: scripts of client calls that show a failure, and the classes that they run on.
 
-script ──starts──▶ child: the script again, which opens the plane and makes the client calls
-       ◀─events──  each call begun and returned, in the end a violation or none
-script ──▶ the check itself, where the calls alone show nothing
-       ──▶ two last lines, ``expected ...`` and ``got ...``, and the exit code
+    script ──starts──▶ child: the script again; it opens the plane and makes the client calls
+           ◀─events──  each call begun and returned, at the end a violation or none
+           ──runs────▶ the check that failed, if the calls alone show no violation
+           ──prints──▶ two last lines, ``expected ...`` and ``got ...``; then the exit code
+
+The plane runs in the child because it may crash or hang its process.
 """
 
 from rlconform.certify.reproduce.script_plane import Reproducer

@@ -1,4 +1,4 @@
-"""Client calls as Python source: values are built by code, never by a repr that is no source."""
+"""Turns client calls and their arguments into Python source that makes them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorc
 from rlconform.certify.reproduce.tensor_source import NoSource, tensor_source
 from rlconform.contract import KVBatchMeta
 
-#: What a meta holds.
+#: The fields of a meta, the result of a claim.
 META_FIELDS = (
     "partition_id", "task_name", "sample_ids", "fields", "sequence_lengths", "extra_info", "tags",
 )  # fmt: skip
@@ -26,7 +26,7 @@ _PLAIN = (bool, int, str, bytes, types.NoneType)
 
 @dataclass(frozen=True)
 class ScriptExpression:
-    """An expression in a script that is evaluated when it is called."""
+    """A value that the script computes, as source."""
 
     source: str
 
@@ -39,10 +39,10 @@ def call_source(
     kwargs: Mapping[str, Any],
     results: Mapping[int, str],
 ) -> str:
-    """The call as a line that keeps its result as ``r<number>``.
+    """A line of Python that makes the call and assigns its result to ``r<number>``.
 
-    ``results`` names earlier results by ``id``, so that a meta handed on is not written out. A call
-    that holds a value without source is a comment: a script can't make it.
+    ``results`` names earlier results by ``id``; an argument that is one of them is written as its
+    name. A call with an argument that has no source becomes a comment.
     """
     call = f"r{number} = attempt({who}.{method}"
     try:
@@ -54,10 +54,10 @@ def call_source(
 
 
 def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
-    """Python source that makes ``value`` again, or the name of the earlier result that it is.
+    """Python source that builds an equal value, or the name of the earlier result that it is.
 
     Raises:
-        NoSource: Nobody could write the value down exactly, or it would fill pages.
+        NoSource: The value has no exact source, or one that is too long.
     """
     if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
@@ -121,7 +121,7 @@ def _items(values: Sequence[Any], wrapped_in: str = "") -> str:
 
 def _leaf(batch: TensorDictBase, key: str) -> Any:
     leaf = batch.get(key)
-    # a numpy array that was put in comes back wrapped; made from the array, it is so again
+    # a TensorDict wraps a numpy array that is put into it; the script's TensorDict does so again
     wrapped = isinstance(leaf, NonTensorData) and isinstance(leaf.data, np.ndarray)
     return leaf.data if wrapped else leaf
 
@@ -135,7 +135,7 @@ def _array(value: np.ndarray[Any, Any]) -> str:
 
 
 def _tensorclass(value: Any) -> str:
-    """A tensorclass of the same name and fields: the check's own class is not the script's."""
+    """A new tensorclass of the same name and fields, as the script can't import the check's."""
     held = {field.name: value.get(field.name) for field in dataclasses.fields(value)}
     size = list(value.batch_size)
     return f"tensorclass_like({type(value).__name__!r}, {literal(held)}, batch_size={size})"

@@ -1,8 +1,8 @@
-"""From a violation to the line of a script that expects the same of the same call's result.
+"""Turns a violation into a line of a script that expects the same of the same call's result.
 
-A value that the check judged is found among what its client calls returned: as the result itself,
-as a part of it, or as something simple that follows from the result of the last call. What is not
-found there can't be said of plain calls, and the check itself has to decide.
+The value that failed the assertion is searched among the results of the check's client calls: it
+is a result, a part of one, or a simple function of the last one. If it is not found, the script
+expects nothing, and runs the check instead.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rlconform.certify.scenarios.meta_values import tags_by_id
 _RESULT = re.compile(r"\br(\d+)\b")
 
 
-#: What checks judge of one result, as source with ``{}`` in its place, and as a function of it.
-_FOLLOWS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+#: What checks derive from a result: as source, with ``{}`` for the result, and as a function of it.
+_DERIVED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("{}", lambda result: result),
     ("{}.sample_ids", lambda result: result.sample_ids),
     ("{}.tags", lambda result: result.tags),
@@ -39,13 +39,13 @@ _FOLLOWS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 
 @dataclass(frozen=True)
 class ScriptExpectation:
-    """What a script expects.
+    """What a script expects of the result of one call.
 
     Attributes:
-        source: The lines, to stand in a ``with plane.expecting(...)`` block.
-        number: Number of the call whose result is judged.
-        claimed: Rows that earlier calls named, by the call's number: what is expected may follow
-            from them.
+        source: The line inside the script's ``with plane.expecting(...)`` block.
+        number: Number of the call.
+        claimed: Row ids that earlier calls returned, by number of the call. The expectation may
+            depend on them.
         raised: Numbers of the calls that raised in the check.
     """
 
@@ -56,8 +56,8 @@ class ScriptExpectation:
 
 
 def expect_return(number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
-    """The call is to return; it raised."""
-    return _judged(f"plane.result_of(r{number})", number, claimed)
+    """Expect the call, which raised in the check, to return."""
+    return _expectation(f"plane.result_of(r{number})", number, claimed)
 
 
 def expectation_of(
@@ -66,7 +66,7 @@ def expectation_of(
     last: tuple[int, Any, bool] | None,
     claimed: Mapping[int, list[Any]],
 ) -> ScriptExpectation | None:
-    """What the violation says of a result; ``None`` where it is of no single one.
+    """What the violation expects of one result; ``None`` if that result is not found.
 
     Args:
         error: What the check raised.
@@ -74,8 +74,8 @@ def expectation_of(
         last: Number and result of the call that ended last, and whether it raised.
         claimed: See ``ScriptExpectation``.
     """
-    for judgement in reversed(getattr(error, "expectations", ())):
-        subject, *rest = judgement.args
+    for expectation in reversed(getattr(error, "expectations", ())):
+        subject, *rest = expectation.args
         if subject is LAST_CALL:
             if last is None or last[2]:
                 continue
@@ -87,18 +87,18 @@ def expectation_of(
             number = _number_in(found)
         with suppress(NoSource):
             shown = ", ".join(literal(arg) for arg in [ScriptExpression(found), *rest])
-            return _judged(f"{judgement.function}({shown})", number, claimed)
+            return _expectation(f"{expectation.function}({shown})", number, claimed)
     return None
 
 
-def _judged(source: str, number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
+def _expectation(source: str, number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
     return ScriptExpectation(
         source, number, {n: ids for n, ids in claimed.items() if n < number and ids}
     )
 
 
 def _found(subject: Any, results: Mapping[str, Any], last: tuple[int, Any, bool] | None) -> str:
-    """An expression of the results that gives ``subject``, or ""."""
+    """An expression of the results whose value is ``subject``; "" if there is none."""
     if isinstance(subject, list | dict) or hasattr(subject, "batch_size") or _is_meta(subject):
         for name, result in results.items():
             if result is subject:
@@ -108,13 +108,13 @@ def _found(subject: Any, results: Mapping[str, Any], last: tuple[int, Any, bool]
                     return f"{name}.{part}"
     if last is None or last[2]:
         return ""
-    return _follows(subject, last[1], f"r{last[0]}")
+    return _derived(subject, last[1], f"r{last[0]}")
 
 
-def _follows(subject: Any, result: Any, name: str) -> str:
-    for source, of_result in _FOLLOWS:
+def _derived(subject: Any, result: Any, name: str) -> str:
+    for source, derive in _DERIVED:
         try:
-            value = of_result(result)
+            value = derive(result)
             same = type(value) is type(subject) and bool(value == subject)
         except Exception:  # noqa: BLE001 - results are of many types, and most lack most of these
             continue

@@ -1,4 +1,4 @@
-"""From the calls of a failed check to a short script of client calls that a vendor can run."""
+"""Renders the calls of a failed check as a short script that a vendor can run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rlconform.contract import load_requirements
 if TYPE_CHECKING:
     from rlconform.certify.reproduce.expectations import ScriptExpectation
 
-#: Longer histories tell a person nothing; checks of concurrency have thousands of calls.
+#: A script makes at most this many calls; nobody reads longer ones.
 MAX_LINES = 60
-#: Rows of a column that a script prints.
+#: A script prints at most this many rows of a column.
 MAX_ROWS = 8
-#: Seconds between two calls of which the first was under way: less is no waiting of the check's.
+#: A script repeats pauses of the check during another call if they are longer than this, s.
 PAUSE_S = 0.02
 #: How a script attaches a client.
 ATTACH = "plane.attach()  # in a process of its own, with bootstrap=False"
@@ -29,15 +29,15 @@ class Call:
     """One client call as text.
 
     Attributes:
-        who: Which client made it: ``client`` is the owner's, any other ran in another process.
+        who: The client that made it: ``client`` is the owner's, others are of other processes.
         text: The call for people, long values shortened.
         source: The call as a line of Python; empty for calls beyond the first ``MAX_CALLS``, and a
-            comment where a value of it can't be written down.
-        beside: Calls of other threads that were on their way when it was made, as text.
+            comment if an argument has no source.
+        concurrent: Calls of other threads that were running when it was made, as text.
         number: Its number, which names its result.
-        flying: Numbers of the calls ``beside``.
-        at: When it was made, s from the check's beginning.
-        anew: Whether the plane was closed and opened again before it.
+        concurrent_numbers: Numbers of the concurrent calls.
+        at: When it was made, s from the start of the check.
+        after_reopen: Whether the plane was closed and opened again just before it.
     """
 
     who: str
@@ -56,14 +56,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a script comes from, and what it runs on.
+    """The failure that a script shows, and the target that it runs on.
 
     Attributes:
-        requirement: The requirement that is broken.
-        check: Id of the check that says so.
+        requirement: Id of the broken requirement.
+        check: Id of the check that failed.
         spec: The target.
-        config: Its configuration, or empty for its own.
-        seed: What the check's generated examples started from.
+        config: Configuration of the target; empty for its default.
+        seed: Seed of the check's generated examples.
     """
 
     requirement: str
@@ -79,10 +79,10 @@ _HEADER = '''"""{id}: {sentence}
 
 Why it matters: {why}
 
-Run it beside your adapter's module; a target named on the command line takes the place of the one
-below. The last lines say what is expected and what it got. Exit code 1: the defect is there; 0: it
-is gone; 2: nothing could be judged. What these calls don't show, the check that failed decides:
-{told_check}
+Run it in the folder of your adapter's module. A target on the command line replaces the one below.
+The last lines print what was expected and what it got. Exit code 1: the defect is there; 0: it is
+gone; 2: the script could not decide. If these calls don't show the defect, it runs the check
+{check_in_docstring}
 """
 
 from rlconform.certify.reproduce import Reproducer
@@ -96,9 +96,9 @@ plane = Reproducer(
     races={races},
 )
 attempt, begin, finish = plane.attempt, plane.begin, plane.finish
-# What follows runs in a process of its own, which may crash or hang.
+# The lines below run in a child process, which may crash or hang.
 '''
-#: Modules whose names the source of calls and values uses.
+#: What scripts import, by module. Each script imports the names that it uses.
 _IMPORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("types", ("SimpleNamespace",)),
     ("tensordict", ("NonTensorData", "NonTensorStack", "TensorDict")),
@@ -118,20 +118,20 @@ _IMPORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def show(came: Any) -> None:
-    """Print what came of a call: the rows of a batch, a result, or the error."""
-    if isinstance(came, Exception):
-        print(f"raised {type(came).__name__}: {came}")  # noqa: T201
-    elif hasattr(came, "batch_size"):
-        print(f"-> batch of {tuple(came.batch_size)}")  # noqa: T201
-        for key in came.keys():  # noqa: SIM118
-            print(f"    {key}: {_shown(came.get(key), len(came))}")  # noqa: T201
+def show(result: Any) -> None:
+    """Print the result of a call: the rows of a batch, another value, or the error."""
+    if isinstance(result, Exception):
+        print(f"raised {type(result).__name__}: {result}")  # noqa: T201
+    elif hasattr(result, "batch_size"):
+        print(f"-> batch of {tuple(result.batch_size)}")  # noqa: T201
+        for key in result.keys():  # noqa: SIM118
+            print(f"    {key}: {_first_rows(result.get(key), len(result))}")  # noqa: T201
     else:
-        print(f"-> {came}")  # noqa: T201
+        print(f"-> {result}")  # noqa: T201
 
 
-def _shown(leaf: Any, count: int) -> str:
-    """A column's first rows, as the evidence shows them."""
+def _first_rows(leaf: Any, count: int) -> str:
+    """A column's first rows, formatted as in the evidence."""
     from rlconform.certify.assertions.values import show_row  # noqa: PLC0415 - it imports torch
     from rlconform.wire import object_rows, rows_of  # noqa: PLC0415
 
@@ -147,33 +147,33 @@ def _shown(leaf: Any, count: int) -> str:
 
 
 def render_script(
-    origin: Origin, evidence: str, calls: Sequence[Call], judged: ScriptExpectation | None = None
+    origin: Origin, evidence: str, calls: Sequence[Call], expected: ScriptExpectation | None = None
 ) -> str:
-    """A script that makes the calls, prints what comes of each, and ends with a verdict.
+    """A script that makes the calls, prints the result of each, and ends with a verdict.
 
     Args:
-        origin: Where it comes from.
-        evidence: What was expected and what came, for people.
+        origin: The failure that it shows.
+        evidence: What was expected and what the plane did instead, for people.
         calls: The calls of the check.
-        judged: What is expected of their results, where that can be said of them alone.
+        expected: What is expected of a result, if the calls alone can show the failure.
     """
     races = any(call.concurrent for call in calls)
     whole = len(calls) <= MAX_LINES and all(_can_be_made(call) for call in calls)
     lines = ["client = plane.open()"]
     if whole:
-        lines += _played(calls)
+        lines += _call_lines(calls)
     else:
         lines.append("# Not all calls of the check can be written down. The first of them:")
         lines += [f"# {call.source.removeprefix('# ')}" for call in calls[:MAX_LINES]]
-    if judged is not None and whole:
-        lines += _judging(judged, evidence, calls)
+    if expected is not None and whole:
+        lines += _expectation_lines(expected, evidence, calls)
     lines.append("plane.end()")
     imports = _imports("\n".join(line for line in lines if not line.startswith("#")))
     return "\n".join([header(origin, evidence, races), *imports, "", *lines]) + "\n"
 
 
 def _imports(body: str) -> Iterator[str]:
-    """The imports of what the lines use."""
+    """The imports of the names that the lines use."""
     used = set(re.findall(r"\w+", body))
     yield from (line for line in ("import numpy as np", "import torch") if line.split()[-1] in used)
     for module, names in _IMPORTS:
@@ -182,14 +182,14 @@ def _imports(body: str) -> Iterator[str]:
 
 
 def header(origin: Origin, evidence: str, races: bool) -> str:
-    """A script's first lines: what is broken, and the process that has the last word."""
+    """A script's first lines: its docstring, and the ``Reproducer`` that it runs on."""
     requirement = load_requirements()[origin.requirement]
     return _HEADER.format(
         id=origin.requirement,
         sentence=in_docstring(requirement.sentence),
         evidence=in_docstring(evidence),
         why=in_docstring(requirement.why),
-        told_check=in_docstring(origin.check),
+        check_in_docstring=in_docstring(origin.check),
         check=origin.check,
         spec=origin.spec,
         config=dict(origin.config),
@@ -202,8 +202,8 @@ def _can_be_made(call: Call) -> bool:
     return bool(call.source) and not call.source.startswith("#")
 
 
-def _played(calls: Sequence[Call]) -> Iterator[str]:
-    """The calls as lines; those that were under way beside others are begun in threads."""
+def _call_lines(calls: Sequence[Call]) -> Iterator[str]:
+    """The calls as lines. A call that ran while others were made begins in a thread."""
     overlapping = {number for call in calls for number in call.concurrent_numbers}
     opened, last_at = {"client"}, 0.0
     open_calls: list[int] = []
@@ -229,27 +229,29 @@ def _played(calls: Sequence[Call]) -> Iterator[str]:
         yield f"r{number} = finish(r{number})"
 
 
-def _judging(judged: ScriptExpectation, evidence: str, calls: Sequence[Call]) -> Iterator[str]:
-    """The lines that hold the results against what the check expected."""
+def _expectation_lines(
+    expected: ScriptExpectation, evidence: str, calls: Sequence[Call]
+) -> Iterator[str]:
+    """The lines that compare a result with what the check expected."""
     made = {call.number for call in calls}
     claims = {call.number for call in calls if call.text.partition("(")[0].endswith("claim_meta")}
-    if judged.number not in made:
+    if expected.number not in made:
         return
     yield ""
-    for number, ids in judged.claimed.items():
+    for number, ids in expected.claimed.items():
         if number in claims:
             yield f"plane.expect_same_claim(r{number}, {ids!r})"
-    before = [call.number for call in calls if call.number < judged.number]
+    before = [call.number for call in calls if call.number < expected.number]
     named = {
-        "returned": [f"r{number}" for number in before if number not in judged.raised],
-        "raised": [f"r{number}" for number in before if number in judged.raised],
+        "returned": [f"r{number}" for number in before if number not in expected.raised],
+        "raised": [f"r{number}" for number in before if number in expected.raised],
     }
     shown = [f"{what}=[{', '.join(names)}]" for what, names in named.items() if names]
     yield f"with plane.expecting({', '.join([repr(split_evidence(evidence)[0]), *shown])}):"
-    yield f"    {judged.source}"
+    yield f"    {expected.source}"
 
 
 def in_docstring(text: str) -> str:
-    """``text`` as it can stand in a docstring of a script, whatever a plane said in it."""
+    """``text`` escaped for a docstring; it may hold any text that a plane returned."""
     escaped = text.replace("\\", "\\\\").replace('"""', "'''")
     return "".join(char if char >= " " or char == "\n" else repr(char)[1:-1] for char in escaped)

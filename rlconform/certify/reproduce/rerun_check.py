@@ -1,9 +1,9 @@
-"""Run one check again, as ``rlconform certify`` runs it, for a verdict on a reproducer.
+"""Runs one check again, as ``rlconform certify`` runs it, for the verdict of a reproducer.
 
-The plain calls of a script can't show everything: how much memory is held, how long a claim waits,
-what a history of many processes comes to. The check that failed can.
+The calls of a script can't show everything: how much memory is held, how long a claim waits,
+whether a history of many processes has an anomaly. The check that failed can.
 
-It is imported where it is needed: the runner, which it uses, renders such scripts.
+Import it only where it is used: it imports the runner, which renders reproducers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rlconform.certify.reproduce.verdict import (
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, RunRecord
 from rlconform.contract import LEVELS, Level, load_requirements
 
-#: Seconds after which no further run of a race begins.
+#: Seconds after which a check that depends on a race is not repeated any more.
 RACING_S = 15.0
 
 
 def level_asked(check: str) -> Level | None:
-    """The level that the check needs beyond ``unit``, from its folder; ``None`` for one process."""
+    """The level that the check's folder is named after; ``None`` for ``unit``."""
     folder = check.partition("/")[0]
     return next((level for level in LEVELS if level == folder and level != "unit"), None)
 
@@ -38,7 +38,7 @@ def level_asked(check: str) -> Level | None:
 def run_check(
     spec: str, config: Mapping[str, Any], check: str, requirement: str, seed: int, races: bool
 ) -> ReproducerVerdict:
-    """Run the check ``check`` on the target; a race again and again, each from the next seed."""
+    """Run the check on the target. A race is repeated for a while, each time with the next seed."""
     wanted = f"what {check} checks: {load_requirements()[requirement].sentence}"
     end = time.monotonic() + RACING_S
     fork_server = ForkServer()
@@ -58,7 +58,7 @@ def run_check(
             runs += 1
             result = run.results.get(check)
             if result is None or result.outcome is not Outcome.PASS:
-                return _judged(wanted, result, run)
+                return _failed_verdict(wanted, result, run)
             if not races or time.monotonic() > end:
                 times = f", {runs} times from as many seeds" if races else ""
                 return ReproducerVerdict(NOT_REPRODUCED, wanted, f"that: the check passes{times}")
@@ -68,12 +68,12 @@ def run_check(
         fork_server.close()
 
 
-def _judged(wanted: str, result: CheckResult | None, run: RunRecord) -> ReproducerVerdict:
+def _failed_verdict(wanted: str, result: CheckResult | None, run: RunRecord) -> ReproducerVerdict:
     """The verdict of a run in which the check did not pass."""
     if result is None:
         left_out = [check.left_out for check in run.plan if check.left_out != NOT_SELECTED]
-        said = "; ".join([*left_out, *run.notes]) or "no such check"
-        return ReproducerVerdict(UNDECIDED, wanted, f"no answer, as the check did not run: {said}")
+        why = "; ".join([*left_out, *run.notes]) or "no such check"
+        return ReproducerVerdict(UNDECIDED, wanted, f"no answer, as the check did not run: {why}")
     if result.outcome in BROKEN:
         return ReproducerVerdict(REPRODUCED, *split_evidence(result.evidence))
     return ReproducerVerdict(UNDECIDED, wanted, f"{result.outcome}: {result.evidence}")

@@ -1,4 +1,12 @@
-"""``Reproducer``: the plane as a reproducer script holds it, and how the script ends."""
+"""``Reproducer``: opens the plane for a reproducer script, makes its calls and ends the script.
+
+    script ──Supervisor──▶ child: the same script
+                             main thread ──attempt, finish──▶ plane
+                             threads ─────begin, roles──────▶ plane
+           ◀──EVENTS pipe──  begin, end of each call; verdict or nothing
+
+Modules that import torch are imported in the methods, as only the child needs them.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +23,16 @@ from typing import Any, NoReturn
 from rlconform.certify.reproduce.supervisor import EVENTS, Supervisor
 from rlconform.certify.reproduce.verdict import REPRODUCED, UNDECIDED
 
-#: Seconds in which the roles of a race end.
+#: The roles of a race have this many seconds to end.
 ROLES_S = 60.0
 
 
 class Reproducer:
-    """The plane of a reproducer script.
+    """Opens a plane for a reproducer script and makes the script's client calls.
 
-    The process that is started as the script only supervises: it starts the script once more, as a
-    child, and ends with exit code 1 while the defect is there, 0 when it is gone, and 2 where
-    nothing could be judged. Lines behind this one run in the child.
+    The process that is started as the script only supervises: its constructor starts the script
+    again as a child and exits, with 1 if the defect is there, 0 if it is gone, and 2 if that could
+    not be decided. The lines after the constructor run in the child.
 
     Example:
         plane = Reproducer("memory", requirement="GET-04", check="unit/contract/test_get.py::...")
@@ -35,12 +43,12 @@ class Reproducer:
         plane.end()
 
     Args:
-        spec: The target; the first argument on the command line takes its place.
-        config: Its configuration, where it is not the target's own.
-        check: Id of the check that the script was made from.
-        requirement: The requirement that it checks.
-        seed: What the check's generated examples start from.
-        races: Whether chance decides if the defect shows.
+        spec: The target; the first argument on the command line replaces it.
+        config: Configuration of the target; empty for its default.
+        check: Id of the check that failed.
+        requirement: Id of the requirement that it checks.
+        seed: Seed of the check's generated examples.
+        races: Whether the defect is a race, which does not show in every run.
     """
 
     def __init__(
@@ -64,9 +72,9 @@ class Reproducer:
         self._events = os.fdopen(int(pipe), "w", encoding="utf-8")
         os.set_inheritable(int(pipe), False)
         self._session: Any = None
-        self._telling = threading.Lock()
+        self._send_lock = threading.Lock()
         self._numbers = itertools.count()
-        self._began = 0.0
+        self._opened_at = 0.0
         self._differs = False
         self._expected = ""
         self._errors: list[Exception] = []
@@ -75,26 +83,26 @@ class Reproducer:
     # -- the plane -----------------------------------------------------------------------------
 
     def open(self) -> Any:
-        """Open the plane as its owner; at level functional Ray runs, as in the certification."""
+        """Open the plane and return the owner's client. A functional check's script starts Ray."""
         from rlconform.certify.plugin.plane_session import PlaneSession  # noqa: PLC0415 - torch
         from rlconform.certify.reproduce.rerun_check import level_asked  # noqa: PLC0415 - torch
         from rlconform.certify.target import resolve_target  # noqa: PLC0415 - torch
 
         target = resolve_target(self._spec, level_asked(self._check))
         self._session = PlaneSession(self._spec, target, self._config, target.level)
-        self._began = time.monotonic()
+        self._opened_at = time.monotonic()
         return self._session.owner()
 
     def reopen(self) -> Any:
-        """Close the plane and open a fresh one."""
+        """Close the plane, open a fresh one and return its owner's client."""
         self._session.renew()
         return self._session.owner()
 
     def attach(self) -> Any:
-        """A client that attaches with bootstrap=False in a process of its own, a Ray actor."""
+        """A client in another process, a Ray actor, that attaches to the plane."""
         if not self._session.several_processes:
-            said = f"{self._spec}, which declares level {self._session.level}"
-            self._tell("verdict", code=UNDECIDED, expected="a plane to attach to", got=said)
+            got = f"{self._spec}, which declares level {self._session.level}"
+            self._send("verdict", code=UNDECIDED, expected="a plane to attach to", got=got)
             self._leave()
         (client,) = self._session.actors().start(1)
         self._attached.append(client)
@@ -103,76 +111,76 @@ class Reproducer:
     # -- calls ---------------------------------------------------------------------------------
 
     def attempt(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make a client call and print what came of it: a result, or the error as ``Raised``."""
-        return self.finish(self._made(call, args, kwargs))
+        """Make a client call and print its outcome; returns the result, or a ``Raised`` error."""
+        return self.finish(self._call(call, args, kwargs))
 
     def begin(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Begin a client call in a thread; ``finish`` gives its result."""
+        """Begin a client call in a thread; ``finish`` returns its result."""
         from rlconform.certify.threads import BackgroundCall  # noqa: PLC0415 - torch
 
-        made = self._made(call, args, kwargs)
-        made.thread = BackgroundCall(made, made.text)
-        return made
+        begun = self._call(call, args, kwargs)
+        begun.thread = BackgroundCall(begun, begun.text)
+        return begun
 
-    def _made(
+    def _call(
         self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _Made:
+    ) -> _ClientCall:
         if any(isinstance(value, Raised) for value in (*args, *kwargs.values())):
-            self.end()  # in the check that call returned: what follows can't be made here
-        return _Made(self, call, args, kwargs)
+            self.end()  # that call returned in the check: without its result no call can follow
+        return _ClientCall(self, call, args, kwargs)
 
-    def finish(self, made: Any) -> Any:
-        """Wait for the call; the supervisor ends a script whose call does not return."""
+    def finish(self, call: Any) -> Any:
+        """Wait for the call and return its result. The supervisor ends the script if it hangs."""
         from rlconform.certify.assertions.values import ContractViolation  # noqa: PLC0415 - torch
         from rlconform.certify.reproduce.render import show  # noqa: PLC0415 - torch
 
-        print(made.name, end=" ", flush=True)  # noqa: T201 - first: it may hang, or end the process
+        print(call.name, end=" ", flush=True)  # noqa: T201 - before it: it may hang or crash
         try:
-            came = made() if made.thread is None else _joined(made.thread)
-        except ContractViolation as late:  # a process that died, or that does not answer
-            self.violated(late.expected, late.got)
+            result = call() if call.thread is None else _joined(call.thread)
+        except ContractViolation as lost:  # the actor died or does not answer
+            self.violated(lost.expected, lost.got)
         except Exception as error:  # noqa: BLE001 - a plane may raise anything
-            came = Raised(made.name, error)
+            result = Raised(call.name, error)
             self._errors.append(error)
-        show(came.error if isinstance(came, Raised) else came)
-        return came
+        show(result.error if isinstance(result, Raised) else result)
+        return result
 
     def not_before(self, seconds: float) -> None:
-        """Wait until so many seconds after the opening, as in the check a thread was given time."""
-        time.sleep(max(0.0, self._began + seconds - time.monotonic()))
+        """Wait until this many seconds after the opening, to keep a pause that the check made."""
+        time.sleep(max(0.0, self._opened_at + seconds - time.monotonic()))
 
-    def tell_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:
-        """Tell the supervisor of a call; its number."""
+    def send_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:
+        """Report to the supervisor that a call begins; returns the call's number."""
         from rlconform.certify.plugin.watchdog import allowance  # noqa: PLC0415 - torch
         from rlconform.certify.recording.recorder import OWNER, CallRecord  # noqa: PLC0415 - torch
 
         method = getattr(call, "__name__", "")
         remote = any(getattr(client, method, None) is call for client in self._attached)
-        step = CallRecord("actor" if remote else OWNER, method, (), dict(kwargs))
+        record = CallRecord("actor" if remote else OWNER, method, (), dict(kwargs))
         number = next(self._numbers)
-        allowed_s = allowance(step, self._session.target.timeouts)
-        self._tell("begin", number=number, text=text, allowed_s=allowed_s)
+        allowed_s = allowance(record, self._session.target.timeouts)
+        self._send("begin", number=number, text=text, allowed_s=allowed_s)
         return number
 
-    def tell_end(self, number: int) -> None:
-        """Tell the supervisor that the call returned."""
-        self._tell("end", number=number)
+    def send_end(self, number: int) -> None:
+        """Report to the supervisor that the call has ended."""
+        self._send("end", number=number)
 
     def start_role(self, role: Callable[[], None]) -> threading.Thread:
-        """Play a role of a race in a thread; an error ends the role, and the check judges it."""
+        """Run a role of a race in a thread. An error ends the role; only the check evaluates it."""
 
-        def playing() -> None:
+        def run() -> None:
             try:
                 role()
             except Exception as error:  # noqa: BLE001 - a plane may raise anything
                 print(f"a role ended: {type(error).__name__}: {error}", flush=True)  # noqa: T201
 
-        thread = threading.Thread(target=playing, daemon=True)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
 
     def join(self, roles: Sequence[threading.Thread]) -> None:
-        """Wait for the roles; where a call of them hangs, the check itself has to say so."""
+        """Wait for the roles. If one hangs, the script ends and the check runs instead."""
         end = time.monotonic() + ROLES_S
         for thread in roles:
             thread.join(max(0.0, end - time.monotonic()))
@@ -188,21 +196,23 @@ class Reproducer:
         return result
 
     def expect_same_claim(self, claimed: Any, ids: Sequence[str]) -> None:
-        """What follows was expected after this claim; after another one the check decides."""
-        came = None if isinstance(claimed, Raised) else getattr(claimed, "sample_ids", None)
-        self._differs = self._differs or came != list(ids)
+        """Note whether the claim got the rows of the check; if not, expectations may not hold."""
+        got = None if isinstance(claimed, Raised) else getattr(claimed, "sample_ids", None)
+        self._differs = self._differs or got != list(ids)
 
     @contextmanager
     def expecting(
         self, expected: str, returned: Sequence[Any] = (), raised: Sequence[Any] = ()
     ) -> Iterator[None]:
-        """The block is what the check expected: a violation ends the script with exit code 1.
+        """Report a violation that the block raises, and end the script.
+
+        If an earlier call returned or raised otherwise than in the check, the expectation may not
+        hold: violations are then ignored, and the check runs instead.
 
         Args:
-            expected: The same in words.
+            expected: What the block expects, in words.
             returned: Results of the earlier calls that returned in the check.
-            raised: Results of those that raised. Where a call does otherwise than in the check,
-                other things may be due, and the check decides.
+            raised: Results of the earlier calls that raised in the check.
         """
         from rlconform.certify.assertions.values import ContractViolation  # noqa: PLC0415 - torch
 
@@ -216,35 +226,35 @@ class Reproducer:
                 self.violated(violation.expected, violation.got)
         except Exception as error:
             if not any(error is raised for raised in self._errors):
-                raise  # not the plane's: what is wrong is the script
+                raise  # not an error of the plane: the script is wrong
             if not self._differs:
                 self.violated(expected, f"{type(error).__name__}: {error}")
 
     def violated(self, expected: str, got: str) -> NoReturn:
-        """End the script: the defect is there."""
-        self._tell("verdict", code=REPRODUCED, expected=expected, got=got)
+        """End the script with a violation: the defect is there."""
+        self._send("verdict", code=REPRODUCED, expected=expected, got=got)
         self._leave()
 
     def end(self) -> NoReturn:
-        """End the script: its calls showed nothing. The check itself decides."""
-        self._tell("nothing", expected=self._expected)
+        """End the script without a violation. The supervisor then runs the check."""
+        self._send("nothing", expected=self._expected)
         self._leave()
 
     def _leave(self) -> NoReturn:
         sys.stdout.flush()
-        with suppress(Exception):  # the verdict is told; a broken plane may not close
+        with suppress(Exception):  # the verdict has been sent; a broken plane may not close
             self._session.close()
         os._exit(0)  # a call that hangs in a thread would keep the interpreter
 
-    def _tell(self, event: str, **body: Any) -> None:
+    def _send(self, event: str, **body: Any) -> None:
         sys.stdout.flush()
-        with self._telling:
+        with self._send_lock:
             self._events.write(json.dumps({"event": event} | body) + "\n")
             self._events.flush()
 
 
 class Raised:
-    """An error in the place of a result. Whoever uses it as a result finds a violation."""
+    """The error of a call in place of its result. Reading an attribute raises a violation."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self._name, self.error = name, error
@@ -258,8 +268,8 @@ class Raised:
         raise ContractViolation(f"{self._name} to return", raised)
 
 
-class _Made:
-    """A client call on its way, told to the supervisor when it begins and when it returns."""
+class _ClientCall:
+    """A client call that is reported to the supervisor when it begins and when it ends."""
 
     def __init__(
         self,
@@ -278,16 +288,14 @@ class _Made:
         self.thread: Any = None
 
     def __call__(self) -> Any:
-        number = self._plane.tell_begin(self.text, self._call, self._kwargs)
-        came = None
+        number = self._plane.send_begin(self.text, self._call, self._kwargs)
         try:
-            came = self._call(*self._args, **self._kwargs)
+            return self._call(*self._args, **self._kwargs)
         finally:
             if not isinstance(sys.exception(), SystemExit | KeyboardInterrupt):
-                self._plane.tell_end(number)
-        return came
+                self._plane.send_end(number)
 
 
 def _joined(thread: Any) -> Any:
-    thread.finished.wait()  # the supervisor knows the deadline
+    thread.finished.wait()  # the supervisor enforces the deadline
     return thread.result(0.0)

@@ -1,7 +1,10 @@
-"""The parent of a reproducer: it watches the child that makes the calls, and has the last word.
+"""The parent process of a reproducer: starts the child that makes the calls and gives the verdict.
 
-The exit code comes from what was observed: a violation that the child saw, a call that did not
-return, a process that died, or else from the check itself.
+    parent: main thread ◀──queue── reader thread ◀──pipe── child: makes the calls
+
+The main thread waits for the next event, up to the deadline of the calls in flight. The verdict is
+a violation that the child reports, a call that hangs, or the death of the child. If the calls show
+none of these, the parent runs the check that failed.
 """
 
 from __future__ import annotations
@@ -25,17 +28,17 @@ from rlconform.certify.reproduce.verdict import (
     ReproducerVerdict,
 )
 
-#: Names the pipe to the parent in the environment of the child.
+#: Environment variable of the child that holds the number of the pipe to the parent.
 EVENTS = "RLCONFORM_REPRODUCER_EVENTS"
 
-#: Seconds for what the plane has no part in: importing torch, starting Ray and its workers.
+#: Seconds without an event and without a call in flight: importing torch, starting Ray.
 OWN_PATIENCE_S = 120.0
-#: Seconds for a child that has seen all to close the plane.
+#: Seconds that the child has to close the plane after its last event.
 CLOSING_S = 15.0
 
 
 class InFlight(NamedTuple):
-    """A call that has not returned: what it is, and until when it may take."""
+    """A call that has not returned: its text, its time limit and its deadline."""
 
     text: str
     allowed_s: float
@@ -43,16 +46,7 @@ class InFlight(NamedTuple):
 
 
 class Supervisor:
-    """Runs the script once more as a child and says what came of it.
-
-    Args:
-        spec: The target.
-        config: Its configuration.
-        check: Id of the check that the script was made from.
-        requirement: The requirement that it checks.
-        seed: What the check's generated examples start from.
-        races: Whether chance decides if the check shows the defect, so that it runs repeatedly.
-    """
+    """Runs the script as a child and prints a verdict. For the arguments see ``Reproducer``."""
 
     def __init__(
         self,
@@ -67,29 +61,29 @@ class Supervisor:
         self._check, self._requirement, self._seed, self._races = check, requirement, seed, races
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._in_flight: dict[int, InFlight] = {}
-        self._expected = ""  # what the script's own judgement is of
+        self._expected = ""  # what the script expects, in words
 
     def run(self) -> int:
-        """Play the calls and, where they show nothing, run the check; the exit code."""
+        """Run the calls and, if they show no violation, the check. Returns the exit code."""
         from rlconform.certify.reproduce.rerun_check import run_check  # noqa: PLC0415 - see there
 
         workspace = Workspace()
         try:
-            verdict = self._play(workspace)
+            verdict = self._run_child(workspace)
         finally:
             workspace.close()
         if verdict is None:
-            print("These calls show nothing: the check itself decides.", flush=True)  # noqa: T201
+            print("These calls show no violation; running the check that failed.", flush=True)  # noqa: T201
             verdict = run_check(
                 self._spec, self._config, self._check, self._requirement, self._seed, self._races
             )
             if verdict.code == NOT_REPRODUCED and self._expected:
                 verdict = ReproducerVerdict(NOT_REPRODUCED, self._expected, verdict.got)
-        # a call that did not return left its line unfinished
+        # starts with a newline, as a call that hangs leaves its line unfinished
         print(f"\nexpected {_line(verdict.expected)}\ngot {_line(verdict.got)}", flush=True)  # noqa: T201
         return verdict.code
 
-    def _play(self, workspace: Workspace) -> ReproducerVerdict | None:
+    def _run_child(self, workspace: Workspace) -> ReproducerVerdict | None:
         reading, writing = os.pipe()
         environment = THREADS | workspace.environment() | {EVENTS: str(writing)}
         child = subprocess.Popen(
@@ -110,7 +104,7 @@ class Supervisor:
         self._events.put(None)
 
     def _follow(self, child: subprocess.Popen[bytes]) -> ReproducerVerdict | None:
-        """The child's verdict; ``None`` where it saw no violation."""
+        """The verdict by the child's events; ``None`` if the calls show no violation."""
         deadline = time.monotonic() + OWN_PATIENCE_S
         while True:
             first = min(self._in_flight.values(), key=lambda call: call.deadline, default=None)
@@ -118,7 +112,7 @@ class Supervisor:
             try:
                 event = self._events.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
-                return self._late(first)
+                return self._overdue(first)
             deadline = time.monotonic() + OWN_PATIENCE_S
             match event:
                 case None:
@@ -136,7 +130,7 @@ class Supervisor:
                     self._let_it_close(child)
                     return None
 
-    def _late(self, call: InFlight | None) -> ReproducerVerdict:
+    def _overdue(self, call: InFlight | None) -> ReproducerVerdict:
         if call is None:
             return ReproducerVerdict(
                 UNDECIDED, "the script to go on", f"nothing for {OWN_PATIENCE_S:g} s"
@@ -166,7 +160,7 @@ class Supervisor:
         )
 
     def _let_it_close(self, child: subprocess.Popen[bytes]) -> None:
-        """Give the child time to close the plane; one that does not is ended by the caller."""
+        """Give the child time to close the plane; the caller then kills it."""
         try:
             child.wait(CLOSING_S)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Tensors as Python source, exact in dtype, shape, bytes, layout and strides."""
+"""Turns tensors into Python source, exact in dtype, shape, bytes, layout and strides."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 import torch
 
-#: Elements of a tensor that are written one by one; more are written as compressed bytes.
+#: Tensors of up to this many elements are written one by one, larger ones as compressed bytes.
 MAX_LITERAL = 256
-#: Characters of one tensor in a script.
+#: Most characters of one tensor in a script.
 MAX_CHARACTERS = 20_000
-#: Bytes of a tensor that anybody compresses to see how long it gets: every call is written down.
+#: Larger tensors (bytes) are not compressed: every call is recorded, and compressing takes time.
 MAX_BYTES = 1 << 16
 
-#: A row that says whose it is, see ``scenes.payload``.
-_PAYLOAD = re.compile(rb"row:([^|]+)\|([^|]+)\|([^|]+)\|v(\d+)(\.*)")
+#: A labeled row, see ``scenarios.labeled_rows``: partition, id, field, version, padding.
+_LABEL = re.compile(rb"row:([^|]+)\|([^|]+)\|([^|]+)\|v(\d+)(\.*)")
 
 
 class NoSource(ValueError):
-    """A value that a script can't build."""
+    """The value has no source: a script can't build it."""
 
 
 def tensor_source(value: torch.Tensor) -> str:
-    """Python source of the tensor.
+    """Python source that builds an equal tensor.
 
     Raises:
-        NoSource: It is too large, or of a layout that nobody writes.
+        NoSource: The tensor is too large, or of an unsupported layout.
     """
     if value.requires_grad:
         return f"{tensor_source(value.detach())}.requires_grad_()"
@@ -61,9 +61,9 @@ def _nested(value: Any) -> str:
     values, offsets, lengths = value.values(), value.offsets(), value.lengths()
     if lengths is None and int(offsets[0]) == 0 and int(offsets[-1]) == len(values):
         rows = list(torch.split(values, offsets.diff().tolist()))
-        unlike = len({len(row) for row in rows}) > 1  # alike ones would come back dense
-        if unlike and len(values) <= MAX_BYTES and (payload := _payload(rows)):
-            return payload
+        uneven = len({len(row) for row in rows}) > 1  # labeled_column makes even ones dense
+        if uneven and len(values) <= MAX_BYTES and (labeled := _labeled(rows)):
+            return labeled
         if rows and _is_plain(values) and offsets.dtype is torch.int64:
             shown = ", ".join(tensor_source(row.clone()) for row in rows)
             return f"torch.nested.as_nested_tensor([{shown}], layout=torch.jagged)"
@@ -84,20 +84,20 @@ def _strided(value: torch.Tensor) -> str:
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    """Whether the tensor is all of its memory, row by row."""
+    """Whether the tensor is contiguous and covers its whole storage."""
     size = value.untyped_storage().nbytes()
     return value.is_contiguous() and value.numel() * value.element_size() == size
 
 
 def _dense(value: torch.Tensor) -> str:
-    if value.dim() == 2 and 1 < value.numel() <= MAX_BYTES and (payload := _payload(list(value))):
-        return payload
+    if value.dim() == 2 and 1 < value.numel() <= MAX_BYTES and (labeled := _labeled(list(value))):
+        return labeled
     if value.numel() == 0:
         return f"torch.empty({tuple(value.shape)}, dtype={value.dtype})"
     if value.numel() > MAX_LITERAL:
         return _large(value)
     if value.is_complex() or (value.is_floating_point() and not value.double().isfinite().all()):
-        # only bytes say which NaN it is, and a complex one has no literal
+        # only bytes tell one NaN from another, and a complex element has no literal
         raw = value.reshape(-1).view(torch.uint8).tolist()
         source = f"torch.tensor({raw}, dtype=torch.uint8).view({value.dtype})"
         return f"{source}.reshape({tuple(value.shape)})"
@@ -118,29 +118,29 @@ def _large(value: torch.Tensor) -> str:
     raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")
 
 
-def _payload(rows: list[torch.Tensor]) -> str:
-    """Rows that say whose they are, as the call that makes them; "" for others."""
-    told = []
+def _labeled(rows: list[torch.Tensor]) -> str:
+    """Labeled rows as a call of ``labeled_column``; "" for other rows."""
+    labels = []
     for row in rows:
         if row.dtype is not torch.uint8 or row.dim() != 1:
             return ""
-        said = _PAYLOAD.fullmatch(bytes(row.tolist()))
-        if said is None:
+        label = _LABEL.fullmatch(bytes(row.tolist()))
+        if label is None:
             return ""
         try:
-            part, sample_id, field, version = (said[n].decode() for n in range(1, 5))
+            part, sample_id, field, version = (label[n].decode() for n in range(1, 5))
         except UnicodeDecodeError:
             return ""
-        told.append((part, sample_id, field, int(version), len(row) if said[5] else 0))
-    if len({(part, field, version, width) for part, _, field, version, width in told}) != 1:
+        labels.append((part, sample_id, field, int(version), len(row) if label[5] else 0))
+    if len({(part, field, version, width) for part, _, field, version, width in labels}) != 1:
         return ""
-    part, _, field, version, width = told[0]
+    part, _, field, version, width = labels[0]
     more = f", {version}, {width}" if width else f", {version}" if version else ""
-    return f"labeled_column({part!r}, {[row[1] for row in told]!r}, {field!r}{more})"
+    return f"labeled_column({part!r}, {[label[1] for label in labels]!r}, {field!r}{more})"
 
 
 def _elements(value: torch.Tensor) -> str:
-    """The elements as nested lists; rows of printable bytes (self-describing ones) as text."""
+    """The elements as nested lists; rows of printable bytes (labels) as byte strings."""
     if value.dtype is not torch.uint8 or value.dim() not in {1, 2}:
         return repr(value.tolist())
     if value.dim() == 2:

@@ -1,11 +1,11 @@
-"""How a reproducer ends: its exit code and its last two lines."""
+"""The verdict of a reproducer: its exit code and its last two lines."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-#: Exit codes: the plane does what is expected; it does not; nothing could be judged.
+#: Exit codes: the plane does what is expected; it does not; the script could not decide.
 NOT_REPRODUCED, REPRODUCED, UNDECIDED = 0, 1, 2
 
 #: A violation's text, ``expected A; got B``, with whatever an outer sentence puts before it.
@@ -14,7 +14,7 @@ _BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); got (?P<got>.*
 
 @dataclass(frozen=True)
 class ReproducerVerdict:
-    """Exit code, and what the last lines say."""
+    """The exit code, and the texts of the last two lines."""
 
     code: int
     expected: str
@@ -22,7 +22,7 @@ class ReproducerVerdict:
 
 
 def split_evidence(evidence: str) -> tuple[str, str]:
-    """A failure's one sentence as what was expected and what came."""
+    """Split the evidence of a failure into what was expected and what the plane did instead."""
     line = " ".join(evidence.split())
     if both := _BOTH.match(line):
         return f"{both['where']}{both['expected']}", both["got"]

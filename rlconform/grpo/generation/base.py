@@ -142,12 +142,9 @@ class GenerationEngine(ABC):
         engine.close()
     """
 
-    @property
-    @abstractmethod
-    def weight_version(self) -> int:
-        """Version of the current weights; 0 for the initial ones."""
+    #: Version of the current weights; 0 for the initial ones.
+    weight_version: int = 0
 
-    @abstractmethod
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
         """Generate a response to each of B prompts.
 
@@ -160,8 +157,10 @@ class GenerationEngine(ABC):
         Raises:
             ValueError: The numbers of seeds and prompts differ.
         """
+        if len(seeds) != len(prompts):
+            raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
+        return self._generate(prompts, seeds, sampling)
 
-    @abstractmethod
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy new weights into the engine.
 
@@ -173,7 +172,19 @@ class GenerationEngine(ABC):
             ValueError: A name is missing or unknown, a shape differs, or the version is older. The
                 engine keeps its weights.
         """
+        if version < self.weight_version:
+            expected = f"expected weights of version {self.weight_version} or later"
+            raise ValueError(f"{expected}; got {version}")
+        self._load_weights(weights)
+        self.weight_version = version
+
+    def close(self) -> None:  # noqa: B027 - not every engine holds something
+        """Release memory and devices. Idempotent."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Release memory and devices. Idempotent."""
+    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+        """Generate the responses; the arguments are checked."""
+
+    @abstractmethod
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy the weights, or raise ``ValueError``."""

@@ -32,42 +32,28 @@ class TransformersEngine(GenerationEngine):
         self._model = model
         model.train(False)
         self._batch_size = batch_size
-        self._version = 0
-
-    @property
-    def weight_version(self) -> int:
-        """See ``GenerationEngine``."""
-        return self._version
 
     @torch.no_grad()
-    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """See ``GenerationEngine``."""
-        if len(seeds) != len(prompts):
-            raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
+    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
         size = self._batch_size or len(prompts)
         spans = [slice(start, start + size) for start in range(0, len(prompts), size)]
         return Responses.joined(
-            self._generate(
+            self._generate_batch(
                 Prompts(prompts.input_ids[rows], prompts.lengths[rows]), seeds[rows], sampling
             )
             for rows in spans
         )
 
     @torch.no_grad()
-    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """See ``GenerationEngine``."""
-        if version < self._version:
-            raise ValueError(f"expected weights of version {self._version} or later; got {version}")
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
         own = self._model.state_dict()
         check_weights(own, weights)
         for name, tensor in own.items():
             tensor.copy_(weights[name])
-        self._version = version
 
-    def close(self) -> None:
-        """Do nothing; the model is released with the engine."""
-
-    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+    def _generate_batch(
+        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling
+    ) -> Responses:
         tokens, logprobs = self._decode(prompts, _draws(seeds, sampling), sampling)
         stop = torch.isin(tokens, torch.tensor(sampling.stop_token_ids, dtype=torch.int64))
         ended = stop.any(dim=1)
@@ -76,7 +62,7 @@ class TransformersEngine(GenerationEngine):
             [row[:length].clone() for row, length in zip(tokens, lengths, strict=True)],
             [row[:length].clone() for row, length in zip(logprobs, lengths, strict=True)],
             ~ended,
-            self._version,
+            self.weight_version,
         )
 
     def _decode(self, prompts: Prompts, draws: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:

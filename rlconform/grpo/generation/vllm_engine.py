@@ -58,17 +58,9 @@ class VLLMEngine(GenerationEngine):
             enable_prefix_caching=False,
             worker_extension_cls=f"{WeightReader.__module__}.{WeightReader.__qualname__}",
         )
-        self._version = 0
 
-    @property
-    def weight_version(self) -> int:
-        """See ``GenerationEngine``."""
-        return self._version
-
-    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """See ``GenerationEngine``; vLLM splits the batch as its memory allows."""
-        if len(seeds) != len(prompts):
-            raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
+    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+        """Generate all responses in one call; vLLM splits the batch as its memory allows."""
         lengths = prompts.lengths.tolist()
         outputs = self._llm.generate(
             [
@@ -78,22 +70,19 @@ class VLLMEngine(GenerationEngine):
             [self._params(seed, sampling) for seed in seeds],
             use_tqdm=False,
         )
-        return read_completions([output.outputs[0] for output in outputs], self._version)
+        return read_completions([output.outputs[0] for output in outputs], self.weight_version)
 
-    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """See ``GenerationEngine``; after an error in names or shapes vLLM is unusable."""
-        if version < self._version:
-            raise ValueError(f"expected weights of version {self._version} or later; got {version}")
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy the weights; after an error in names or shapes vLLM is unusable."""
         pieces = {name: piece.detach().cpu().contiguous() for name, piece in as_checkpoint(weights)}
         parent = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
         with tempfile.TemporaryDirectory(dir=parent) as folder:
             path = Path(folder) / "weights.safetensors"
             save_file(pieces, path)
             self._llm.collective_rpc("read_weights", args=(str(path),))
-        self._version = version
 
     def close(self) -> None:
-        """See ``GenerationEngine``."""
+        """End vLLM."""
         self._llm = None
 
     def _params(self, seed: int, sampling: Sampling) -> Any:

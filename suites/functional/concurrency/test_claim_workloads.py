@@ -54,6 +54,6 @@ def test_rows_written_to_during_their_claim_are_claimed_once(
 @requirement("CLAIM-10")
 def test_claims_that_race_clears_return_existing_rows(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(CHURN_SECONDS):
-        churner = PutClearLoop(seconds, SHARED, clears=8)
-        history = processes.run(churner, churner, Claimer(), Claimer())
+        writer = PutClearLoop(seconds, SHARED, clears=8)
+        history = processes.run(writer, writer, Claimer(), Claimer())
         check_history(history, "churn", null_ids, phantoms, refused_alone, hung)

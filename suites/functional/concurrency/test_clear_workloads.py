@@ -20,27 +20,27 @@ SECONDS = 2.0
 #: Seconds of each run, and how many rows the putting processes clear themselves. A wrong row shows
 #: only if its slot is reused during a read. That is more likely if other processes clear; but on a
 #: plane that clears faster than it puts, their clears leave few rows to read.
-CHURNS = ((1.0, 0), (1.0, 8), (3.0, 0))
+RUNS = ((1.0, 0), (1.0, 8), (3.0, 0))
 
 #: Maximum pause between two clears, s: with it reads find twice as many rows.
-APART_S = 0.008
+PAUSE_S = 0.008
 
 SHARED = tuple(f"r{n}" for n in range(24))
 
 
 @requirement("CLEAR-07")
 def test_reads_return_the_rows_asked_for_while_ids_are_reused(processes: WorkloadRunner) -> None:
-    for seconds, clears in CHURNS:
-        churner = PutClearLoop(seconds, SHARED, clears=clears)
-        other = Reader(SHARED) if clears else Clearer(SHARED, apart_s=APART_S)
-        history = processes.run(churner, churner, other, Reader(SHARED))
+    for seconds, clears in RUNS:
+        writer = PutClearLoop(seconds, SHARED, clears=clears)
+        other = Reader(SHARED) if clears else Clearer(SHARED, pause_s=PAUSE_S)
+        history = processes.run(writer, writer, other, Reader(SHARED))
         check_history(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
 
 
 @requirement("CLEAR-07")
 def test_clears_remove_no_other_rows(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(SECONDS):
-        churner = PutClearLoop(seconds, SHARED, clears=8)
-        history = processes.run(churner, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
+        writer = PutClearLoop(seconds, SHARED, clears=8)
+        history = processes.run(writer, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
         rows = wrong_rows, unwritten, stale_reads
         check_history(history, "churn", lost, duplicated, phantoms, *rows, refused_alone, hung)

@@ -1,4 +1,4 @@
-"""From what the user typed to an open client; each mistake is told in words that mend it."""
+"""Names of targets become open clients; the message of each mistake says how to fix it."""
 
 from __future__ import annotations
 
@@ -154,18 +154,18 @@ def test_a_module_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "hint"),
     [
         ("import not_installed_at_all", "ModuleNotFoundError: No module named 'not_installed"),
         ("def broken(:", "SyntaxError"),
         ("raise RuntimeError('needs a licence')", "RuntimeError: needs a licence"),
     ],
 )
-def test_a_module_that_does_not_import_says_why(vendor: Path, text: str, told: str) -> None:
+def test_a_module_that_does_not_import_says_why(vendor: Path, text: str, hint: str) -> None:
     (vendor / "acme_broken.py").write_text(text)
     said = message("acme_broken:make_client")
     assert "'acme_broken' does not import" in said
-    assert told in said
+    assert hint in said
 
 
 @pytest.mark.parametrize("attribute", ["make_clint", "shelf.make_clint", "PLANE.open.x"])
@@ -175,7 +175,7 @@ def test_an_attribute_that_is_not_there_is_named(attribute: str) -> None:
 
 
 @pytest.mark.parametrize(("attribute", "kind"), [("a_number", "int"), ("nothing", "NoneType")])
-def test_what_is_neither_target_nor_factory_is_told(attribute: str, kind: str) -> None:
+def test_what_is_neither_target_nor_factory_is_named(attribute: str, kind: str) -> None:
     said = message(f"acme_plane:{attribute}")
     assert f"is a {kind}" in said
     assert "factory(cfg, bootstrap=...)" in said

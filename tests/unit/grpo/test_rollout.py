@@ -98,15 +98,13 @@ def test_a_prompt_that_leaves_no_room_is_named() -> None:
 class Script(GenerationEngine):
     """Returns scripted responses, turn by turn, and records the number of rows of each call."""
 
+    weight_version = 7
+
     def __init__(self, *turns: Sequence[str]) -> None:
         self._turns = list(turns)
         self.asked: list[int] = []
 
-    @property
-    def weight_version(self) -> int:
-        return 7
-
-    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
         self.asked.append(len(prompts))
         tokenizer = character_tokenizer()
         texts = self._turns.pop(0)
@@ -116,11 +114,8 @@ class Script(GenerationEngine):
         assert len(ids) == len(prompts) == len(set(seeds))
         return Responses(ids, logprobs, torch.tensor(truncated), 7)
 
-    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
         raise NotImplementedError
-
-    def close(self) -> None:
-        pass
 
 
 def guesses(script: Script, *overrides: str) -> Rollout:

@@ -321,9 +321,7 @@ def test_a_races_script_finds_nothing_on_a_correct_plane(race: str, tmp_path: Pa
     check = "unit/contract/test_life.py::test_threads_share_a_client"
     origin = Origin("CLAIM-02", check, "memory", {})
     script = tmp_path / "script.py"
-    script.write_text(
-        race_script(origin, race, 'said """so"""').replace("+ 10\n", "+ 0.3\n"), "utf-8"
-    )
+    script.write_text(race_script(origin, race, 'said """so"""', seconds=0.3), "utf-8")
     reading, writing = os.pipe()
     with os.fdopen(writing, "w"):
         ran = subprocess.run(
@@ -331,9 +329,9 @@ def test_a_races_script_finds_nothing_on_a_correct_plane(race: str, tmp_path: Pa
             timeout=60, check=False, env=os.environ | {EVENTS: str(writing)}, pass_fds=[writing],
         )  # fmt: skip
     with os.fdopen(reading) as lines:
-        told = [json.loads(line) for line in lines]
+        events = [json.loads(line) for line in lines]
     assert ran.stdout == "", ran.stdout
-    assert told == [{"event": "nothing", "expected": ""}], ran.stderr
+    assert events == [{"event": "nothing", "expected": ""}], ran.stderr
 
 
 def test_a_history_is_indexed_once() -> None:

@@ -1,4 +1,4 @@
-"""The stopwatch: whatever runs at a time counts once, here or elsewhere."""
+"""Busy time: operations at the same time count once, also those of another process."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ PAUSE_S = 0.02
 
 def test_blocks_within_blocks_count_once() -> None:
     heard: list[float] = []
-    stopwatch = BusyTime(heard.append)
-    with stopwatch.running(), stopwatch.running():
+    busy = BusyTime(heard.append)
+    with busy.running(), busy.running():
         time.sleep(PAUSE_S)
-    assert heard == [0.0, stopwatch.seconds]
-    assert stopwatch.seconds >= PAUSE_S
+    assert heard == [0.0, busy.seconds]
+    assert busy.seconds >= PAUSE_S
 
 
 def test_what_ran_elsewhere_at_the_same_time_counts_once() -> None:
-    stopwatch = BusyTime()
+    busy = BusyTime()
     start = time.monotonic()
-    with stopwatch.running():
+    with busy.running():
         time.sleep(PAUSE_S)
     end = time.monotonic()
-    own = stopwatch.seconds
-    stopwatch.add([(start, end), (start, end)])
-    assert own <= stopwatch.seconds == pytest.approx(end - start)
-    stopwatch.add([(end + 1.0, end + 3.0)])
-    assert stopwatch.seconds == pytest.approx(end - start + 2.0)
+    own = busy.seconds
+    busy.add([(start, end), (start, end)])
+    assert own <= busy.seconds == pytest.approx(end - start)
+    busy.add([(end + 1.0, end + 3.0)])
+    assert busy.seconds == pytest.approx(end - start + 2.0)
 
 
 def test_spans_that_overlap_are_merged() -> None:
@@ -41,7 +41,7 @@ def test_spans_that_overlap_are_merged() -> None:
     assert merged_seconds([]) == 0.0
 
 
-class Afar(RemoteClient):
+class FakeRemoteClient(RemoteClient):
     """A client whose process says that a call took 0.25 s, or doesn't answer."""
 
     def __init__(self, answers: bool) -> None:
@@ -58,8 +58,8 @@ class Afar(RemoteClient):
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_the_way_to_another_process_is_not_the_planes_time(answers: bool) -> None:
-    recording, afar = Recording(), Afar(answers)
-    client = RecordingClient(afar, recording, afar.name, afar.measuring)  # type: ignore[arg-type]
+    recording, remote = Recording(), FakeRemoteClient(answers)
+    client = RecordingClient(remote, recording, remote.name, remote.measuring)  # type: ignore[arg-type]
     if answers:
         client.close()
         assert recording.plane_seconds == 0.25

@@ -119,8 +119,8 @@ def test_a_broken_should_is_a_property(outcome: Outcome) -> None:
 
 
 def test_a_warning_of_a_passed_check_is_a_property() -> None:
-    blemished = CheckResult("f::a", "GET-04", Outcome.PASS, warnings=["a plain KeyError"])
-    (warning,) = suite_of(run_of(blemished)).findall("testcase/properties/property")
+    warned = CheckResult("f::a", "GET-04", Outcome.PASS, warnings=["a plain KeyError"])
+    (warning,) = suite_of(run_of(warned)).findall("testcase/properties/property")
     assert warning.get("value") == "a plain KeyError"
 
 

@@ -39,12 +39,12 @@ def test_merged_spans_are_the_seconds_covered_by_any(spans: list[tuple[int, int]
 
 
 def test_concurrent_threads_count_once() -> None:
-    stopwatch = BusyTime()
+    busy = BusyTime()
     gate = threading.Barrier(3)
 
     def work() -> None:
         gate.wait(PATIENCE_S)
-        with stopwatch.running():
+        with busy.running():
             gate.wait(PATIENCE_S)  # all three run now
 
     started = time.monotonic()
@@ -53,33 +53,33 @@ def test_concurrent_threads_count_once() -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert 0 < stopwatch.seconds <= time.monotonic() - started
+    assert 0 < busy.seconds <= time.monotonic() - started
 
 
 def test_an_open_block_counts_so_far() -> None:
-    stopwatch = BusyTime()
-    with stopwatch.running():
-        first = stopwatch.seconds  # as of a call that hangs: its time is the plane's
-        with stopwatch.running():
-            assert stopwatch.seconds > first
-    whole = stopwatch.seconds
-    assert whole == stopwatch.seconds > first > 0
+    busy = BusyTime()
+    with busy.running():
+        first = busy.seconds  # as of a call that hangs: its time is the plane's
+        with busy.running():
+            assert busy.seconds > first
+    whole = busy.seconds
+    assert whole == busy.seconds > first > 0
 
 
 def test_an_error_closes_the_block() -> None:
-    stopwatch = BusyTime()
-    with pytest.raises(ZeroDivisionError), stopwatch.running():
+    busy = BusyTime()
+    with pytest.raises(ZeroDivisionError), busy.running():
         _ = 1 / 0
-    counted = stopwatch.seconds
-    with stopwatch.running():
+    counted = busy.seconds
+    with busy.running():
         pass
-    assert stopwatch.seconds >= counted > 0
+    assert busy.seconds >= counted > 0
 
 
 def test_spans_measured_elsewhere_are_added() -> None:
-    stopwatch = BusyTime()
-    stopwatch.add([(0.0, 2.0), (1.0, 3.0)])
-    assert stopwatch.seconds == 3.0
+    busy = BusyTime()
+    busy.add([(0.0, 2.0), (1.0, 3.0)])
+    assert busy.seconds == 3.0
 
 
 def result(name: str, plane: float, start: float) -> CheckResult:

@@ -55,29 +55,31 @@ def planned(row: Requirement, name: str = "a", capability: str | None = None) ->
     return PlannedCheck(f"{row.id}::{name}", row.id, needs)
 
 
-def came(check: PlannedCheck, outcome: Outcome, evidence: str = "") -> CheckResult:
-    """A result; a WARN is a check that passed with a blemish."""
+def check_result(check: PlannedCheck, outcome: Outcome, evidence: str = "") -> CheckResult:
+    """A result; a WARN is a check that passed with a warning."""
     if outcome is Outcome.WARN:
-        warnings = [evidence or "a blemish"]
+        warnings = [evidence or "a warning"]
         return CheckResult(check.id, check.requirement, Outcome.PASS, warnings=warnings)
     if outcome is not Outcome.PASS:
         evidence = evidence or outcome.lower()
     return CheckResult(check.id, check.requirement, outcome, evidence=evidence)
 
 
-def judged(
+def result_of(
     row: Requirement,
     checks: Mapping[PlannedCheck, Outcome | None],
     capabilities: Mapping[str, bool | str] | None = None,
     level: Level = "unit",
 ) -> RequirementResult:
     """The one result of ``row``; ``None`` is a check without a result."""
-    results = {check.id: came(check, outcome) for check, outcome in checks.items() if outcome}
+    results = {
+        check.id: check_result(check, outcome) for check, outcome in checks.items() if outcome
+    }
     (result,) = requirement_results({row.id: row}, checks, results, level, capabilities or {})
     return result
 
 
-def came_to(row: Requirement, outcome: Outcome) -> RequirementResult:
+def requirement_result(row: Requirement, outcome: Outcome) -> RequirementResult:
     """A requirement's result; it names a check where one ran."""
     idle = outcome in {Outcome.NOT_TESTED, Outcome.NOT_APPLICABLE}
     return RequirementResult(row.id, outcome, "why", [] if idle else [planned(row).id])
@@ -85,8 +87,8 @@ def came_to(row: Requirement, outcome: Outcome) -> RequirementResult:
 
 def concluded(*results: tuple[Requirement, Outcome], **options: bool) -> Conclusion:
     rows = {row.id: row for row, _ in results}
-    judged = [came_to(row, outcome) for row, outcome in results]
-    return verdict_of(rows, judged, **{"complete": True} | options)  # type: ignore[arg-type]
+    results_of_all = [requirement_result(row, outcome) for row, outcome in results]
+    return verdict_of(rows, results_of_all, **{"complete": True} | options)  # type: ignore[arg-type]
 
 
 # -- which requirements count --------------------------------------------------------------------
@@ -114,7 +116,7 @@ def test_results_are_in_the_contracts_order() -> None:
 
 @pytest.mark.parametrize("outcome", OF_A_CHECK)
 def test_a_must_has_the_outcome_of_its_check(outcome: Outcome) -> None:
-    result = judged(MUST, {planned(MUST): outcome})
+    result = result_of(MUST, {planned(MUST): outcome})
     assert result.outcome is outcome
     assert result.checks == [planned(MUST).id]
     assert bool(result.reason) == (outcome is not Outcome.PASS)
@@ -134,16 +136,16 @@ def test_a_must_has_the_outcome_of_its_check(outcome: Outcome) -> None:
 )
 def test_a_broken_should_is_a_warning(outcome: Outcome, expected: Outcome) -> None:
     """A crash or a hang keeps its name: a reader must see that the plane did worse than fail."""
-    assert judged(SHOULD, {planned(SHOULD): outcome}).outcome is expected
+    assert result_of(SHOULD, {planned(SHOULD): outcome}).outcome is expected
 
 
 @pytest.mark.parametrize("first", OF_A_CHECK)
 @pytest.mark.parametrize("second", OF_A_CHECK)
 def test_the_worst_check_decides_and_gives_the_reason(first: Outcome, second: Outcome) -> None:
     checks = {planned(MUST, "a"): first, planned(MUST, "b"): second}
-    result = judged(MUST, checks)
+    result = result_of(MUST, checks)
     assert result.outcome is max(first, second, key=SEVERITY.index)
-    said = {Outcome.PASS: "", Outcome.WARN: "a blemish"}
+    said = {Outcome.PASS: "", Outcome.WARN: "a warning"}
     reason, _, tally = result.reason.partition(" (")
     assert reason == said.get(result.outcome, result.outcome.lower())
     like = [first, second].count(result.outcome)
@@ -154,7 +156,7 @@ def test_the_reason_is_the_first_broken_checks_evidence() -> None:
     checks = [planned(MUST, name) for name in "abc"]
     outcomes = (Outcome.PASS, Outcome.FAIL, Outcome.FAIL)
     results = {
-        check.id: came(check, outcome, f"evidence of {check.id}")
+        check.id: check_result(check, outcome, f"evidence of {check.id}")
         for check, outcome in zip(checks, outcomes, strict=True)
     }
     (result,) = requirement_results({MUST.id: MUST}, checks, results, "unit", {})
@@ -166,33 +168,33 @@ def test_a_check_without_a_result_never_passes(others: list[Outcome]) -> None:
     checks: dict[PlannedCheck, Outcome | None] = {
         planned(MUST, f"ran{n}"): outcome for n, outcome in enumerate(others)
     }
-    result = judged(MUST, checks | {planned(MUST, "missing"): None})
+    result = result_of(MUST, checks | {planned(MUST, "missing"): None})
     assert result.outcome is Outcome.NOT_TESTED
     assert result.reason == f"1 of {len(others) + 1} checks did not run: the run ended early"
 
 
 def test_a_check_that_was_left_out_has_a_reason() -> None:
     left_out = replace(planned(MUST), left_out="not selected")
-    result = judged(MUST, {left_out: None, planned(MUST, "ran"): Outcome.PASS})
+    result = result_of(MUST, {left_out: None, planned(MUST, "ran"): Outcome.PASS})
     assert result.outcome is Outcome.NOT_TESTED
     assert result.reason == "1 of 2 checks did not run: not selected"
 
 
 def test_a_failure_outweighs_a_check_that_did_not_run() -> None:
-    result = judged(MUST, {planned(MUST, "a"): None, planned(MUST, "b"): Outcome.FAIL})
+    result = result_of(MUST, {planned(MUST, "a"): None, planned(MUST, "b"): Outcome.FAIL})
     assert (result.outcome, result.reason) == (Outcome.FAIL, "fail")
 
 
 def test_a_requirement_without_a_check_never_passes() -> None:
-    result = judged(MUST, {})
+    result = result_of(MUST, {})
     assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "there is no check for it")
 
 
 def test_a_check_above_the_level_is_not_due() -> None:
     functional = replace(planned(MUST, "processes"), level="functional")
     checks: dict[PlannedCheck, Outcome | None] = {planned(MUST): Outcome.PASS, functional: None}
-    assert judged(MUST, checks, level="unit").outcome is Outcome.PASS
-    assert judged(MUST, checks, level="functional").outcome is Outcome.NOT_TESTED
+    assert result_of(MUST, checks, level="unit").outcome is Outcome.PASS
+    assert result_of(MUST, checks, level="functional").outcome is Outcome.NOT_TESTED
 
 
 # -- capabilities --------------------------------------------------------------------------------
@@ -200,7 +202,7 @@ def test_a_check_above_the_level_is_not_due() -> None:
 
 @pytest.mark.parametrize("outcome", OF_A_CHECK)
 def test_a_declared_capability_is_judged_as_any_must(outcome: Outcome) -> None:
-    result = judged(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): outcome}, {"objects": True})
+    result = result_of(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): outcome}, {"objects": True})
     assert result.outcome is outcome
 
 
@@ -208,13 +210,13 @@ def test_a_declared_capability_is_judged_as_any_must(outcome: Outcome) -> None:
 def test_a_declared_capability_that_was_not_tested_never_passes(
     checks: dict[PlannedCheck, Outcome | None],
 ) -> None:
-    assert judged(NEEDS_OBJECTS, checks, {"objects": True}).outcome is Outcome.NOT_TESTED
+    assert result_of(NEEDS_OBJECTS, checks, {"objects": True}).outcome is Outcome.NOT_TESTED
 
 
 def test_a_denied_capability_shows_the_vendors_reason() -> None:
     left_out = replace(planned(NEEDS_OBJECTS), left_out="the target declares no objects")
     for checks in ({}, {left_out: None}):
-        result = judged(NEEDS_OBJECTS, checks, {"objects": "no wire code"})
+        result = result_of(NEEDS_OBJECTS, checks, {"objects": "no wire code"})
         assert result.outcome is Outcome.NOT_APPLICABLE
         assert result.reason == "needs a capability (objects: no wire code)"
 
@@ -229,7 +231,7 @@ def test_a_denied_capability_shows_the_vendors_reason() -> None:
     ],
 )
 def test_an_undeclared_capability_is_probed_and_not_judged(outcome: Outcome, said: str) -> None:
-    result = judged(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): outcome})
+    result = result_of(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): outcome})
     assert result.outcome is Outcome.NOT_APPLICABLE
     assert result.reason == f"needs a capability (objects: not declared); {said}"
 
@@ -240,13 +242,13 @@ def test_a_probe_that_could_not_run_is_reported_as_not_probed(outcome: Outcome |
         {planned(NEEDS_OBJECTS): outcome},
         {planned(NEEDS_OBJECTS): Outcome.PASS, planned(NEEDS_OBJECTS, "b"): outcome},
     ):
-        result = judged(NEEDS_OBJECTS, checks)
+        result = result_of(NEEDS_OBJECTS, checks)
         assert result.outcome is Outcome.NOT_APPLICABLE
         assert "work" not in result.reason
 
 
 def test_a_probe_with_an_error_of_the_kit_is_a_suite_error() -> None:
-    result = judged(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): Outcome.SUITE_ERROR})
+    result = result_of(NEEDS_OBJECTS, {planned(NEEDS_OBJECTS): Outcome.SUITE_ERROR})
     assert result.outcome is Outcome.SUITE_ERROR
 
 
@@ -256,10 +258,10 @@ def test_of_two_capabilities_the_declared_one_is_judged() -> None:
         planned(NEEDS_EITHER, "complex", "dtype_complex"): Outcome.FAIL,
     }
     one, other = {"dtype_fp8": True}, {"dtype_complex": True}
-    assert judged(NEEDS_EITHER, checks, one).outcome is Outcome.PASS
-    assert judged(NEEDS_EITHER, checks, other).outcome is Outcome.FAIL
-    assert judged(NEEDS_EITHER, checks, one | other).outcome is Outcome.FAIL
-    assert judged(NEEDS_EITHER, checks).outcome is Outcome.NOT_APPLICABLE
+    assert result_of(NEEDS_EITHER, checks, one).outcome is Outcome.PASS
+    assert result_of(NEEDS_EITHER, checks, other).outcome is Outcome.FAIL
+    assert result_of(NEEDS_EITHER, checks, one | other).outcome is Outcome.FAIL
+    assert result_of(NEEDS_EITHER, checks).outcome is Outcome.NOT_APPLICABLE
 
 
 # -- the verdict ---------------------------------------------------------------------------------
@@ -336,7 +338,7 @@ def test_a_partial_run_is_never_certified(outcome: Outcome) -> None:
 
 
 def test_an_invalid_waiver_is_never_certified() -> None:
-    results = [came_to(MUST, Outcome.PASS)]
+    results = [requirement_result(MUST, Outcome.PASS)]
     conclusion = verdict_of({MUST.id: MUST}, results, complete=True, problems=["waiver is stale"])
     assert conclusion.verdict is Verdict.NOT_CERTIFIED
     assert conclusion.reasons == ["waiver is stale"]
@@ -382,7 +384,7 @@ results_of_requirements = st.dictionaries(
 
 def verdict_on(outcomes: Mapping[str, Outcome], complete: bool, allowed: bool) -> Conclusion:
     rows = {row.id: row for row in [*ROWS, MUST]}
-    results = [came_to(rows[name], outcome) for name, outcome in outcomes.items()]
+    results = [requirement_result(rows[name], outcome) for name, outcome in outcomes.items()]
     return verdict_of(rows, results, complete=complete, allow_deviations=allowed)
 
 
@@ -414,8 +416,8 @@ def test_one_more_bad_check_never_improves_a_requirement(
     outcomes: list[Outcome | None], bad: Outcome | None
 ) -> None:
     checks = {planned(MUST, f"c{n}"): outcome for n, outcome in enumerate(outcomes)}
-    before = judged(MUST, checks).outcome
-    after = judged(MUST, checks | {planned(MUST, "bad"): bad}).outcome
+    before = result_of(MUST, checks).outcome
+    after = result_of(MUST, checks | {planned(MUST, "bad"): bad}).outcome
     assert SEVERITY.index(after) >= SEVERITY.index(before)
     assert after not in {Outcome.PASS, Outcome.WARN}
 

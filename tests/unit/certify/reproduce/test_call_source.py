@@ -101,10 +101,10 @@ def test_odd_floats_are_made_again_bitwise(bits: int) -> None:
     ids=["transposed", "columns", "offset", "expanded", "every_second"],
 )
 def test_a_view_keeps_its_strides_and_what_lies_behind_it(view: torch.Tensor) -> None:
-    came = remade(view)
-    assert torch.equal(came, view)
-    assert (came.stride(), came.storage_offset()) == (view.stride(), view.storage_offset())
-    assert came.untyped_storage().nbytes() == view.untyped_storage().nbytes()
+    copy = remade(view)
+    assert torch.equal(copy, view)
+    assert (copy.stride(), copy.storage_offset()) == (view.stride(), view.storage_offset())
+    assert copy.untyped_storage().nbytes() == view.untyped_storage().nbytes()
 
 
 def test_a_conjugate_stays_one() -> None:
@@ -168,10 +168,10 @@ def test_what_has_no_source_is_told_and_never_a_repr(value: Any) -> None:
 )
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
 def test_a_nested_column_is_made_again(rows: list[torch.Tensor], layout: torch.layout) -> None:
-    came = remade(torch.nested.nested_tensor(rows, layout=layout))
-    assert came.is_nested
-    assert came.layout is layout
-    assert [row_difference(*pair) for pair in zip(came.unbind(), rows, strict=True)] == [
+    copy = remade(torch.nested.nested_tensor(rows, layout=layout))
+    assert copy.is_nested
+    assert copy.layout is layout
+    assert [row_difference(*pair) for pair in zip(copy.unbind(), rows, strict=True)] == [
         None
     ] * len(rows)
 
@@ -180,17 +180,17 @@ def test_a_jagged_column_with_holes_keeps_them() -> None:
     value: Any = torch.nested.nested_tensor_from_jagged(
         torch.arange(9), torch.tensor([0, 4, 9]), torch.tensor([2, 5])
     )
-    came = remade(value)
-    assert came.lengths().tolist() == [2, 5]
-    assert came.values().tolist() == value.values().tolist()
+    copy = remade(value)
+    assert copy.lengths().tolist() == [2, 5]
+    assert copy.values().tolist() == value.values().tolist()
 
 
 @pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
 def test_a_sparse_tensor_is_made_again(layout: str) -> None:
     value = getattr(torch.eye(3), layout)()
-    came = remade(value)
-    assert came.layout is value.layout
-    assert torch.equal(came.to_dense(), torch.eye(3))
+    copy = remade(value)
+    assert copy.layout is value.layout
+    assert torch.equal(copy.to_dense(), torch.eye(3))
 
 
 OBJECTS = ["text", None, {"turns": [{"role": "user", "tokens": torch.arange(2)}, (1, 0.5)]}]
@@ -207,26 +207,26 @@ OBJECTS = ["text", None, {"turns": [{"role": "user", "tokens": torch.arange(2)},
 def test_a_batch_is_made_again(column: Callable[[], Any], kind: type | None) -> None:
     rows = [torch.arange(1), torch.arange(3), torch.arange(2)]
     batch = TensorDict({"x": torch.ones(3, 2), "y": jagged(rows), "m": column()}, batch_size=[3])
-    came = remade(batch)
-    assert came.batch_size == (3,)
-    expect_column(came, "x", list(torch.ones(3, 2)))
-    expect_column(came, "y", rows)
-    expect_objects(came, "m", OBJECTS)
-    assert type(came.get("m")) is type(batch.get("m"))
+    copy = remade(batch)
+    assert copy.batch_size == (3,)
+    expect_column(copy, "x", list(torch.ones(3, 2)))
+    expect_column(copy, "y", rows)
+    expect_objects(copy, "m", OBJECTS)
+    assert type(copy.get("m")) is type(batch.get("m"))
     if kind is not None:  # what was put as a numpy array of objects is put as one
-        assert type(came.get("m").data) is kind
+        assert type(copy.get("m").data) is kind
 
 
 def test_strings_of_numpy_are_made_again() -> None:
-    came = remade(TensorDict({"m": np.array(["a", "bc"])}, batch_size=[2]))
-    assert came.get("m").data.tolist() == ["a", "bc"]
-    assert came.get("m").data.dtype == np.dtype("<U2")
+    copy = remade(TensorDict({"m": np.array(["a", "bc"])}, batch_size=[2]))
+    assert copy.get("m").data.tolist() == ["a", "bc"]
+    assert copy.get("m").data.dtype == np.dtype("<U2")
 
 
 def test_a_nested_batch_is_made_again() -> None:
     nested = TensorDict({"deep": torch.ones(3)}, batch_size=[3])
-    came = remade(TensorDict({"y": nested}, batch_size=[3]))
-    assert came["y", "deep"].tolist() == [1, 1, 1]
+    copy = remade(TensorDict({"y": nested}, batch_size=[3]))
+    assert copy["y", "deep"].tolist() == [1, 1, 1]
 
 
 @tensorclass
@@ -238,10 +238,10 @@ class Images:
 
 def test_a_tensorclass_is_made_again() -> None:
     held = TensorDict({"y": Images(pixels=torch.ones(3, 2), batch_size=[3])}, batch_size=[3])
-    came = remade(held).get("y")
-    assert is_tensorclass(came)
-    assert type(came).__name__ == "Images"
-    assert came.pixels.tolist() == [[1, 1]] * 3
+    copy = remade(held).get("y")
+    assert is_tensorclass(copy)
+    assert type(copy).__name__ == "Images"
+    assert copy.pixels.tolist() == [[1, 1]] * 3
 
 
 def test_a_meta_is_made_again_or_named() -> None:
@@ -258,5 +258,5 @@ def test_a_value_that_many_share_is_never_named(answer: Any) -> None:
 
 
 def test_a_number_array_is_made_again() -> None:
-    came = remade(np.array([1, 2], dtype=np.int16))
-    assert (came.tolist(), came.dtype) == ([1, 2], np.dtype(np.int16))
+    copy = remade(np.array([1, 2], dtype=np.int16))
+    assert (copy.tolist(), copy.dtype) == ([1, 2], np.dtype(np.int16))

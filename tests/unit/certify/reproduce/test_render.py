@@ -97,7 +97,7 @@ def script(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-def played(script: Path) -> tuple[str, dict[str, Any]]:
+def run_child(script: Path) -> tuple[str, dict[str, Any]]:
     """What the child of a script prints, and the last thing that it tells its supervisor."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w"):
@@ -106,19 +106,19 @@ def played(script: Path) -> tuple[str, dict[str, Any]]:
             timeout=60, check=False, env=os.environ | {EVENTS: str(writing)}, pass_fds=[writing],
         )  # fmt: skip
     with os.fdopen(reading) as lines:
-        told = [json.loads(line) for line in lines]
-    assert told, ran.stderr
-    return ran.stdout, told[-1]
+        events = [json.loads(line) for line in lines]
+    assert events, ran.stderr
+    return ran.stdout, events[-1]
 
 
 @pytest.fixture(scope="module")
 def printed(script: Path) -> str:
-    text, last = played(script)
+    text, last = run_child(script)
     assert last == {"event": "nothing", "expected": ""}
     return text
 
 
-def test_the_script_prints_what_came(printed: str) -> None:
+def test_the_script_prints_the_results(printed: str) -> None:
     assert "register_partition -> None" in printed
     assert "check_consumption_status -> False" in printed
     assert "sample_ids=['a', 'b', 'c']" in printed
@@ -162,8 +162,8 @@ def test_the_script_imports_what_it_uses_and_no_more(script: Path) -> None:
 
 @pytest.mark.parametrize("evidence", ['ends in "', "a\x00b", "\\", "'''", '"""', "\ud800", "a\rb"])
 def test_no_evidence_breaks_the_script(evidence: str) -> None:
-    judged = ScriptExpectation("expect_equal(r0, 1, 'what')", 0, {})
-    script = render_script(ORIGIN, evidence, [Call("client", "", "r0 = attempt(f)")], judged)
+    expectation = ScriptExpectation("expect_equal(r0, 1, 'what')", 0, {})
+    script = render_script(ORIGIN, evidence, [Call("client", "", "r0 = attempt(f)")], expectation)
     text = script.encode("utf-8", "backslashreplace").decode()
     assert ast.get_docstring(ast.parse(text))
 
@@ -186,8 +186,10 @@ def test_a_call_of_another_process_attaches_in_the_script() -> None:
 def test_calls_that_can_not_all_be_made_are_comments(source: str) -> None:
     more = MAX_LINES if not source.startswith("#") else 0
     calls = [Call("client", "", f"r{n} = attempt(client.close)", number=n) for n in range(more + 1)]
-    judged = ScriptExpectation("expect_equal(r0, 1, 'what')", 0, {})
-    script = render_script(ORIGIN, "why", [*calls, Call("client", "", source, number=99)], judged)
+    expectation = ScriptExpectation("expect_equal(r0, 1, 'what')", 0, {})
+    script = render_script(
+        ORIGIN, "why", [*calls, Call("client", "", source, number=99)], expectation
+    )
     made = [line for line in script.splitlines() if not line.startswith("#")]
     assert not [line for line in made if "attempt(client" in line or "expect_equal" in line]
     assert made[-1] == "plane.end()"
@@ -237,53 +239,53 @@ BATCH = TensorDict({"x": torch.zeros(2, 3), "m": object_array(["a", None])}, bat
 VIOLATIONS: dict[str, tuple[object, Callable[[Any], object], str]] = {
     "column": (
         BATCH,
-        lambda came: expect_column(came, "x", [torch.ones(1)] * 2),
+        lambda result: expect_column(result, "x", [torch.ones(1)] * 2),
         "expect_column(r0, 'x', [torch.tensor([1.0], dtype=torch.float32), ",
     ),
     "objects": (
         BATCH,
-        lambda came: expect_objects(came, "m", ["a", "b"]),
+        lambda result: expect_objects(result, "m", ["a", "b"]),
         "expect_objects(r0, 'm', ['a', 'b'])",
     ),
     "rejected": (
         None,
-        lambda came: expect_rejection(lambda: came, "an id"),
+        lambda result: expect_rejection(lambda: result, "an id"),
         "expect_rejection(lambda: plane.result_of(r0), 'an id')",
     ),
     "ids": (
         Meta(["b"], []),
-        lambda came: expect_ids(came, ["a"], "rows"),
+        lambda result: expect_ids(result, ["a"], "rows"),
         "expect_ids(r0, ['a'], 'rows')",
     ),
     "part": (
         Meta(["b"], []),
-        lambda came: expect_equal(came.sample_ids, ["a"], "rows"),
+        lambda result: expect_equal(result.sample_ids, ["a"], "rows"),
         "expect_equal(r0.sample_ids, ['a'], 'rows')",
     ),
     "tags": (
         Meta(["b"], [{"v": 2}]),
-        lambda came: expect_equal(tags_by_id(came), {"b": {"v": 1}}, "tags"),
+        lambda result: expect_equal(tags_by_id(result), {"b": {"v": 1}}, "tags"),
         "expect_equal(tags_by_id(r0), {'b': {'v': 1}}, 'tags')",
     ),
     "status": (
         True,
-        lambda came: expect_equal(came, False, "status"),
+        lambda result: expect_equal(result, False, "status"),
         "expect_equal(r0, False, 'status')",
     ),
     "fields": (
         BATCH,
-        lambda came: expect_equal(sorted(map(str, came.keys())), ["x"], "fields"),
+        lambda result: expect_equal(sorted(map(str, result.keys())), ["x"], "fields"),
         "expect_equal(sorted(map(str, r0.keys())), ['x'], 'fields')",
     ),
 }
 
 
-def judgement(came: object, check: Callable[[Any], object]) -> ScriptExpectation | None:
-    """What a script would say of a check that reads ``came`` from its plane."""
+def expectation_by(result: object, check: Callable[[Any], object]) -> ScriptExpectation | None:
+    """What a script would say of a check that reads ``result`` from its plane."""
 
     class Plane:
         def __getattr__(self, name: str) -> Callable[..., object]:
-            return lambda **_: came
+            return lambda **_: result
 
     recording = Recording()
     client = RecordingClient(Plane(), recording)  # type: ignore[arg-type]
@@ -293,26 +295,26 @@ def judgement(came: object, check: Callable[[Any], object]) -> ScriptExpectation
     return recording.script_expectation(caught.value)
 
 
-@pytest.mark.parametrize(("came", "check", "source"), VIOLATIONS.values(), ids=VIOLATIONS)
+@pytest.mark.parametrize(("result", "check", "source"), VIOLATIONS.values(), ids=VIOLATIONS)
 def test_what_a_check_expected_of_a_result_is_said_of_it(
-    came: object, check: Callable[[Any], object], source: str
+    result: object, check: Callable[[Any], object], source: str
 ) -> None:
-    judged = judgement(came, check)
-    assert judged is not None
-    assert judged.source.startswith(source)
-    assert judged.number == 0
+    expectation = expectation_by(result, check)
+    assert expectation is not None
+    assert expectation.source.startswith(source)
+    assert expectation.number == 0
 
 
 @pytest.mark.parametrize(
     "check",
     [
-        lambda came: expect(len(came.sample_ids) == 3, "three rows", "one"),
-        lambda came: expect_equal([*came.sample_ids, "x"], ["a"], "rows of two claims"),
-        lambda came: expect_equal(len(came.sample_ids) + 4, 1, "rows"),
+        lambda result: expect(len(result.sample_ids) == 3, "three rows", "one"),
+        lambda result: expect_equal([*result.sample_ids, "x"], ["a"], "rows of two claims"),
+        lambda result: expect_equal(len(result.sample_ids) + 4, 1, "rows"),
     ],
 )
 def test_what_is_no_results_is_left_to_the_check(check: Callable[[Any], object]) -> None:
-    assert judgement(Meta(["b"], []), check) is None
+    assert expectation_by(Meta(["b"], []), check) is None
 
 
 def test_an_error_that_was_not_due_is_expected_not_to_come() -> None:
@@ -320,11 +322,11 @@ def test_an_error_that_was_not_due_is_expected_not_to_come() -> None:
     client = RecordingClient(plane, recording)
     with pytest.raises(LookupError) as caught:
         client.get_samples(sample_ids=["a"], partition_id="p", select_fields=["x"])
-    judged = recording.script_expectation(caught.value)
+    expectation = recording.script_expectation(caught.value)
     plane.close()
-    assert judged is not None
-    assert judged.source == "plane.result_of(r0)"
-    script = render_script(ORIGIN, "expected a; got b", recording.calls, judged)
+    assert expectation is not None
+    assert expectation.source == "plane.result_of(r0)"
+    script = render_script(ORIGIN, "expected a; got b", recording.calls, expectation)
     assert script.endswith("with plane.expecting('a'):\n    plane.result_of(r0)\nplane.end()\n")
 
 
@@ -333,8 +335,8 @@ def test_what_may_follow_from_a_claim_is_judged_after_the_same_claim_only() -> N
         Call("client", "client.claim_meta(...)", "r0 = attempt(client.claim_meta)"),
         Call("client", "client.get_data(...)", "r1 = attempt(client.get_data, r0)", number=1),
     ]
-    judged = ScriptExpectation("expect_column(r1, 'x', [])", 1, {0: ["a", "b"]})
-    script = render_script(ORIGIN, "why", calls, judged)
+    expectation = ScriptExpectation("expect_column(r1, 'x', [])", 1, {0: ["a", "b"]})
+    script = render_script(ORIGIN, "why", calls, expectation)
     assert "plane.expect_same_claim(r0, ['a', 'b'])\nwith plane.expecting(" in script
     assert ", returned=[r0]):" in script
 
@@ -353,14 +355,14 @@ def test_a_script_whose_calls_go_otherwise_leaves_the_verdict_to_the_check(
         Call("client", "", register),
         Call("client", "", "r1 = attempt(client.clear_samples, ['a'], 'p')", number=1),
     ]
-    judged = ScriptExpectation("expect_equal(r1, 'else', 'what')", 1, {}, raised)
+    expectation = ScriptExpectation("expect_equal(r1, 'else', 'what')", 1, {}, raised)
     script = tmp_path / "script.py"
-    script.write_text(render_script(ORIGIN, "expected a; got b", calls, judged))
-    assert played(script)[1] == {"event": "nothing", "expected": "a"}
+    script.write_text(render_script(ORIGIN, "expected a; got b", calls, expectation))
+    assert run_child(script)[1] == {"event": "nothing", "expected": "a"}
     script.write_text(
-        render_script(ORIGIN, "expected a; got b", calls, replace(judged, raised={0} - raised))
+        render_script(ORIGIN, "expected a; got b", calls, replace(expectation, raised={0} - raised))
     )
-    assert played(script)[1]["event"] == "verdict"
+    assert run_child(script)[1]["event"] == "verdict"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Consumers beside a producer: they end on any plane, and tell what they got."""
+"""Consumers that claim while a producer puts: they end on any plane and return what they got."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDS = [f"r{n}" for n in range(20)]
 
 
 class Queue:
-    """Rows that are handed out once, two at most."""
+    """A queue that returns each row once, at most two per claim."""
 
     def __init__(self) -> None:
         self.rows: list[str] = []
@@ -32,7 +32,7 @@ class Queue:
                 self.rows.append(sample_id)
 
     def claim(self) -> list[str]:
-        """Take two rows, or what there is."""
+        """Claim up to two rows."""
         with self._lock:
             came, self.rows = self.rows[:2], self.rows[2:]
             return came
@@ -52,14 +52,14 @@ def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
     assert all(1 <= len(claim) <= 2 for claim in claims)
 
 
-def test_rows_without_end_end_and_came_twice() -> None:
+def test_consumers_end_though_rows_are_returned_again_and_again() -> None:
     claims = claim_until_done(over(), [lambda: ["r0"]] * 2, 5, 10.0)
     assert len(claims) == 12  # six of one row by each: one more than there can be
     with pytest.raises(ContractViolation, match=r"no row claimed twice; got \['r0'\]"):
         expect_once(claims, ["r0"])
 
 
-def test_when_one_consumer_breaks_the_others_stop() -> None:
+def test_when_one_consumer_raises_the_others_stop() -> None:
     ended = threading.Event()
     going = BackgroundCall(lambda: ended.wait(10.0), "a producer that goes on")
     asked = [0]
@@ -82,7 +82,7 @@ def test_when_one_consumer_breaks_the_others_stop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "told"),
+    ("claims", "message"),
     [
         ([["r0"]], "no row lost; got ['r1']"),
         ([["r0"], ["r1", "r0"]], "no row claimed twice; got ['r0']"),
@@ -90,10 +90,10 @@ def test_when_one_consumer_breaks_the_others_stop() -> None:
     ],
     ids=["lost", "twice", "ghost"],
 )
-def test_each_fault_is_told_apart(claims: list[list[str]], told: str) -> None:
+def test_each_defect_has_its_own_message(claims: list[list[str]], message: str) -> None:
     with pytest.raises(ContractViolation) as caught:
         expect_once(claims, ["r0", "r1"])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_slow_plane_gets_fewer_rounds() -> None:
@@ -106,7 +106,7 @@ def test_a_slow_plane_gets_fewer_rounds() -> None:
 
 
 class Waiting:
-    """A client whose claims end in TimeoutError, each after so many seconds of its own clock."""
+    """A client whose claims raise TimeoutError, each after a number of seconds of its own clock."""
 
     def __init__(self, *after_s: float) -> None:
         self.after_s = list(after_s)
@@ -114,11 +114,11 @@ class Waiting:
         self.never = threading.Event()
 
     def monotonic(self) -> float:
-        """Seconds on the clock, which only a claim puts forward."""
+        """Seconds of the clock, which only a claim advances."""
         return self.now
 
     def claim_meta(self, **_asked: object) -> None:
-        """Wait, and give nothing."""
+        """Advance the clock and time out."""
         after_s = self.after_s.pop(0)
         if math.isinf(after_s):
             self.never.wait()
@@ -131,8 +131,8 @@ QUICK = Timeouts(start=1, operation=2, settle=0.4, quiet=0.1, check=6)
 
 
 @pytest.fixture
-def waits_in_vain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Waiting]]:
-    """``waits_in_vain(0.9, 0.25)``: expect a timeout of 0.2 s of claims that take these seconds."""
+def expect_timeout_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Waiting]]:
+    """``expect_timeout_of(0.9, 0.25)``: expect a timeout of 0.2 s; each claim takes so long."""
     clients: list[Waiting] = []
 
     def expect_of(*after_s: float) -> Waiting:
@@ -146,12 +146,12 @@ def waits_in_vain(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Wai
         client.never.set()
 
 
-def test_a_claim_that_was_late_once_is_made_again(waits_in_vain: Callable[..., Waiting]) -> None:
-    assert waits_in_vain(0.9, 0.9, 0.25, 9.0).after_s == [9.0]
+def test_a_claim_that_was_late_once_is_repeated(expect_timeout_of: Callable[..., Waiting]) -> None:
+    assert expect_timeout_of(0.9, 0.9, 0.25, 9.0).after_s == [9.0]
 
 
 @pytest.mark.parametrize(
-    ("after_s", "told"),
+    ("after_s", "message"),
     [
         ((0.9, 1.0, 0.8), r"within 0\.4 s of 0\.2 s; got 0\.7, and again 0\.8, and again 0\.6 s"),
         ((0.0,), "TimeoutError not before"),
@@ -159,8 +159,8 @@ def test_a_claim_that_was_late_once_is_made_again(waits_in_vain: Callable[..., W
     ],
     ids=["always late", "early", "never"],
 )
-def test_a_claim_that_keeps_no_timeout_is_a_violation(
-    waits_in_vain: Callable[..., Waiting], after_s: tuple[float, ...], told: str
+def test_a_claim_that_ignores_its_timeout_is_a_violation(
+    expect_timeout_of: Callable[..., Waiting], after_s: tuple[float, ...], message: str
 ) -> None:
-    with pytest.raises(ContractViolation, match=told):
-        waits_in_vain(*after_s)
+    with pytest.raises(ContractViolation, match=message):
+        expect_timeout_of(*after_s)

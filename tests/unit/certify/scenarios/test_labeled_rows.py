@@ -1,4 +1,4 @@
-"""Payload rows say whose they are, and random rows cover every bit pattern they can."""
+"""Labelled rows name their partition, id and field; random rows cover odd bit patterns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ names = st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"])
 
 
 @given(names, names, names, st.integers(0, 10**6))
-def test_a_row_spells_whose_it_is(partition: str, sample: str, field: str, version: int) -> None:
+def test_a_row_spells_its_label(partition: str, sample: str, field: str, version: int) -> None:
     row = labeled_row(partition, sample, field, version)
     assert (row.dtype, row.dim()) == (torch.uint8, 1)
     assert bytes(row.tolist()).decode() == f"row:{partition}|{sample}|{field}|v{version}"
@@ -86,7 +86,7 @@ def test_bools_are_0_or_1() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_floats_hold_the_values_that_get_lost(dtype: torch.dtype) -> None:
-    """A check of a few short rows must see a plane that tidies up NaNs or signed zeros."""
+    """A check of a few short rows must find a plane that normalises NaNs or signed zeros."""
     values = torch.cat(random_rows(dtype, [(5,)] * 3))
     assert values.isnan().any()
     assert values.isinf().any()

@@ -1,4 +1,4 @@
-"""Metas and statuses are judged by value, and unusual types are named once."""
+"""Metas and statuses are judged by value, and unusual types are reported once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_wrong_values_are_violations(wrong: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("answer", [True, False, np.True_, np.False_])
-def test_a_status_is_a_truth_value(answer: object) -> None:
+def test_a_status_is_a_bool(answer: object) -> None:
     assert status_of(answer) is bool(answer)
 
 
@@ -65,5 +65,5 @@ def test_the_preflight_names_each_unusual_type() -> None:
     assert "check_consumption_status returns numpy.bool, not bool" in said
 
 
-def test_the_preflight_has_nothing_to_say_of_exact_types() -> None:
+def test_the_preflight_accepts_exact_types() -> None:
     assert remarks_on_types(MemoryClient({}, True)) == []

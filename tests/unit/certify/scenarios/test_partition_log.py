@@ -1,4 +1,4 @@
-"""A claim that is only a means asks for exactly what is ready."""
+"""``PartitionUnderTest.claim`` asks by default for exactly the rows that are ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlconform.contract import KVBatchMeta, Timeouts
 
 
 class Asked(MemoryClient):
-    """Notes how many rows each claim asks for; ``extra`` rows come beside those that are ready."""
+    """Records how many rows each claim asks for; returns ``extra`` rows beside the ready ones."""
 
     def __init__(self) -> None:
         super().__init__({}, True)
@@ -66,13 +66,13 @@ def test_a_put_that_is_refused_makes_nothing_ready(client: Asked, part: Partitio
     assert client.sizes == [1, 1]
 
 
-def test_all_is_claimed_in_parts_that_are_ready(client: Asked, part: PartitionUnderTest) -> None:
+def test_claim_all_asks_only_for_ready_rows(client: Asked, part: PartitionUnderTest) -> None:
     part.put(["a", "b", "c"], x=torch.ones(3))
     assert part.claim_all(batch_size=2) == ["a", "b", "c"]
     assert client.sizes == [2, 1, 1]
 
 
-def test_a_row_that_comes_beside_those_ready_is_a_violation(
+def test_a_row_beside_the_ready_ones_is_a_violation(
     client: Asked, part: PartitionUnderTest
 ) -> None:
     part.put(["a", "b"], x=torch.ones(2))

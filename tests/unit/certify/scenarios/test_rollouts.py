@@ -1,4 +1,4 @@
-"""Rollout batches: the shape that production writes, and the same values from a seed."""
+"""Synthetic rollouts: shapes as in production, and the same values from the same seed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_lengths_lie_in_their_bounds_and_spread_over_them(rollout: SyntheticRoll
     assert {*rollout_batch(32, 4, min_tokens=2, max_tokens=4).lengths} == {2, 3, 4}
 
 
-def test_padding_tells_tokens_from_masks(rollout: SyntheticRollout) -> None:
+def test_padding_of_tokens_and_masks_differs(rollout: SyntheticRollout) -> None:
     outside = beyond(rollout)
     ids = rollout.columns["input_ids"]
     assert (ids[outside] == PAD_TOKEN_ID).all()
@@ -84,7 +84,7 @@ def test_every_per_token_column_has_its_pad_value(rollout: SyntheticRollout) -> 
         assert (rollout.columns[name][beyond(rollout)] == value).all()
 
 
-def test_logprobs_stand_on_the_tokens_of_the_policy_alone(rollout: SyntheticRollout) -> None:
+def test_only_tokens_of_the_policy_have_logprobs(rollout: SyntheticRollout) -> None:
     written = rollout.columns["token_mask"].bool()
     logprobs = rollout.columns["generation_logprobs"]
     assert bool((logprobs[written] < 0).all())
@@ -93,7 +93,7 @@ def test_logprobs_stand_on_the_tokens_of_the_policy_alone(rollout: SyntheticRoll
     assert not torch.equal(half, logprobs), "a passage through float16 must show"
 
 
-def test_a_groups_rows_share_their_prompt_alone(rollout: SyntheticRollout) -> None:
+def test_rows_of_a_group_share_only_their_prompt(rollout: SyntheticRollout) -> None:
     for rows, logs in zip(
         groups(rollout.columns["input_ids"]), groups(rollout.message_logs), strict=True
     ):
@@ -103,7 +103,7 @@ def test_a_groups_rows_share_their_prompt_alone(rollout: SyntheticRollout) -> No
         assert len({tuple(row.tolist()) for row in rows}) == len(rows)
 
 
-def test_message_logs_tell_the_same_tokens_and_masks(rollout: SyntheticRollout) -> None:
+def test_message_logs_have_the_same_tokens_and_masks(rollout: SyntheticRollout) -> None:
     for row, log in enumerate(rollout.message_logs):
         length = rollout.lengths[row]
         tokens = torch.cat([message["token_ids"] for message in log])
@@ -129,7 +129,7 @@ def test_message_logs_own_their_tokens() -> None:
     assert torch.equal(rollout.message_logs[0][0]["token_ids"], tokens)
 
 
-def test_tags_tell_length_version_and_the_groups_std(rollout: SyntheticRollout) -> None:
+def test_tags_hold_length_version_and_the_groups_std(rollout: SyntheticRollout) -> None:
     assert [tags["input_lengths"] for tags in rollout.tags] == rollout.lengths
     assert {type(value) for tags in rollout.tags for value in tags.values()} == {
         int,
@@ -208,7 +208,7 @@ def test_no_other_generator_is_read_or_moved() -> None:
     assert same_rollouts(rollout_batch(3, 2), first)
 
 
-def test_unlike_seeds_share_no_ids_and_no_column() -> None:
+def test_different_seeds_share_no_ids_and_no_column() -> None:
     first, second = rollout_batch(3, 4, seed=0), rollout_batch(3, 4, seed=1)
     assert not {*first.sample_ids} & {*second.sample_ids}
     for name in ("input_lengths", "total_reward"):

@@ -1,4 +1,4 @@
-"""What a check sees of a step: the plane's faults are the plane's, whatever its layout."""
+"""``StepBatch``: wrong rows are violations of the plane, in any layout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PADS = {"input_ids": PAD_TOKEN_ID, "generation_logprobs": -1.0, "token_mask": 7}
 
 
 class Changing:
-    """The memory plane, what it returns changed column by column."""
+    """The memory plane, with each column changed before it is returned."""
 
     def __init__(self, change: Change, takes_objects: bool = True) -> None:
         self._plane: Any = open_target("memory", {}, bootstrap=True)
@@ -139,7 +139,7 @@ RIGHT: dict[str, Change] = {
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors")
 @pytest.mark.parametrize("change", RIGHT.values(), ids=RIGHT)
-def test_right_rows_pass_in_any_layout(
+def test_correct_rows_pass_in_any_layout(
     open_plane: Callable[..., PartitionUnderTest], rollout: SyntheticRollout, change: Change
 ) -> None:
     step = StepBatch(open_plane(change), rollout.sample_ids, rollout.columns)
@@ -150,7 +150,7 @@ def test_right_rows_pass_in_any_layout(
 
 @pytest.mark.parametrize("width", [None, 64], ids=["own_width", "given_width"])
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-def test_wrong_rows_are_the_planes_fault(
+def test_wrong_rows_are_violations(
     open_plane: Callable[..., PartitionUnderTest],
     rollout: SyntheticRollout,
     change: Change,
@@ -169,7 +169,7 @@ def test_a_violation_names_the_row(
         step.expect_padded(["s0p1_g3", *rollout.sample_ids[:3]], ["input_ids"], 64)
 
 
-def test_rows_too_long_for_the_codec_are_the_planes_fault(
+def test_rows_too_long_for_the_codec_are_violations(
     open_plane: Callable[..., PartitionUnderTest], rollout: SyntheticRollout
 ) -> None:
     step = StepBatch(open_plane(WRONG["a token more"]), rollout.sample_ids, rollout.columns)
@@ -177,7 +177,7 @@ def test_rows_too_long_for_the_codec_are_the_planes_fault(
         step.expect_padded(rollout.sample_ids, ["input_ids"], max(rollout.lengths))
 
 
-def test_a_refusal_of_right_rows_is_the_codecs(
+def test_a_refusal_of_correct_rows_is_the_codecs_error(
     open_plane: Callable[..., PartitionUnderTest], rollout: SyntheticRollout
 ) -> None:
     step = StepBatch(open_plane(RIGHT["as put"]), rollout.sample_ids, rollout.columns)
@@ -185,7 +185,7 @@ def test_a_refusal_of_right_rows_is_the_codecs(
         step.expect_padded(rollout.sample_ids, ["input_ids"], max(rollout.lengths) - 1)
 
 
-def test_what_was_written_last_is_what_is_expected(
+def test_the_newest_values_are_expected(
     open_plane: Callable[..., PartitionUnderTest], rollout: SyntheticRollout
 ) -> None:
     step = StepBatch(open_plane(RIGHT["as put"]), rollout.sample_ids, rollout.columns)
@@ -201,7 +201,7 @@ def test_what_was_written_last_is_what_is_expected(
 
 
 def target_that(objects: bool | str | None) -> Target:
-    """A target that declares so much of objects; ``None`` leaves it open."""
+    """A target that declares the capability ``objects`` or not; ``None`` leaves it undeclared."""
     declared = {} if objects is None else {"objects": objects}
     return Target(name="t", open=lambda _cfg, _bootstrap: Any, capabilities=declared)  # type: ignore[arg-type]
 
@@ -216,7 +216,7 @@ OBJECTS_LOST: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("lost", OBJECTS_LOST.values(), ids=OBJECTS_LOST)
-def test_logs_that_changed_are_the_planes_fault(
+def test_logs_that_changed_are_violations(
     open_plane: Callable[..., PartitionUnderTest],
     rollout: SyntheticRollout,
     lost: Callable[[Any], Any],
@@ -232,7 +232,7 @@ def test_logs_that_changed_are_the_planes_fault(
 
 
 @pytest.mark.parametrize("objects", ["no code for them", None], ids=["declared", "open"])
-def test_a_plane_without_objects_carries_the_tokens(
+def test_a_plane_without_objects_stores_the_tokens(
     open_plane: Callable[..., PartitionUnderTest], rollout: SyntheticRollout, objects: str | None
 ) -> None:
     part = open_plane(RIGHT["as put"], takes_objects=False)
@@ -252,7 +252,7 @@ def test_a_plane_that_declares_objects_may_not_refuse_them(
         write_with_logs(part, target_that(True), rollout)
 
 
-def test_right_logs_pass(
+def test_correct_logs_pass(
     open_plane: Callable[..., PartitionUnderTest], rollout: SyntheticRollout
 ) -> None:
     step = write_with_logs(open_plane(RIGHT["as put"]), target_that(True), rollout)

@@ -1,0 +1,97 @@
+"""``Race``: two clients of a plane, and threads that call them for some seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import torch
+from tensordict import TensorDict
+
+from rlconform.certify.reproduce import Reproducer
+from rlconform.contract import BatchMeta, DataPlaneClient, Tags
+
+#: Most findings that a script prints.
+MOST_REPORTS = 10
+
+
+class Race:
+    """A race on the partition ``p``, which has the fields x and y and the task ``train``.
+
+    Attributes:
+        client: The owner's client.
+        other: A client attached in another process; the owner's for a race of threads.
+    """
+
+    def __init__(self, plane: Reproducer, client: Any, other: Any, seconds: float) -> None:
+        self.client: DataPlaneClient = client
+        self.other: DataPlaneClient = other
+        self._plane = plane
+        self._reports: list[str] = []
+        client.register_partition(
+            partition_id="p", fields=["x", "y"], num_samples=64, consumer_tasks=["train"]
+        )
+        self._end = time.monotonic() + seconds
+
+    def running(self) -> bool:
+        """Whether the seconds are not over."""
+        return time.monotonic() < self._end
+
+    def rounds(self, most: int = 10**9) -> Iterator[int]:
+        """Number rounds until the seconds are over."""
+        for number in range(most):
+            if not self.running():
+                return
+            yield number
+
+    def run(self, *functions: Callable[[], None]) -> None:
+        """Run the functions at the same time, each in a thread, until all have ended."""
+        self._plane.join([self._plane.start_role(function) for function in functions])
+
+    def report(self, finding: str) -> None:
+        """Note and print something that a correct plane never shows."""
+        if len(self._reports) < MOST_REPORTS and finding not in self._reports:
+            self._reports.append(finding)
+            print(finding)  # noqa: T201
+
+    def finish(self, expected: str) -> NoReturn:
+        """End the script; the defect is there if anything was reported."""
+        if self._reports:
+            self._plane.violated(expected, "; ".join(self._reports))
+        self._plane.end()
+
+
+def put(
+    client: DataPlaneClient,
+    ids: Sequence[str],
+    n: int,
+    tags: list[Tags] | None = None,
+    fields: Sequence[str] = ("x", "y"),
+) -> None:
+    """Put rows of four times ``n`` in each field, or tags alone."""
+    columns = {field: torch.full((len(ids), 4), n) for field in fields}
+    batch = TensorDict(columns, batch_size=[len(ids)]) if columns else None
+    client.put_samples(sample_ids=list(ids), partition_id="p", fields=batch, tags=tags)
+
+
+def claim(client: DataPlaneClient, task: str = "train", batch_size: int = 4) -> BatchMeta:
+    """Claim rows with field x, without blocking."""
+    return client.claim_meta(
+        partition_id="p",
+        task_name=task,
+        required_fields=["x"],
+        batch_size=batch_size,
+        blocking=False,
+    )
+
+
+def get(client: DataPlaneClient, ids: Sequence[str], fields: Sequence[str]) -> Any:
+    """Read rows."""
+    return client.get_samples(sample_ids=list(ids), partition_id="p", select_fields=list(fields))
+
+
+def values(client: DataPlaneClient, sample_id: str, field: str) -> list[Any]:
+    """The values of one field of one row."""
+    row: list[Any] = get(client, [sample_id], [field])[field].flatten().tolist()
+    return row
