@@ -28,10 +28,10 @@ from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import ClusterConfig, load_config
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import RolloutWorker
-from rlconform.grpo.run import fit
 from rlconform.grpo.trainers.base import Trainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
+from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlconform.bench.document import Memcpy, Summary
-from rlconform.bench.measurements import FigureKey
+from rlconform.bench.measurement_requests import FigureKey
 
 
 @dataclass

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlconform.bench.timed_client import Answer, AttachedTimedClient, TimedClient
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import DataPlaneClient
 
 #: Starts a method of a timed client; the result waits so many seconds for the answer.

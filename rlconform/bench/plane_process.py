@@ -21,7 +21,7 @@ from typing import Any
 from rlconform.bench.client_pool import CallRefused, ClientLost, ClientPool, actor_pool, thread_pool
 from rlconform.bench.plan import BatchShape
 from rlconform.bench.timed_client import NUMBER, WrongData
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.target import TargetError, open_client, resolve_target
 from rlconform.contract import DataPlaneClient, Target
 

@@ -22,7 +22,7 @@ from rlconform.bench.batches import describe
 from rlconform.bench.client_pool import CallRefused
 from rlconform.bench.document import BenchDocument, TargetResult
 from rlconform.bench.host import MemcpyTimer, describe_host
-from rlconform.bench.measurements import Measurement, Request, measurements
+from rlconform.bench.measurement_requests import Measurement, Request, measurements
 from rlconform.bench.plan import BatchShape, Plan
 from rlconform.bench.plane_handle import PlaneHandle, PlaneLost
 from rlconform.bench.report.progress import BenchProgress

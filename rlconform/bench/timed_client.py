@@ -21,7 +21,7 @@ from tensordict import TensorDict
 
 from rlconform.bench.batches import make_batch, make_tags, read_order, row_checksums, sample_ids
 from rlconform.bench.plan import BatchShape
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.target import open_target
 from rlconform.contract import DataPlaneClient, Tags
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 
 #: A deadline in whole milliseconds may be this much earlier than the one asked for, s.
 CLOCK_TOLERANCE_S = 0.01

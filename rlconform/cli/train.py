@@ -20,7 +20,7 @@ from rlconform.contract import ConfigError, DataPlaneError
 
 if TYPE_CHECKING:  # the configuration imports torch, which takes seconds
     from rlconform.grpo.config import MasterConfig
-    from rlconform.grpo.run import StepReport
+    from rlconform.grpo.training_loop import StepReport
 
 
 EPILOG = (
@@ -76,7 +76,7 @@ def train(
 
 def _train(console: Console, source: str, overrides: list[str]) -> None:
     from rlconform.grpo.config import load_config  # noqa: PLC0415 - imports torch
-    from rlconform.grpo.run import train as run  # noqa: PLC0415
+    from rlconform.grpo.training_loop import train as run  # noqa: PLC0415
 
     logging.getLogger("torch.fx").setLevel(logging.ERROR)  # its warnings are not for users
     config = load_config(source, overrides)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rlconform.grpo.run import StepReport, fit, resume
 from rlconform.grpo.trainers.base import Trainer
+from rlconform.grpo.training_loop import StepReport, fit, resume
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.wire import same_rows
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlconform.contract import DataPlaneClient
-from rlconform.grpo.checkpoint import Checkpoints
+from rlconform.grpo.checkpoint_folders import Checkpoints
 from rlconform.grpo.compare_runs import differences
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.plane_traffic import Attach

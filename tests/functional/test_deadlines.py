@@ -13,7 +13,7 @@ from ray._private.state import actors as known_actors
 
 from rlconform.backends.ray_runtime import ensure_ray
 from rlconform.backends.ray_store import TARGET as RAY_STORE
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation import actor_pool
 from rlconform.certify.isolation.actor_pool import ActorPool, ActorsLate, ActorsLateWarning
 from rlconform.certify.isolation.client_actor import ClientActor

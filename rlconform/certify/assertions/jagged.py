@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     as_bytes,
     expect,
@@ -23,7 +23,7 @@ from rlconform.certify.assertions.values import (
     rows_in,
     show_row,
 )
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.wire.leaves import is_jagged
 
 

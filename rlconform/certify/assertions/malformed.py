@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from rlconform.certify.assertions.values import ContractViolation, ShouldViolation, expect
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.assertions.expect import ContractViolation, ShouldViolation, expect
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.threads import BackgroundCall
 
 

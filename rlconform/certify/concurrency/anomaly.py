@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.operation import Operation
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlconform.certify.concurrency.anomaly import Checker
-from rlconform.certify.concurrency.checkers import claims, errors, reads, status, tags, torn_reads
-from rlconform.certify.concurrency.events import from_jsonl
+from rlconform.certify.concurrency.checkers import calls, claims, reads, status, tags, torn_reads
 from rlconform.certify.concurrency.explain import HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.operation import from_jsonl
 
 _CHECKERS: tuple[Checker, ...] = (
-    errors.hung,
-    errors.refused,
-    errors.refused_alone,
+    calls.hung,
+    calls.refused,
+    calls.refused_alone,
     claims.cross_task,
     claims.duplicated,
     claims.lost,

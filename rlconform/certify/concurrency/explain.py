@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.anomaly import Anomaly, Checker
-from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import History
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.concurrency.operation import Operation
+from rlconform.certify.recording.shorten import shorten
 
 #: What each kind of anomaly does to a training run.
 IMPACT = {

@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from rlconform.certify.concurrency.events import Operation, Value
+from rlconform.certify.concurrency.operation import Operation, Value
 
 
 @dataclass(frozen=True, slots=True)

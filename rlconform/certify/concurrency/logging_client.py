@@ -11,9 +11,9 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import ContractViolation
-from rlconform.certify.concurrency.events import Operation
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.concurrency.operation import Operation
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.labeled_rows import Dtypes, versioned_batch, versions_in
 from rlconform.contract import DataPlaneClient, Tags
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from rlconform.certify.assertions.values import ContractViolation
-from rlconform.certify.concurrency.events import Operation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
 from rlconform.certify.concurrency.workloads import Workload
 from rlconform.certify.recording.recorder import MethodGivenUp

@@ -15,8 +15,8 @@ import time
 import traceback
 from dataclasses import dataclass
 
-from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.logging_client import LoggingClient, WorkloadStopped
+from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workloads import Workload
 from rlconform.contract import DataPlaneClient
 

@@ -18,12 +18,12 @@ from functools import partial
 from typing import Any
 
 from rlconform._env import KEPT_ACTORS
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import ProcessDied, RemoteClient, fetch
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import Timeouts
 
 #: Seconds for an actor to start and to import what a client needs, however busy the machine is.

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from rlconform._resources import resource_dir
+from rlconform.certify.isolation.child_process import TestProcess
 from rlconform.certify.isolation.events import Event, ProcessEnded, decode
-from rlconform.certify.isolation.test_process import TestProcess
 from rlconform.certify.isolation.workspace import THREADS, Workspace
 
 

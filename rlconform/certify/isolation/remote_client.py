@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.recording.busy_time import BusyTime

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.check_in_flight import CheckInFlight
+from rlconform.certify.isolation.child_process import TestProcess
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.isolation.forkserver import ForkServer
-from rlconform.certify.isolation.hung_calls import HungCalls
+from rlconform.certify.isolation.hang_tally import HungCalls
 from rlconform.certify.isolation.pytest_arguments import process_arguments
-from rlconform.certify.isolation.test_process import TestProcess
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.results import BROKEN, Outcome, RunRecord
 from rlconform.contract import DataPlaneError, Timeouts, load_requirements

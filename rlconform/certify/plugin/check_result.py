@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.concurrency.events import Operation, to_jsonl
 from rlconform.certify.concurrency.explain import HistoryViolation
+from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
 from rlconform.certify.plugin.plane_session import PlaneSession

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.assertions.values import ContractViolation
-from rlconform.certify.concurrency.events import Operation
+from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_runner import WorkloadHandle, WorkloadRunner
 from rlconform.certify.concurrency.workload_thread import WorkloadThread
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
 from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.training_parity import ParityRuns, start_parity_runs
 from rlconform.certify.threads import BackgroundCall

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
-from rlconform.certify.plugin.preflight import remarks_on_types
+from rlconform.certify.plugin.return_types import remarks_on_types
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target

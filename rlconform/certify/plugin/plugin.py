@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 from rlconform.certify.adapter_source import adapter_of
-from rlconform.certify.assertions.values import ContractViolation, ShouldViolation
+from rlconform.certify.assertions.expect import ContractViolation, ShouldViolation
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.actor_pool import ActorsLateWarning
 from rlconform.certify.isolation.events import EventPipe
-from rlconform.certify.isolation.hung_calls import HungCalls
+from rlconform.certify.isolation.hang_tally import HungCalls
+from rlconform.certify.plugin.call_watchdog import Watchdog, allowance
 from rlconform.certify.plugin.check_result import (
     RECORDING,
     CleanUpFailed,
@@ -37,9 +38,8 @@ from rlconform.certify.plugin.check_result import (
     turn_of,
 )
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
-from rlconform.certify.plugin.watchdog import Watchdog, allowance
 from rlconform.certify.recording.recorder import Recording
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
 from rlconform.contract import LEVELS, ConfigError, Level, load_requirements

@@ -34,7 +34,7 @@ from rlconform.certify.properties.hypothesis_isolation import (
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts

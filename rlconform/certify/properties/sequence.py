@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.assertions.values import ContractViolation, expect, expect_column
+from rlconform.certify.assertions.expect import ContractViolation, expect, expect_column
 from rlconform.certify.properties.reference_model import PartitionModel
+from rlconform.certify.properties.requirement_sequences import Kind, SequenceProfile
 from rlconform.certify.properties.runner import FailureReport, PropertyRunner
-from rlconform.certify.properties.sequence_profiles import Kind, SequenceProfile
 from rlconform.certify.scenarios.labeled_rows import labeled_row
 from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
 from rlconform.contract import BatchMeta

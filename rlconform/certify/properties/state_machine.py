@@ -25,9 +25,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from rlconform.certify.properties.requirement_sequences import PROFILES, Call, SequenceProfile
 from rlconform.certify.properties.runner import SETTINGS, PropertyRunner
 from rlconform.certify.properties.sequence import FIELDS, IDS, CallSequence, SequenceStats
-from rlconform.certify.properties.sequence_profiles import PROFILES, Call, SequenceProfile
 from rlconform.certify.scenarios.partition import TASKS
 
 SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.text import brief, shorten
+from rlconform.certify.recording.shorten import brief, shorten
 from rlconform.certify.reproduce.call_source import call_source
 from rlconform.certify.reproduce.expectations import (
     ScriptExpectation,

@@ -8,6 +8,6 @@
 The plane runs in the child because it may crash or hang its process.
 """
 
-from rlconform.certify.reproduce.script_plane import Reproducer
+from rlconform.certify.reproduce.reproducer import Reproducer
 
 __all__ = ["Reproducer"]

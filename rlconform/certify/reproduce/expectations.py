@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from rlconform.certify.assertions.values import LAST_CALL
+from rlconform.certify.assertions.expect import LAST_CALL
 from rlconform.certify.reproduce.call_source import META_FIELDS, ScriptExpression, literal
 from rlconform.certify.reproduce.tensor_source import NoSource
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 
 _RESULT = re.compile(r"\br(\d+)\b")
 

@@ -103,14 +103,14 @@ _IMPORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("types", ("SimpleNamespace",)),
     ("tensordict", ("NonTensorData", "NonTensorStack", "TensorDict")),
     (
-        "rlconform.certify.assertions.values",
+        "rlconform.certify.assertions.expect",
         (
             "expect_column", "expect_equal", "expect_objects", "expect_rejection",
             "expect_rows_but_first",
         ),
     ),
-    ("rlconform.certify.reproduce.values", ("tensorclass_like", "unpacked")),
-    ("rlconform.certify.scenarios.meta_values", ("tags_by_id",)),
+    ("rlconform.certify.reproduce.value_builders", ("tensorclass_like", "unpacked")),
+    ("rlconform.certify.scenarios.normalize_metas", ("tags_by_id",)),
     ("rlconform.certify.scenarios.partition", ("expect_ids", "expect_unreadable")),
     ("rlconform.certify.scenarios.labeled_rows", ("labeled_column",)),
     ("rlconform.contract", ("KVBatchMeta",)),
@@ -132,7 +132,7 @@ def show(result: Any) -> None:
 
 def _first_rows(leaf: Any, count: int) -> str:
     """A column's first rows, formatted as in the evidence."""
-    from rlconform.certify.assertions.values import show_row  # noqa: PLC0415 - it imports torch
+    from rlconform.certify.assertions.expect import show_row  # noqa: PLC0415 - it imports torch
     from rlconform.wire import object_rows, rows_of  # noqa: PLC0415
 
     try:

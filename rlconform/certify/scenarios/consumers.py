@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from rlconform.certify.assertions.values import ContractViolation, expect, expect_equal
+from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
 from rlconform.certify.recording.recorder import Skipped
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import CLOCK_TOLERANCE_S, BackgroundCall, run_concurrently

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.assertions.values import rows_in
-from rlconform.certify.concurrency.events import Value
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.assertions.expect import rows_in
+from rlconform.certify.concurrency.operation import Value
+from rlconform.certify.recording.shorten import shorten
 from rlconform.wire import stack_or_nest
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     LAST_CALL,
     ContractViolation,
     Expectation,
@@ -25,7 +25,7 @@ from rlconform.certify.assertions.values import (
 )
 from rlconform.certify.recording.recorder import TRANSPORT_S
 from rlconform.certify.scenarios.labeled_rows import labeled_column, labeled_rows
-from rlconform.certify.scenarios.meta_values import meta_of, status_of
+from rlconform.certify.scenarios.normalize_metas import meta_of, status_of
 from rlconform.certify.scenarios.partition_log import PartitionLog
 from rlconform.contract import BatchMeta, DataPlaneClient, KVBatchMeta, Tags, Timeouts
 from rlconform.wire import object_array

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
@@ -37,7 +37,11 @@ from rlconform.certify.scenarios.sharding_parity import (
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import INPUT_IDS
-from rlconform.grpo.rollout.filters import FilterResult, RolloutFilterError, StalenessFilter
+from rlconform.grpo.rollout.staleness_filter import (
+    FilterResult,
+    RolloutFilterError,
+    StalenessFilter,
+)
 from rlconform.wire import strip_message_logs
 
 #: Weight versions of the trainer and of both rollouts; one version behind is fresh enough.

@@ -16,14 +16,14 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_column,
     expect_equal,
     rows_in,
 )
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import SyntheticRollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta

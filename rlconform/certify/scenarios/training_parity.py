@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rlconform.certify.assertions.values import ContractViolation, expect, expect_equal
+from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.target import open_target
 
 if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e needs it

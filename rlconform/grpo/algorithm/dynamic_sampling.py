@@ -28,7 +28,11 @@ from typing import Any, NamedTuple
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.algorithm.advantages import group_of
 from rlconform.grpo.config import GRPOConfig
-from rlconform.grpo.rollout.filters import BaseRolloutFilter, MissingTag, RolloutFilterError
+from rlconform.grpo.rollout.staleness_filter import (
+    BaseRolloutFilter,
+    MissingTag,
+    RolloutFilterError,
+)
 
 #: Tag with the standard deviation of the group's rewards, from ``advantages.group_baseline``.
 STD = "std"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rlconform.grpo.algorithm.masking import trained_tokens
-from rlconform.grpo.algorithm.metrics import k3, log_ratio
+from rlconform.grpo.algorithm.rollout_statistics import k3, log_ratio
 from rlconform.grpo.config import ClippedPGLossConfig
 
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import GenerationConfig, PolicyConfig
 from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses, Sampling
+from rlconform.grpo.models.checkpoint_weight_names import as_checkpoint
 from rlconform.grpo.models.tiny import TINY_MODELS
-from rlconform.grpo.models.weight_names import as_checkpoint
 
 #: A folder in memory; a system without one uses the disk.
 _SHARED_MEMORY = Path("/dev/shm")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
-from rlconform.grpo.rollout.filters import WEIGHT_VERSION
+from rlconform.grpo.rollout.staleness_filter import WEIGHT_VERSION
 from rlconform.grpo.rollout.worker import RolloutWorker, RowSummary
 from rlconform.grpo.tasks import Problem, Split
 from rlconform.plane import MetricsClient, kv_first_write

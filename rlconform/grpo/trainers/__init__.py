@@ -5,6 +5,6 @@
     legacy          rows in the driver's memory; legacy_policy, legacy_sharding, legacy_batch
     plane           rows in a data plane; plane_policy
 
-Modules import from ``base`` and ``driver_step``, not from another trainer. ``rlconform.grpo.run``
+Modules import from ``base`` and ``driver_step``, not from another trainer. ``training_loop``
 selects the trainer of a run.
 """

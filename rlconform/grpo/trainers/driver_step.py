@@ -38,8 +38,8 @@ from rlconform.grpo.algorithm.masking import (
     mask_overlong,
     sequence_logprob_error,
 )
-from rlconform.grpo.algorithm.metrics import rollout_metrics
 from rlconform.grpo.algorithm.rewards import scale_rewards, shape_rewards
+from rlconform.grpo.algorithm.rollout_statistics import rollout_metrics
 from rlconform.grpo.config import GRPOConfig, MasterConfig
 from rlconform.grpo.rollout.worker import RowSummary, token_mask
 from rlconform.plane.microbatches import round_up

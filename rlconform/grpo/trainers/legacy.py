@@ -36,7 +36,7 @@ from rlconform.grpo.trainers.driver_step import (
     step_metrics,
     validation_metrics,
 )
-from rlconform.grpo.trainers.legacy_batch import gather_rows
+from rlconform.grpo.trainers.legacy_gather import gather_rows
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, StoredPut, answers
-from rlconform.mutants.ray_store.helpers import second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.ray_store.race_helpers import second_message
 from rlconform.mutants.types import Ids, Names, Wait
 
 

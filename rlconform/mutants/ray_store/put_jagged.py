@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.mutants.memory.column_helpers import from_offsets, mapped
-from rlconform.mutants.ray_store.helpers import AlteredForeignRows
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.ray_store.race_helpers import AlteredForeignRows
 from rlconform.mutants.types import Ids, Names
 from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged, jagged_parts

@@ -15,8 +15,8 @@ from rlconform.backends.index import Index
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut, answers
 from rlconform.contract import DataPlaneError
-from rlconform.mutants.ray_store.helpers import GAP_S, second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.ray_store.race_helpers import GAP_S, second_message
 from rlconform.mutants.types import Ids, MaybeTags, Names, Wait
 
 

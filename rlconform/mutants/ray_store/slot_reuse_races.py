@@ -13,8 +13,8 @@ from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut
-from rlconform.mutants.ray_store.helpers import GAP_S, second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.ray_store.race_helpers import GAP_S, second_message
 from rlconform.mutants.types import Ids, Names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlconform.certify.concurrency.checkers.calls import hung, refused, refused_alone
 from rlconform.certify.concurrency.checkers.claims import (
     cross_task,
     duplicated,
@@ -9,7 +10,6 @@ from rlconform.certify.concurrency.checkers.claims import (
     null_ids,
     phantoms,
 )
-from rlconform.certify.concurrency.checkers.errors import hung, refused, refused_alone
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
 from rlconform.certify.concurrency.workloads import (
@@ -48,7 +48,7 @@ def test_rows_written_to_during_their_claim_are_claimed_once(
     for seconds in run_lengths(CLAIM_SECONDS):
         producer = Producer(seconds, rows=6, appends=("y",))
         history = processes.run(producer, Claimer(batch=1), Claimer(batch=1))
-        check_history(history, "write_back", duplicated, lost, refused, hung)
+        check_history(history, "field_writes", duplicated, lost, refused, hung)
 
 
 @requirement("CLAIM-10")
@@ -56,4 +56,4 @@ def test_claims_that_race_clears_return_existing_rows(processes: WorkloadRunner)
     for seconds in run_lengths(CHURN_SECONDS):
         writer = PutClearLoop(seconds, SHARED, clears=8)
         history = processes.run(writer, writer, Claimer(), Claimer())
-        check_history(history, "churn", null_ids, phantoms, refused_alone, hung)
+        check_history(history, "put_clear", null_ids, phantoms, refused_alone, hung)

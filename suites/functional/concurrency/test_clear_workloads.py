@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rlconform.certify.concurrency.checkers.calls import hung, refused_alone
 from rlconform.certify.concurrency.checkers.claims import duplicated, lost, phantoms
-from rlconform.certify.concurrency.checkers.errors import hung, refused_alone
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
@@ -34,7 +34,7 @@ def test_reads_return_the_rows_asked_for_while_ids_are_reused(processes: Workloa
         writer = PutClearLoop(seconds, SHARED, clears=clears)
         other = Reader(SHARED) if clears else Clearer(SHARED, pause_s=PAUSE_S)
         history = processes.run(writer, writer, other, Reader(SHARED))
-        check_history(history, "churn", wrong_rows, unwritten, stale_reads, refused_alone, hung)
+        check_history(history, "put_clear", wrong_rows, unwritten, stale_reads, refused_alone, hung)
 
 
 @requirement("CLEAR-07")
@@ -43,4 +43,4 @@ def test_clears_remove_no_other_rows(processes: WorkloadRunner) -> None:
         writer = PutClearLoop(seconds, SHARED, clears=8)
         history = processes.run(writer, Clearer(SHARED), Claimer(), Claimer(reads=("x",)))
         rows = wrong_rows, unwritten, stale_reads
-        check_history(history, "churn", lost, duplicated, phantoms, *rows, refused_alone, hung)
+        check_history(history, "put_clear", lost, duplicated, phantoms, *rows, refused_alone, hung)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.claims import (
     null_ids,
     phantoms,
 )
-from rlconform.certify.concurrency.checkers.errors import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
@@ -42,7 +42,7 @@ def test_threads_of_an_attached_process_share_its_client(
             workloads.append(Overwriter(seconds, ids, (field,), ragged=True, dtypes={field: dtype}))
         history = attached_threads.run(*workloads, Claimer(fields=("int64",), idle_s=0.001))
         check_history(
-            history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung
+            history, "shared_client", wrong_rows, unwritten, stale_reads, phantoms, refused, hung
         )
 
 
@@ -57,4 +57,4 @@ def test_registering_makes_no_row_visible_to_other_processes(processes: Workload
             Claimer(("prev_lp",), ("y",)),
         )
         # Whether existing rows survive registering again is the plane's choice.
-        check_history(history, "register", phantoms, null_ids, refused, hung)
+        check_history(history, "registrations", phantoms, null_ids, refused, hung)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlconform.certify.concurrency.checkers.errors import hung, refused
+from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import check_history
@@ -31,7 +31,7 @@ def test_columns_appended_by_two_processes_at_once_are_all_kept(processes: Workl
     for seconds in run_lengths(APPEND_SECONDS):
         appender = Appender(seconds, SHARED[:3])
         history = processes.run(appender, appender)
-        check_history(history, "write_back", stale_reads, wrong_rows, refused, hung)
+        check_history(history, "field_writes", stale_reads, wrong_rows, refused, hung)
 
 
 @requirement("PUT-13")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlconform.certify.concurrency.checkers.errors import hung, refused
+from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths

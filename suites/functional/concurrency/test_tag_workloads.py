@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlconform.certify.concurrency.checkers.errors import hung, refused
+from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner, run_lengths
@@ -29,7 +29,7 @@ def test_tags_are_kept_while_another_process_writes_to_the_rows(processes: Workl
         processes.run(SinglePut(ids))
         writers = TagWriter(seconds, ids, "std"), Appender(seconds, ids)
         history = processes.run(*writers, Claimer(late=True))
-        check_history(history, "write_back", lost_updates, refused, hung)
+        check_history(history, "field_writes", lost_updates, refused, hung)
 
 
 @requirement("TAG-04", leans_on=("TAG-01",))

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.assertions.values import expect
+from rlconform.certify.assertions.expect import expect
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     claim_until_done,

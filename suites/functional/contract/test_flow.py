@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -19,8 +19,8 @@ from rlconform.certify.assertions.values import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.recorder import Recording
-from rlconform.certify.recording.text import shorten
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.scenarios.rollout_pipeline import MESSAGE_LOGS, PipelineRecord, run_pipeline
 from rlconform.certify.scenarios.sharding_parity import expect_batch, reorder_rows

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from rlconform.certify.assertions.values import expect_column
+from rlconform.certify.assertions.expect import expect_column
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable

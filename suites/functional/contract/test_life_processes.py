@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rlconform.certify.assertions.expect import ContractViolation, expect_rejection
 from rlconform.certify.assertions.malformed import expect_harmless
-from rlconform.certify.assertions.values import ContractViolation, expect_rejection
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.text import shorten
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient

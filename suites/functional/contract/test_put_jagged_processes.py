@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from rlconform.certify.assertions.expect import expect_column
 from rlconform.certify.assertions.jagged import expect_whole_column
-from rlconform.certify.assertions.values import expect_column
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest

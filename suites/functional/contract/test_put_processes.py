@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,

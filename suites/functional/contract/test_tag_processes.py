@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlconform.certify.assertions.values import expect
+from rlconform.certify.assertions.expect import expect
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient

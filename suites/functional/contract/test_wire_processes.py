@@ -8,17 +8,17 @@ from functools import partial
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import random_rows
-from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
-from rlconform.certify.scenarios.step_batch import (
+from rlconform.certify.scenarios.codec_round_trip import (
     STEP_FIELDS,
     StepBatch,
     expect_logs_rebuilt,
     write_with_logs,
 )
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Target
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_column,

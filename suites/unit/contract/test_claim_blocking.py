@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_column,

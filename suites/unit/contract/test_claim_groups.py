@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rlconform.certify.assertions.values import expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import claim_until_done, expect_once, expect_waiting
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids

@@ -9,10 +9,7 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.assertions.values import (
-    expect,
-    expect_equal,
-)
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     claim_until_done,

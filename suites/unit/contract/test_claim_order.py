@@ -6,9 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rlconform.certify.assertions.values import (
-    expect_equal,
-)
+from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -19,9 +19,9 @@ from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
-from rlconform.certify.scenarios.meta_values import tags_by_id
-from rlconform.certify.scenarios.object_columns import put_unless_refused
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import Target
 from rlconform.wire import object_array, stack_or_nest

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_column,

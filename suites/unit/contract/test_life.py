@@ -10,10 +10,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from rlconform.certify.assertions.expect import expect, expect_equal, expect_rejection, leaning_on
 from rlconform.certify.assertions.malformed import expect_harmless
-from rlconform.certify.assertions.values import expect, expect_equal, expect_rejection, leaning_on
+from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.claims import phantoms
-from rlconform.certify.concurrency.checkers.errors import hung, refused
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner
@@ -60,7 +60,9 @@ def test_threads_put_and_read_different_dtypes_at_once(
         ids = tuple(f"{field}_{k}" for k in range(3))
         workloads.append(Overwriter(0.5, ids, (field,), ragged=True, dtypes={field: dtype}))
     history = threads.run(*workloads, Claimer(fields=("int64",), idle_s=0.001))
-    check_history(history, "threads", wrong_rows, unwritten, stale_reads, phantoms, refused, hung)
+    check_history(
+        history, "shared_client", wrong_rows, unwritten, stale_reads, phantoms, refused, hung
+    )
 
 
 def _batch() -> TensorDict:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.assertions.values import expect_equal
+from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import SyntheticRollout, rollout_batch

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     expect,
     expect_column,
     expect_equal,
@@ -21,7 +21,7 @@ from rlconform.certify.assertions.values import (
 from rlconform.certify.memory_usage import plane_bytes
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_column
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
 )

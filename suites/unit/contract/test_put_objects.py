@@ -10,7 +10,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, tensorclass
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -19,13 +19,13 @@ from rlconform.certify.assertions.values import (
     leaning_on,
 )
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.labeled_rows import labeled_column
-from rlconform.certify.scenarios.object_columns import put_unless_refused
 from rlconform.certify.scenarios.partition import (
     PartitionUnderTest,
     batch_of,
 )
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.contract import KVBatchMeta, Target
 from rlconform.wire import object_array
 

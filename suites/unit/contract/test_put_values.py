@@ -8,9 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import (
-    expect_equal,
-)
+from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest

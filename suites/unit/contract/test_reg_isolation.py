@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from rlconform.certify.assertions.values import expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]

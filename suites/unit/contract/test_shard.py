@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from rlconform.certify.assertions.values import expect, expect_column, expect_equal, rows_in
+from rlconform.certify.assertions.expect import expect, expect_column, expect_equal, rows_in
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, batch_of

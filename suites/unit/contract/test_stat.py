@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.certify.assertions.values import ContractViolation, expect
+from rlconform.certify.assertions.expect import ContractViolation, expect
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import UNDECLARED, PartitionUnderTest
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.assertions.values import expect, expect_equal, leaning_on, same_object
+from rlconform.certify.assertions.expect import expect, expect_equal, leaning_on, same_object
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.consumers import expect_waiting
 from rlconform.certify.scenarios.labeled_rows import labeled_column
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import BatchMeta

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import random_rows
-from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.rollouts import PAD_TOKEN_ID, SyntheticRollout, rollout_batch
-from rlconform.certify.scenarios.step_batch import (
+from rlconform.certify.scenarios.codec_round_trip import (
     STEP_FIELDS,
     StepBatch,
     expect_logs_rebuilt,
@@ -19,6 +16,9 @@ from rlconform.certify.scenarios.step_batch import (
     padded,
     write_with_logs,
 )
+from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import PAD_TOKEN_ID, SyntheticRollout, rollout_batch
 from rlconform.contract import Target
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from rlconform.certify.assertions.values import (
-    expect_column,
-    expect_equal,
-)
+from rlconform.certify.assertions.expect import expect_column, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.column_strategies import (
     columns,

@@ -6,11 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlconform.certify.assertions.values import (
-    expect_column,
-    expect_objects,
-    leaning_on,
-)
+from rlconform.certify.assertions.expect import expect_column, expect_objects, leaning_on
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.runner import for_all
 from rlconform.certify.properties.strategies import (
@@ -19,8 +15,8 @@ from rlconform.certify.properties.strategies import (
     object_overwrites,
     objects,
 )
-from rlconform.certify.scenarios.object_columns import put_unless_refused
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.contract import Target
 
 IDS = ["r0", "r1", "r2"]

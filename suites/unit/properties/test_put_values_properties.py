@@ -6,14 +6,14 @@ from functools import partial
 
 import torch
 
-from rlconform.certify.assertions.jagged import expect_whole_column
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect_column,
     expect_equal,
     expect_rows_but_first,
     overwrite_first,
 )
+from rlconform.certify.assertions.jagged import expect_whole_column
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.column_strategies import (
     COMPLEX_DTYPES,

@@ -1,6 +1,6 @@
 """Random sequences of calls, compared with a reference model: one profile per requirement.
 
-``rlconform.certify.properties.sequence_profiles`` says which calls each profile makes and checks.
+``requirement_sequences`` says which calls each profile makes and checks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.properties.requirement_sequences import PROFILES
 from rlconform.certify.properties.runner import property_runner, report_example
-from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from rlconform.certify.assertions.values import expect, same_object
+from rlconform.certify.assertions.expect import expect, same_object
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.runner import for_all
 from rlconform.certify.properties.strategies import (
     tags,
 )
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Tags
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from rlconform.certify.assertions.values import ContractViolation, row_difference
+from rlconform.certify.assertions.expect import ContractViolation, row_difference
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.padded_strategies import PaddedBatch, padded_batches
 from rlconform.certify.properties.runner import for_all
+from rlconform.certify.scenarios.codec_round_trip import partition_client
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.step_batch import partition_client
 from rlconform.plane.columns import kv_first_write, read_columns
 
 

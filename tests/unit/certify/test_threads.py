@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 
 PATIENCE_S = 10.0

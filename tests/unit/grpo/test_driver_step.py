@@ -20,7 +20,6 @@ from rlconform.grpo.compare_runs import TrainingRecord, differences
 from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.plane_traffic import Traffic, TrafficMeter
 from rlconform.grpo.rollout.worker import Rollout, RowSummary, token_mask
-from rlconform.grpo.run import StepReport
 from rlconform.grpo.stage_timer import StageTimer
 from rlconform.grpo.trainers.base import StepResult
 from rlconform.grpo.trainers.driver_step import (
@@ -36,7 +35,8 @@ from rlconform.grpo.trainers.driver_step import (
     train_fields,
     validation_metrics,
 )
-from rlconform.grpo.trainers.legacy_batch import gather_rows
+from rlconform.grpo.trainers.legacy_gather import gather_rows
+from rlconform.grpo.training_loop import StepReport
 from rlconform.plane import MetricEvent
 
 IDS = ["a_g0", "a_g1", "b_g0", "b_g1"]

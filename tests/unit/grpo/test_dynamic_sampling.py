@@ -17,7 +17,7 @@ from rlconform.grpo.algorithm.dynamic_sampling import (
     select_groups,
 )
 from rlconform.grpo.config import GRPOConfig
-from rlconform.grpo.rollout.filters import MissingTag, RolloutFilterError
+from rlconform.grpo.rollout.staleness_filter import MissingTag, RolloutFilterError
 from rlconform.plane.columns import mint_sample_ids
 
 SIZE = 2

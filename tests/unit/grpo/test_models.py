@@ -19,8 +19,8 @@ from rlconform.grpo.models import (
     tiny_model,
     token_logprobs,
 )
+from rlconform.grpo.models.checkpoint_weight_names import as_checkpoint
 from rlconform.grpo.models.logprobs import RowLayout
-from rlconform.grpo.models.weight_names import as_checkpoint
 
 LENGTHS = [5, 1, 9, 3, 12]
 LAYOUTS: list[RowLayout] = ["padded", "packed"]

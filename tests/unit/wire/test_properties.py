@@ -8,7 +8,7 @@ from hypothesis import Verbosity, assume, given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import row_difference, same_object
+from rlconform.certify.assertions.expect import row_difference, same_object
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.column_strategies import (
     DrawnColumn,

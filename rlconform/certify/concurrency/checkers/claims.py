@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
-from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import FIELD, History, Interval
+from rlconform.certify.concurrency.operation import Operation
 
 
 def null_ids(history: History) -> Iterator[Anomaly]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
-from rlconform.certify.concurrency.events import Operation, Value
 from rlconform.certify.concurrency.history import FIELD, History, Interval
+from rlconform.certify.concurrency.operation import Operation, Value
 
 
 def wrong_rows(history: History) -> Iterator[Anomaly]:

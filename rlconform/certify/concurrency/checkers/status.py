@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
-from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import History, Interval, IntervalIndex
+from rlconform.certify.concurrency.operation import Operation
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from itertools import accumulate
 from typing import Any
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
-from rlconform.certify.concurrency.events import Operation
 from rlconform.certify.concurrency.history import TAG, History, Interval
+from rlconform.certify.concurrency.operation import Operation
 from rlconform.contract import Tags
 
 

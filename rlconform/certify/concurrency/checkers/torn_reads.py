@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
 from rlconform.certify.concurrency.checkers.reads import refused_reads, values_read
-from rlconform.certify.concurrency.events import Operation, Value
 from rlconform.certify.concurrency.history import FIELD, History, Interval, IntervalIndex
+from rlconform.certify.concurrency.operation import Operation, Value
 
 
 def torn(history: History) -> Iterator[Anomaly]:

@@ -11,8 +11,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.certify.assertions.expect import ContractViolation, expect_column
 from rlconform.certify.assertions.jagged import _OPERATIONS, _carry_out, expect_whole_column
-from rlconform.certify.assertions.values import ContractViolation, expect_column
 from rlconform.certify.scenarios.labeled_rows import random_rows
 
 DTYPES = [

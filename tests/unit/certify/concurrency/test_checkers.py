@@ -16,6 +16,7 @@ import pytest
 from rlconform.certify.concurrency.anomaly import Checker
 from rlconform.certify.concurrency.check_saved import CHECKERS
 from rlconform.certify.concurrency.check_saved import main as check_saved
+from rlconform.certify.concurrency.checkers.calls import hung, refused, refused_alone
 from rlconform.certify.concurrency.checkers.claims import (
     cross_task,
     duplicated,
@@ -23,14 +24,13 @@ from rlconform.certify.concurrency.checkers.claims import (
     null_ids,
     phantoms,
 )
-from rlconform.certify.concurrency.checkers.errors import hung, refused, refused_alone
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
 from rlconform.certify.concurrency.checkers.status import early_status, late_status, non_monotonic
 from rlconform.certify.concurrency.checkers.tags import lost_updates, tags_late
 from rlconform.certify.concurrency.checkers.torn_reads import torn
-from rlconform.certify.concurrency.events import Operation, to_jsonl
 from rlconform.certify.concurrency.explain import IMPACT, HistoryViolation, check_history
 from rlconform.certify.concurrency.history import History
+from rlconform.certify.concurrency.operation import Operation, to_jsonl
 
 
 def put(

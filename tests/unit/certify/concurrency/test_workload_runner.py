@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency import logging_client
-from rlconform.certify.concurrency.checkers.errors import hung
-from rlconform.certify.concurrency.events import Operation, from_jsonl, to_jsonl
+from rlconform.certify.concurrency.checkers.calls import hung
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.logging_client import LoggingClient
+from rlconform.certify.concurrency.operation import Operation, from_jsonl, to_jsonl
 from rlconform.certify.concurrency.race_script import RACES, race_script
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner
 from rlconform.certify.concurrency.workload_thread import WorkloadSpec, WorkloadThread

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.plugin import plane_session
 from rlconform.contract import ConfigError, Level, Target
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.assertions.values import expect
+from rlconform.certify.assertions.expect import expect
 from rlconform.certify.properties import runner as runner_module
+from rlconform.certify.properties.requirement_sequences import PROFILES
 from rlconform.certify.properties.runner import (
     SETTINGS,
     FailedExample,
     FewerExamples,
     PropertyRunner,
 )
-from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
 from rlconform.certify.recording import busy_time
 from rlconform.certify.recording.recorder import Recording, RecordingClient

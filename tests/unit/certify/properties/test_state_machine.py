@@ -11,8 +11,8 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.properties import runner as runner_module
+from rlconform.certify.properties.requirement_sequences import PROFILES
 from rlconform.certify.properties.runner import FailedExample, PropertyRunner
-from rlconform.certify.properties.sequence_profiles import PROFILES
 from rlconform.certify.properties.state_machine import run_sequences
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.contract import KVBatchMeta, Timeouts, load_requirements

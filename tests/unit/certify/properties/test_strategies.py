@@ -12,7 +12,7 @@ import torch
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from rlconform.certify.assertions.values import row_difference
+from rlconform.certify.assertions.expect import row_difference
 from rlconform.certify.properties.column_strategies import (
     DTYPES,
     ColumnsOf,

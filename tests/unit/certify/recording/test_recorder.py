@@ -19,7 +19,7 @@ from rlconform.certify.recording.recorder import (
     RecordingClient,
     call_kind,
 )
-from rlconform.certify.recording.text import brief, shorten
+from rlconform.certify.recording.shorten import brief, shorten
 from rlconform.certify.reproduce.render import Call
 from rlconform.certify.target import open_target
 from rlconform.certify.threads import BackgroundCall, run_concurrently

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, is_tensorclass, tensorclass
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     as_bytes,
     expect_column,
     expect_objects,
@@ -21,7 +21,7 @@ from rlconform.certify.assertions.values import (
 )
 from rlconform.certify.reproduce.call_source import call_source, literal
 from rlconform.certify.reproduce.tensor_source import NoSource
-from rlconform.certify.reproduce.values import tensorclass_like, unpacked
+from rlconform.certify.reproduce.value_builders import tensorclass_like, unpacked
 from rlconform.certify.scenarios.labeled_rows import labeled_column, random_rows
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import object_array, rows_of

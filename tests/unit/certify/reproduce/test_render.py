@@ -20,7 +20,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_column,
@@ -40,7 +40,7 @@ from rlconform.certify.reproduce.render import (
 )
 from rlconform.certify.reproduce.supervisor import EVENTS
 from rlconform.certify.reproduce.verdict import split_evidence
-from rlconform.certify.scenarios.meta_values import tags_by_id
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import expect_ids
 from rlconform.certify.target import open_target
 from rlconform.certify.threads import BackgroundCall
@@ -463,7 +463,7 @@ def test_a_script_ends_with_what_was_expected_and_what_it_got(
         f"plane = Reproducer('soon:TARGET', requirement='GET-04', check={ORIGIN.check!r})\n"
         "attempt, begin, finish = plane.attempt, plane.begin, plane.finish\n"
         "import os, threading\n"
-        "from rlconform.certify.assertions.values import expect_column, expect_equal\n"
+        "from rlconform.certify.assertions.expect import expect_column, expect_equal\n"
         f"client = plane.open()\n{body}\nplane.end()\n"
     )
     ran = subprocess.run(

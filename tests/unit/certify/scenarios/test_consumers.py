@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rlconform.certify import threads
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.scenarios.consumers import claim_until_done, expect_once, expect_timeout
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlconform.certify.assertions.values import row_difference
+from rlconform.certify.assertions.expect import row_difference
 from rlconform.certify.scenarios.labeled_rows import (
     labeled_column,
     labeled_row,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.assertions.values import ContractViolation
+from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import KVBatchMeta, Timeouts
 

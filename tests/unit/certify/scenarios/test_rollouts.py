@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlconform.certify.assertions.values import same_object
+from rlconform.certify.assertions.expect import same_object
 from rlconform.certify.scenarios.rollouts import (
     PAD_TOKEN_ID,
     VOCABULARY,

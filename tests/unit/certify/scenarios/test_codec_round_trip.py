@@ -9,15 +9,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.values import ContractViolation
-from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.rollouts import PAD_TOKEN_ID, SyntheticRollout, rollout_batch
-from rlconform.certify.scenarios.step_batch import (
+from rlconform.certify.assertions.expect import ContractViolation
+from rlconform.certify.scenarios.codec_round_trip import (
     StepBatch,
     expect_logs_rebuilt,
     padded,
     write_with_logs,
 )
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.rollouts import PAD_TOKEN_ID, SyntheticRollout, rollout_batch
 from rlconform.certify.target import open_target
 from rlconform.contract import Target, Timeouts
 from rlconform.contract.fields import INPUT_IDS

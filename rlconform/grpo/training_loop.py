@@ -19,7 +19,7 @@ from pathlib import Path
 from rlconform.backends.factory import build_data_plane_client
 from rlconform.backends.ray_runtime import ensure_ray
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.checkpoint import Checkpoints
+from rlconform.grpo.checkpoint_folders import Checkpoints
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.metrics.writer import MetricWriter
 from rlconform.grpo.models import load_tokenizer

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlconform.grpo.algorithm.metrics import (
+from rlconform.grpo.algorithm.rollout_statistics import (
     LOG_RATIO_BOUND,
     k3,
     log_ratio,

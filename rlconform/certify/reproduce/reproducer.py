@@ -131,7 +131,7 @@ class Reproducer:
 
     def finish(self, call: Any) -> Any:
         """Wait for the call and return its result. The supervisor ends the script if it hangs."""
-        from rlconform.certify.assertions.values import ContractViolation  # noqa: PLC0415 - torch
+        from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
         from rlconform.certify.reproduce.render import show  # noqa: PLC0415 - torch
 
         print(call.name, end=" ", flush=True)  # noqa: T201 - before it: it may hang or crash
@@ -151,7 +151,7 @@ class Reproducer:
 
     def send_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:
         """Report to the supervisor that a call begins; returns the call's number."""
-        from rlconform.certify.plugin.watchdog import allowance  # noqa: PLC0415 - torch
+        from rlconform.certify.plugin.call_watchdog import allowance  # noqa: PLC0415 - torch
         from rlconform.certify.recording.recorder import OWNER, CallRecord  # noqa: PLC0415 - torch
 
         method = getattr(call, "__name__", "")
@@ -214,7 +214,7 @@ class Reproducer:
             returned: Results of the earlier calls that returned in the check.
             raised: Results of the earlier calls that raised in the check.
         """
-        from rlconform.certify.assertions.values import ContractViolation  # noqa: PLC0415 - torch
+        from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
 
         self._expected = expected
         failed = [isinstance(result, Raised) for result in (*returned, *raised)]
@@ -260,7 +260,7 @@ class Raised:
         self._name, self.error = name, error
 
     def __getattr__(self, attribute: str) -> Any:
-        from rlconform.certify.assertions.values import ContractViolation  # noqa: PLC0415 - torch
+        from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
 
         if attribute.startswith("__"):
             raise AttributeError(attribute)
@@ -278,7 +278,7 @@ class _ClientCall:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        from rlconform.certify.recording.text import brief  # noqa: PLC0415 - torch
+        from rlconform.certify.recording.shorten import brief  # noqa: PLC0415 - torch
 
         self._plane, self._call, self._args, self._kwargs = plane, call, args, kwargs
         self.name = getattr(call, "__name__", str(call))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from rlconform.certify.isolation.hung_calls import HungCalls
+from rlconform.certify.isolation.hang_tally import HungCalls
 
 
 def test_three_checks_of_two_requirements_give_a_call_up() -> None:

@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from rlconform.certify.assertions.values import (
+from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_equal,
@@ -26,7 +26,7 @@ from rlconform.certify.assertions.values import (
     rows_in,
     same_object,
 )
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.rollouts import PIXEL_VALUES, SyntheticRollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags, Target

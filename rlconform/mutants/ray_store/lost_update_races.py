@@ -7,8 +7,8 @@ from typing import Any
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut
 from rlconform.mutants.memory.helpers import WriteBack, claims_of, fields_of, records, stamps_of
-from rlconform.mutants.ray_store.helpers import second_message
 from rlconform.mutants.ray_store.mutant import controller_mutant
+from rlconform.mutants.ray_store.race_helpers import second_message
 
 
 class _WriteBackController(Controller):

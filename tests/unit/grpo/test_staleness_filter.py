@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlconform.certify.plugin.markers import requirement
 from rlconform.contract import KVBatchMeta
-from rlconform.grpo.rollout.filters import (
+from rlconform.grpo.rollout.staleness_filter import (
     BaseRolloutFilter,
     MissingTag,
     NoCurrentVersion,

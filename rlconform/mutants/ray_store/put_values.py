@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.ray_store.helpers import AlteredForeignRows
 from rlconform.mutants.ray_store.mutant import ray_mutant
+from rlconform.mutants.ray_store.race_helpers import AlteredForeignRows
 from rlconform.mutants.types import Ids, Names
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rlconform.certify.assertions.values import expect
-from rlconform.certify.recording.text import shorten
+from rlconform.certify.assertions.expect import expect
+from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import BatchMeta, KVBatchMeta, Tags
 
 #: Attributes of a meta that checks read.

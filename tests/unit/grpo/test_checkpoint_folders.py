@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlconform.grpo.checkpoint import Checkpoints
+from rlconform.grpo.checkpoint_folders import Checkpoints
 from rlconform.grpo.config import CheckpointingConfig
 
 

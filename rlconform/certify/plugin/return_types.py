@@ -11,7 +11,7 @@ import uuid
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.scenarios.meta_values import strange_types
+from rlconform.certify.scenarios.normalize_metas import strange_types
 from rlconform.contract import DataPlaneClient
 
 

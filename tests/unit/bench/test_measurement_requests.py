@@ -8,7 +8,7 @@ import pytest
 
 from rlconform.bench.aggregate import Aggregator, summarize
 from rlconform.bench.document import GROWTH_OPERATIONS, OPERATIONS, BenchDocument, Host
-from rlconform.bench.measurements import CHUNK, FigureKey, measurements
+from rlconform.bench.measurement_requests import CHUNK, FigureKey, measurements
 from rlconform.bench.plan import load_plan, load_shape
 
 TINY, PLAN = load_shape("tiny"), load_plan(quick=True)
