@@ -175,7 +175,7 @@ class GathersBackwards(MemoryClient):
 
 
 def refuse_stacks(fields: object) -> None:
-    """Refuse object columns that are not numpy arrays, the type that the contract requires."""
+    """Refuse stacks of objects: the contract names only numpy arrays as object columns."""
     if isinstance(fields, TensorDictBase):
         stacks = [n for n in fields.keys() if isinstance(fields.get(n), NonTensorStack)]  # noqa: SIM118
         if stacks:

@@ -54,7 +54,7 @@ def matrix_of(
 
 
 def is_alone(mutant: Mutant) -> bool:
-    """Whether exactly one requirement must kill it; others may kill it."""
+    """Whether exactly one requirement must kill the mutant, even if others may kill it."""
     return len(mutant.fails) == 1
 
 
