@@ -1,4 +1,4 @@
-"""A run's private folder, and the mark by which every process that the run started is found."""
+"""A run's private folder, and a mark that identifies every process that the run started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Workspace:
     """A temporary folder and the environment of the processes that use it.
 
     Args:
-        extra: Variables of the environment, in place of this process's.
+        extra: Environment variables that replace this process's.
     """
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -51,7 +51,7 @@ class Workspace:
         }
 
     def end_leftovers(self, spare: int | None = None, grace_s: float = 0.0) -> list[str]:
-        """Kill every process with the run's mark, except the pid ``spare``; their names.
+        """Kill every process with the run's mark, except the pid ``spare``; return their names.
 
         Processes that end by themselves within ``grace_s`` are not named.
         """
