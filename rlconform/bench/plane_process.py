@@ -113,7 +113,7 @@ class PlaneProcess:
         return {}
 
     def slide(self, partition: str, first: int, batch: int) -> Figures:
-        """Claim, read and clear ``batch`` rows and put as many new ones: its size stays the same."""
+        """Claim, read and clear ``batch`` rows; put as many new ones: the size stays the same."""
         claimed, ids = self._consumer.call("claim_rows", partition, batch)
         return {
             "claim": [claimed],

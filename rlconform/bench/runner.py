@@ -185,7 +185,7 @@ class BenchRunner:
 
 
 def _rotated(specs: Sequence[str], number: int) -> list[str]:
-    """The targets, starting with a different one each round, so that none always follows the same one."""
+    """The targets, rotated each round, so that none always follows the same one."""
     first = number % len(specs)
     return [*specs[first:], *specs[:first]]
 

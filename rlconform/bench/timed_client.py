@@ -149,7 +149,7 @@ class TimedClient:
     def drain(
         self, partition: str, rows: int, batch: int, start_at: float
     ) -> tuple[float, float, list[str]]:
-        """Claim ``batch`` rows at a time until none is left, starting at a time that all clients share.
+        """Claim ``batch`` rows at a time until none is left, starting at a shared time.
 
         Args:
             partition: Holds nothing but ready rows.

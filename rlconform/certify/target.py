@@ -33,7 +33,7 @@ class TargetError(ConfigError):
 
 
 def check_target_name(spec: str, level: Level | None = None) -> None:
-    """Reject names that are wrong, without importing the plane.
+    """Reject wrong names without importing the plane.
 
     Raises:
         TargetError: An unknown name, or a built-in plane of one process for a level of several.

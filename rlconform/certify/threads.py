@@ -1,7 +1,7 @@
-"""Calls in daemon threads, so that a call which hangs does not hang the check.
+"""Calls in daemon threads, so that a call that hangs does not hang the check.
 
 check's thread   BackgroundCall(...) ──▶ its own thread ──▶ plane
-                 result(timeout_s)  waits for the call, at most so long
+                 result(timeout_s)  waits for the call, at most that long
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the commands share on a terminal: the console, and how a command fails."""
+"""The console that the commands share, and how a command fails."""
 
 from __future__ import annotations
 

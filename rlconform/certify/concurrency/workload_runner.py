@@ -1,4 +1,4 @@
-"""``WorkloadRunner`` runs workloads at the same time, in processes or threads, and returns one history.
+"""``WorkloadRunner`` runs workloads concurrently, in processes or threads, and returns one history.
 
 run ──begin──▶ handles                          all at the same time
     ◀─finish── those of leading workloads       which end without a stop

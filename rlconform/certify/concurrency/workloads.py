@@ -132,7 +132,7 @@ class Claimer:
 
 @dataclass(frozen=True)
 class PutClearLoop:
-    """Puts and clears rows whose ids other workloads use too, so that the plane frees and reuses slots.
+    """Puts and clears rows with ids that other workloads use, so that the plane reuses slots.
 
     Each put writes ``puts`` of the shared ids and ``keeps`` rows that only it uses. No workload
     clears those, and it reads them at the end. Before the next put it clears ``clears`` shared ids.

@@ -234,7 +234,7 @@ class Runner:
                 self.run.notes.append(f"{why}: checks that need it are not tested")
 
     def _enough(self) -> bool:
-        """Whether as many checks of MUSTs are broken as ``max_failures`` allows, probes excluded."""
+        """Whether ``max_failures`` checks of MUSTs are broken, not counting probes."""
         if self._options.max_failures is None:
             return False
         requirements = load_requirements()

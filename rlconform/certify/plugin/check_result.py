@@ -1,4 +1,4 @@
-"""From a pytest item and its exception to the result of the check."""
+"""Turns a pytest item and its exception into the result of the check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FewerExamples(UserWarning):
     """The plane was too slow for all of a check's generated examples."""
 
 
-#: What a race's failure says of itself: its seed repeats what roles choose, not who is first.
+#: Text added to a race's failure: its seed repeats the roles' choices, but not their timing.
 REPEATED = (
     "chance decides when a race shows, and the same seed may not show it again; its history does: "
     "python -m rlconform.certify.concurrency.check_saved HISTORY_FILE"
@@ -58,7 +58,7 @@ def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """A configuration as JSON can hold it: what JSON has no word for is written as text."""
+    """A configuration as JSON can hold it: values that JSON can't represent are written as text."""
     if isinstance(value, Mapping):
         return {str(key): as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -68,7 +68,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_id(item: pytest.Item) -> str:
-    """The check's path below ``suites/`` or ``tests/`` and its name, the same from any home."""
+    """The check's path below ``suites/`` or ``tests/`` and its name, equal in every installation."""
     path, _, name = item.nodeid.partition("::")
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
@@ -106,7 +106,7 @@ def result_of(
     recording: Recording,
     session: PlaneSession,
 ) -> CheckResult:
-    """The result of a phase: whose fault its exception is, and what to show for it."""
+    """The result of a phase: whether the plane caused its exception, and the evidence to show."""
     base: dict[str, Any] = {
         "id": check_id(item),
         "requirement": mark.args[0],
@@ -143,7 +143,7 @@ def result_of(
 
 
 def leans_on(mark: pytest.Mark, error: BaseException) -> list[str]:
-    """What the check took for granted where it failed: of the assertion, else of the check."""
+    """The requirements that the failed assertion relies on, or else those of the whole check."""
     raised = [error, error.__cause__]  # a generated example's failure is raised from the check's
     named = [one for each in raised for one in getattr(each, "leans_on", ())]
     named += mark.kwargs["leans_on"]

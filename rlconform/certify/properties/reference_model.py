@@ -69,7 +69,7 @@ class PartitionModel:
                 row.tags = dict(tags[sample_id])
 
     def claim(self, task: str, ids: Iterable[str]) -> None:
-        """Note that the task claimed these rows, rightly or not."""
+        """Record that the task claimed these rows, even if it should not have."""
         for sample_id in ids:
             if sample_id in self.rows:
                 self.rows[sample_id].claimed_by.add(task)

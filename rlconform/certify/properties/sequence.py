@@ -160,7 +160,7 @@ class CallSequence:
         self.written = False
 
     def start_anew(self, partition: ModelledPartition) -> None:
-        """Clear all and register again, as between two training steps."""
+        """Clear all rows and register the partition again, as between two training steps."""
         with self._calling("start_anew"):
             partition.part.clear(None)
             partition.part.register(FIELDS)
@@ -272,7 +272,7 @@ class CallSequence:
             self._stats.compared += 1
 
     def read(self, partition: ModelledPartition, ids: list[str], fields: list[str]) -> None:
-        """Read rows that exist, or expect an error where the profile judges that."""
+        """Read rows that exist, or expect an error if the profile judges that."""
         kind = partition.model.readable(ids, fields)
         if kind == "rows" or kind not in self.profile.judged:
             self.compare_rows(

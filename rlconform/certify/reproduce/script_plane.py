@@ -134,7 +134,7 @@ class Reproducer:
         from rlconform.certify.assertions.values import ContractViolation  # noqa: PLC0415 - torch
         from rlconform.certify.reproduce.render import show  # noqa: PLC0415 - torch
 
-        print(call.name, end=" ", flush=True)  # noqa: T201 - before it: it may hang or crash
+        print(call.name, end=" ", flush=True)  # noqa: T201 - first, as the call may hang or crash
         try:
             result = call() if call.thread is None else _joined(call.thread)
         except ContractViolation as lost:  # the actor died or does not answer
@@ -206,7 +206,7 @@ class Reproducer:
     ) -> Iterator[None]:
         """Report a violation that the block raises, and end the script.
 
-        If an earlier call returned or raised otherwise than in the check, the expectation may not
+        If an earlier call does not return or raise as in the check, the expectation may not
         hold: violations are then ignored, and the check runs instead.
 
         Args:

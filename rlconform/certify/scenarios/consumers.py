@@ -20,9 +20,10 @@ Claim = Callable[[], list[str]]
 def claim_until_done(
     producer: BackgroundCall, claims: Sequence[Claim], most: int, timeout_s: float
 ) -> list[list[str]]:
-    """Let each consumer claim until the producer has finished and a claim is empty; all claims.
+    """Let each consumer claim until the producer has ended and a claim is empty; all claims.
 
-    A consumer that got more than ``most`` rows ends too: it got some twice, and might for ever.
+    A consumer that got more than ``most`` rows ends too: it got some twice, and might continue
+    forever.
     """
     stop = threading.Event()
 
@@ -59,7 +60,7 @@ def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) 
     """A blocking claim of more rows than are ready raises TimeoutError soon after ``timeout_s``.
 
     A claim that ends late is repeated, twice at most: a busy machine is late sometimes, a plane
-    that waits by its own clock is late each time.
+    that ignores ``timeout_s`` is late every time.
     """
     settle = part.timeouts.settle
     late: list[float] = []
@@ -99,7 +100,7 @@ def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
 
 
 class KitWasLate(Skipped):
-    """The kit's own way to another process took the time that a claim had."""
+    """rlconform's transport to another process used up the time of a claim."""
 
 
 def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:

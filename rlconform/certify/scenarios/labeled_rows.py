@@ -1,4 +1,4 @@
-"""Rows whose bytes spell their partition, id, field and version.
+"""Rows whose bytes contain their partition, id, field and version.
 
 A row that a plane returns in the wrong place, or mixes with another, is then recognised.
 """
@@ -73,7 +73,7 @@ def random_bits(
 
 # -- rows of several versions --------------------------------------------------------------------
 # The label is repeated to the very end of the row, so that a row made of two puts is recognised
-# wherever the seam is. The rows can be viewed in any dtype.
+# wherever the boundary is. The rows can be viewed in any dtype.
 
 #: A multiple of every dtype's size, so that a row's bytes are a whole number of values.
 _STEP = 16

@@ -69,7 +69,7 @@ class PartitionUnderTest:
 
     @property
     def transport_s(self) -> float:
-        """Seconds that the kit allows for the way of a call to another process and back."""
+        """Seconds that rlconform allows to send a call to another process and its result back."""
         return TRANSPORT_S if getattr(self.client, "is_remote", False) else 0.0
 
     @property
@@ -124,7 +124,7 @@ class PartitionUnderTest:
         fields: TensorDict | None,
         tags: Sequence[Tags] | None = None,
     ) -> BatchMeta:
-        """``put_samples`` of a batch as it is, valid or not."""
+        """``put_samples`` of an unchanged batch, valid or not."""
         self._rows.touch(ids)
         extra = {} if tags is None else {"tags": list(tags)}
         receipt = self.client.put_samples(

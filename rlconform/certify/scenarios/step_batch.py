@@ -3,7 +3,7 @@
     check ── kv_first_write, write_columns ──▶ plane      the batch keeps a copy of the valid values
           ◀── read_columns ──                             each row must equal its copy, plus padding
 
-If the kit's codec rejects what a read returned, the rows are read again without it. If they are
+If rlconform's codec rejects what a read returned, the rows are read again without it. If they are
 wrong, that is a violation of the plane; if they are right, the codec's error is raised.
 """
 
@@ -237,7 +237,7 @@ def expect_logs_rebuilt(
     width: int | None = None,
     via: PartitionUnderTest | None = None,
 ) -> None:
-    """The logs of these rows are read as they were, their token ids as views of the batch."""
+    """The logs of these rows are read unchanged, their token ids as views of the batch."""
     by_id = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
     logs = [by_id[i] for i in ids]
     stored = step.has_column(MESSAGE_LOG)

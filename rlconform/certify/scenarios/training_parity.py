@@ -32,8 +32,8 @@ STEPS = 10
 LEARNED = 0.9
 LAST = 10
 
-#: A run that takes seconds, with all that a step can do: several updates of several micro-batches
-#: on each rank, a reference policy, importance weights, rows of several lengths.
+#: A run of a few seconds that uses every feature of a step: several updates of several
+#: micro-batches on each rank, a reference policy, importance weights, rows of several lengths.
 SMALL = (
     f"cluster.dp_size={RANKS}",
     "grpo.num_prompts_per_step=4",
