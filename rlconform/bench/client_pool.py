@@ -26,7 +26,7 @@ _THREADS = 2
 
 
 class CallRefused(Exception):
-    """The plane raised or returned wrong data; it can go on with other measurements."""
+    """The plane raised or returned wrong data; other measurements can continue."""
 
 
 class ClientLost(Exception):

@@ -48,10 +48,10 @@ class Host(_DocumentPart):
 
 
 class TargetResult(_DocumentPart):
-    """A plane that was to be measured.
+    """A plane that the user asked to measure.
 
     Attributes:
-        spec: As the user named it; every other table refers to this.
+        spec: The name that the user gave; all other tables refer to it.
         name, vendor, version: As the target declares them; empty if it did not open.
         processes: Whether producer and consumers were separate processes.
         status, reason: ``failed`` if it was lost during the run, and why.

@@ -57,7 +57,7 @@ class BatchShape(_PlanPart):
         ragged: Fewest and most elements of a row, by ragged dimension.
         fields: dtype and shape of each field.
         repetitions: Counted turns of each target.
-        quick: The same for ``--quick``.
+        quick: The values that ``--quick`` changes.
     """
 
     name: str

@@ -174,7 +174,7 @@ class TimedClient:
     # -- a claim that waits --------------------------------------------------------------------
 
     def wait_for_row(self, partition: str, timeout_s: float) -> float:
-        """Claim one row that has not been put yet; when the claim returned."""
+        """Claim one row that has not been put yet; return the time at which the claim returned."""
         self._about_to_wait.set()
         _, ids = self._claim(partition, [NUMBER], 1, blocking=True, timeout_s=timeout_s)
         returned = time.monotonic()
@@ -189,7 +189,7 @@ class TimedClient:
         self._about_to_wait.clear()
 
     def put_row_now(self, partition: str, number: int) -> tuple[float, float]:
-        """Put one row; when the put began and when it returned."""
+        """Put one row; return the times at which the put began and returned."""
         ids, batch = _numbered(number, 1)
         start = time.monotonic()
         self._put(partition, ids, batch)

@@ -69,7 +69,7 @@ class PlannedCheck:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         id, requirement, capability: As planned.

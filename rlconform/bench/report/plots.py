@@ -1,4 +1,4 @@
-"""Selects what is plotted of a bench document; each plot is an SVG text, or "" if empty."""
+"""Selects the figures of a bench document to plot; each plot is an SVG text, or "" if empty."""
 
 from __future__ import annotations
 

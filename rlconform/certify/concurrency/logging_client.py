@@ -77,7 +77,7 @@ class LoggingClient:
         last = self._operations[-1] if self._operations else None
         return last is not None and last.end is None and time.monotonic() - last.start > seconds
 
-    # -- for the workload: when to go on -------------------------------------------------------
+    # -- for the workload: when to continue -------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
@@ -157,7 +157,7 @@ class LoggingClient:
         )
 
     def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
-        """Claim without blocking; the ids that are strings."""
+        """Claim without blocking; return the ids that are strings."""
         op = Operation(
             who=self.who, op="claim", start=0.0, task=task, asked=batch_size, fields=tuple(fields)
         )
@@ -226,7 +226,7 @@ class LoggingClient:
         call: Callable[[], Any],
         result_of: Callable[[Any], dict[str, Any]] = lambda _: {},
     ) -> Operation:
-        """Make the call between two readings of the clock; the operation as it was logged.
+        """Make the call between two readings of the clock; return the logged operation.
 
         ``result_of`` gives the operation's attributes that depend on what the call returned.
         """

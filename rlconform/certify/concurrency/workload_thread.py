@@ -34,7 +34,7 @@ class WorkloadSpec:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """What a workload did.
+    """The result of a workload.
 
     Attributes:
         operations: Its calls.

@@ -1,7 +1,7 @@
 """Workloads: short loops of client calls that run at the same time on one partition.
 
 A workload runs in one thread of some process and calls a ``LoggingClient``. A *leading* workload
-ends by itself, after its seconds or rounds. Any other goes on until the leading ones have ended,
+ends by itself, after its seconds or rounds. Any other runs until the leading ones have ended,
 and then until nothing is left for it to do.
 """
 
@@ -17,7 +17,7 @@ from rlconform.certify.concurrency.logging_client import MOST_REFUSALS, LoggingC
 
 #: Most rounds of a leading workload, as a fast plane could do very many in its time.
 MOST_ROUNDS = 1500
-#: Most rounds of a workload that goes on until stopped; after them it only waits.
+#: Most rounds of a workload that runs until stopped; after them it only waits.
 MOST_FOLLOWER_ROUNDS = 6000
 #: Most fields of a workload that adds a new one in each round.
 MOST_FIELDS = 100

@@ -1,7 +1,6 @@
 """``ActorPool``: starts the Ray actors that hold attached clients, and keeps them for the session.
 
-    pool ── start ──▶ actors      each imports torch and the target: generous time limit of
-    rlconform
+    pool ── start ──▶ actors      each imports torch and the target, in rlconform's time
          ◀─ ready ──
          ── attach ─▶ actors ── target.open(config, bootstrap=False)    the target's ``start``
 
@@ -27,7 +26,7 @@ from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
 from rlconform.certify.recording.text import shorten
 from rlconform.contract import Timeouts
 
-#: Seconds for an actor to start and to import what a client needs, however busy the machine is.
+#: Seconds for an actor to start and to import what a client needs, even on a busy machine.
 ACTOR_START_S = 120.0
 
 
@@ -53,7 +52,7 @@ class ActorPool:
         self._busy_time = busy_time or BusyTime()
         self._kept = os.environ.get(KEPT_ACTORS, "")
         self._pool: list[RemoteClient] = []
-        self._taken: set[str] = set()  # names of kept actors that this pool has had
+        self._taken: set[str] = set()  # names of kept actors that this pool has used
         self._started = 0
         self._late = ""  # why no more actors are started, once some did not start in time
 

@@ -90,7 +90,7 @@ class CallBegan:
 
 @dataclass(frozen=True)
 class ExampleBegan:
-    """A property tries its next example: the calls so far do not belong to it."""
+    """A property tries its next example: the earlier calls do not belong to it."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """``RemoteClient``: a client in a Ray actor that attaches to the plane, called from the check.
 
-    ActorPool ── start ───────────────────────▶ actor    imports torch and the target: rlconform's
-    time
+    ActorPool ── start ───────────────────────▶ actor    imports torch, the target: rlconform's time
               ── attach ──────────────────────▶ actor ── target.open ──▶ plane    plane's time
     check ── RemoteClient.get_samples ────────▶ actor ── client.get_samples ──▶ plane
           ◀── result or the same error ────────
@@ -12,8 +11,8 @@ An actor resolves the target by itself, exactly as a training worker would. It e
 process, unless ``KEPT_ACTORS`` names a namespace in which actors are kept for the next one: they
 have already imported what a client needs, which is most of the time that starting one takes.
 
-The target's deadlines apply to what the actor measures of its own calls. Starting the actor, and
-sending a call there and back, have separate deadlines, set by rlconform.
+The target's deadlines apply to the times that the actor measures of its calls. Starting the actor,
+and sending a call there and back, have separate deadlines, set by rlconform.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import psutil
 RUN_MARK = "RLCONFORM_RUN"
 
 #: One thread for each torch operation, unless the user says otherwise, as Ray and torchrun do for
-#: their workers. Processes whose operations each use all cores slow one another down: with four of
+#: their workers. Processes whose operations each use all cores slow each other down: with four of
 #: them on two cores 16 copies of 256 KiB took 62 ms, and 4 ms with one thread each.
 THREADS = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
@@ -75,7 +75,7 @@ class Workspace:
 
 
 def _kill(process: psutil.Process) -> str:
-    """Kill the process; its name, or "" if it had already ended."""
+    """Kill the process; return its name, or "" if it had already ended."""
     try:
         name = f"{process.name()} (pid {process.pid})"
         process.kill()

@@ -37,9 +37,9 @@ REPEATED = (
 )
 _TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
 
-#: Where an item keeps the client calls of its check.
+#: The key under which an item stores the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
-#: Where an item keeps what the roles of its check did.
+#: The key under which an item stores the operations of its check's roles.
 HISTORY = pytest.StashKey[list[Operation]]()
 
 
@@ -68,7 +68,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_id(item: pytest.Item) -> str:
-    """The check's path below ``suites/`` or ``tests/`` and its name, equal in every installation."""
+    """The check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
     path, _, name = item.nodeid.partition("::")
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
@@ -89,13 +89,13 @@ def ends_plane(item: pytest.Item) -> bool:
 
 
 def turn_of(item: pytest.Item) -> int:
-    """Which turn of its check this is, from 0; see the option ``--turns``."""
+    """The number of this turn of its check, from 0; see the option ``--turns``."""
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("turn", 0) if callspec else 0
 
 
 def untold_turn(check: str) -> str:
-    """The check's id in a run of one turn."""
+    """The check's id without its turn."""
     return _TURN.sub("", check)
 
 

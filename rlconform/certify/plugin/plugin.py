@@ -225,7 +225,7 @@ class CertifyPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Report the check's begin and end; after a failure, test whether the plane works."""
+        """Report the check's start and end; after a failure, test whether the plane works."""
         self._in_flight = check_id(item)
         self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()

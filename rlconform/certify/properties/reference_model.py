@@ -25,7 +25,7 @@ class ModelRow:
     Attributes:
         versions: Newest version of each produced field.
         tags: The tags of the newest put that had tags.
-        older_tags: Tags of earlier puts; TAG-03 says they should stay, but they may be gone.
+        older_tags: Tags of earlier puts; TAG-03 says they should stay, but a plane may drop them.
         claimed_by: Tasks that claimed it.
     """
 

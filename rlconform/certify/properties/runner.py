@@ -162,7 +162,7 @@ class PropertyRunner:
         self._clear_error = ""  # why rows of an example could not be cleared
 
     def begin(self, *, enough: bool = True) -> None:
-        """Begin an example: drop the rows and recorded calls of the one before.
+        """Begin an example: drop the rows and recorded calls of the previous one.
 
         Args:
             enough: Whether the examples already run suffice for a slow plane. Until then the search
@@ -183,7 +183,7 @@ class PropertyRunner:
         self._begun += 1
 
     def check_time(self) -> None:
-        """Raise ``OutOfTime`` if the example under way may not go on."""
+        """Raise ``OutOfTime`` if the current example may not continue."""
         if time.monotonic() > self._deadline:
             raise OutOfTime
 

@@ -284,7 +284,7 @@ class CallSequence:
     def compare_rows(
         self, partition: ModelledPartition, ids: Sequence[str], fields: Sequence[str]
     ) -> None:
-        """Rows that exist are read as they were put last."""
+        """Expect reads of existing rows to return the values put last."""
         ids = [i for i in ids if self._in_scope(partition, i)]
         if not ids or "rows" not in self.profile.judged:
             return
@@ -325,7 +325,7 @@ class CallSequence:
         self._judge(kind, False, due, f"a batch of {tuple(batch.batch_size)}")
 
     def compare_status(self, partition: ModelledPartition, tasks: Sequence[str]) -> None:
-        """The status equals the model's, where the contract defines it."""
+        """Expect the status to equal the model's, where the contract defines it."""
         due = partition.model.consumed(tasks)
         if due is None:
             return

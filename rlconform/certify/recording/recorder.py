@@ -193,7 +193,7 @@ class Recording:
             self._call_returned.wait_for(lambda: not self._in_flight, timeout_s)
 
     def restart(self) -> None:
-        """Drop the calls so far, but not the time they took: a new Hypothesis example begins.
+        """Drop the calls recorded, but not the time they took: a new Hypothesis example begins.
 
         The last example that runs is the shrunk one, so the evidence has its calls alone.
         """

@@ -25,7 +25,7 @@ class TimeSplit:
 
     @property
     def kit_share(self) -> float:
-        """The fraction of the total that is rlconform's, 0 to 1."""
+        """The fraction of the total time that rlconform used, 0 to 1."""
         return self.kit / self.total if self.total else 0.0
 
 

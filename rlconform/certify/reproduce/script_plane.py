@@ -31,7 +31,7 @@ class Reproducer:
     """Opens a plane for a reproducer script and makes the script's client calls.
 
     The process that is started as the script only supervises: its constructor starts the script
-    again as a child and exits, with 1 if the defect is there, 0 if it is gone, and 2 if that could
+    again as a child and exits, with 1 if the defect is there, 0 if it is not, and 2 if that could
     not be decided. The lines after the constructor run in the child.
 
     Example:
@@ -146,7 +146,7 @@ class Reproducer:
         return result
 
     def not_before(self, seconds: float) -> None:
-        """Wait until this many seconds after the opening, to keep a pause that the check made."""
+        """Wait until this many seconds after the opening, to repeat a pause of the check."""
         time.sleep(max(0.0, self._opened_at + seconds - time.monotonic()))
 
     def send_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:

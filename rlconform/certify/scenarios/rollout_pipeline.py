@@ -123,7 +123,7 @@ def run_pipeline(
     ranks: Sequence[DataPlaneClient],
     with_logs: bool,
 ) -> PipelineRecord:
-    """Run the pipeline once; it judges only what it needs to go on.
+    """Run the pipeline once; it judges only what the next step needs.
 
     Args:
         part: A fresh partition, seen by the driver.

@@ -160,7 +160,7 @@ def _ready_since(history: History, sample_id: str, claim: Operation) -> Interval
 def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bool:
     """Whether the task may have claimed this life of the row.
 
-    The put may overwrite a row that was claimed long before; without a clear that lies wholly in
+    The put may overwrite a row that was claimed long before; without a clear that runs wholly in
     between, that was the same life.
     """
     claims = history.deliveries.get((task, sample_id))

@@ -97,6 +97,6 @@ def values_read(history: History) -> Iterator[tuple[Operation, str, str, Value]]
 def _superseded(
     history: History, sample_id: str, field: str, after: float, before: float
 ) -> Interval | None:
-    """A put or clear that lies wholly between the value's put and the read."""
+    """A put or clear that runs wholly between the value's put and the read."""
     put = history.wrote(sample_id, (FIELD, field)).inside(after, before)
     return put or history.cleared_between(sample_id, after, before)

@@ -33,7 +33,7 @@ def torn(history: History) -> Iterator[Anomaly]:
 def _torn_within(
     history: History, read: Operation, sample_id: str, values: dict[str, Value]
 ) -> Iterator[Anomaly]:
-    """Two fields from two puts, each of which wrote both: one put came after the other."""
+    """Two fields from two puts, each of which wrote both; one put follows the other."""
     puts = {
         field: put.operation
         for field, value in values.items()
