@@ -31,7 +31,7 @@ LEANS_ON: Mapping[Kind, tuple[str, ...]] = {"tags": ("TAG-01",), "timeouts": ("C
 
 
 class Unjudged(Exception):
-    """A call went wrong in a way that another profile judges; the sequence ends here."""
+    """A call failed in a way that another profile judges; the sequence ends here."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()

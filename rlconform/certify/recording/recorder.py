@@ -125,7 +125,7 @@ class Recording:
         self._last: tuple[int, Any, bool] | None = None  # number, result, raised
 
     def register_client(self, who: str, client: Any) -> None:
-        """Note which client has this name. A new one under this name is of a reopened plane."""
+        """Note which client has this name. A new client of this name is a reopened plane's."""
         if self._clients.setdefault(who, client) is not client:
             self._clients[who] = client
             self._reopened.add(who)

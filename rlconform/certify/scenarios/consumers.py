@@ -20,7 +20,7 @@ Claim = Callable[[], list[str]]
 def claim_until_done(
     producer: BackgroundCall, claims: Sequence[Claim], most: int, timeout_s: float
 ) -> list[list[str]]:
-    """Let each consumer claim until the producer has ended and a claim is empty; all claims.
+    """Claim with each consumer until the producer has ended and a claim is empty; all claims.
 
     A consumer that got more than ``most`` rows ends too: it got some twice, and might continue
     forever.
