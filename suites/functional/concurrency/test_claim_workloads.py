@@ -1,4 +1,4 @@
-"""CLAIM: several processes claim at once, and each row is claimed once."""
+"""CLAIM: several processes claim at the same time, and each row is claimed exactly once."""
 
 from __future__ import annotations
 

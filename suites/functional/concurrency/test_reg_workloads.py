@@ -1,4 +1,4 @@
-"""REG-06: processes add new fields while others claim."""
+"""REG-06: processes register new fields while others claim."""
 
 from __future__ import annotations
 
