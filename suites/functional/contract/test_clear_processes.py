@@ -1,4 +1,4 @@
-"""CLEAR across processes: clears by id drop every process's rows, clears of None only some."""
+"""CLEAR across processes: a clear by id drops any process's rows, a clear of None the caller's."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_waiting_does_not_poll(client: MemoryClient) -> None:
         calls += 1
 
     gc.collect()
-    gc.disable()  # what others left behind, and who listens to collections, is not counted
+    gc.disable()  # do not count other objects' collection and its callbacks
     sys.setprofile(count)
     try:
         with pytest.raises(TimeoutError):
@@ -110,7 +110,7 @@ def test_waiting_does_not_poll(client: MemoryClient) -> None:
     finally:
         sys.setprofile(None)
         gc.enable()
-    assert calls < 500  # a look every 5 ms would make thousands
+    assert calls < 500  # polling every 5 ms would make thousands
 
 
 def test_no_patience_is_no_error_when_rows_are_ready(client: MemoryClient) -> None:
