@@ -1,4 +1,4 @@
-"""A kind of call is given up after it has hung in several checks of unlike requirements."""
+"""A run skips a kind of call after it hung in several checks of different requirements."""
 
 from __future__ import annotations
 

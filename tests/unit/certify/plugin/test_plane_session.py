@@ -1,4 +1,4 @@
-"""What a level's checks need installed is said before the plane opens."""
+"""An error names the packages that a level needs before the plane opens."""
 
 from __future__ import annotations
 
