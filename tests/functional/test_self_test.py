@@ -1,4 +1,4 @@
-"""The self-test command runs trials that share a Ray and actors, and leaves no process or file."""
+"""The self-test command runs trials that share a Ray and actors, and leaves no process running."""
 
 from __future__ import annotations
 

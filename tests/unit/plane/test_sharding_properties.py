@@ -1,4 +1,4 @@
-"""Properties of sharding: every row on one rank, the inverse, and equal micro-batch counts."""
+"""Properties of sharding: each row is on one rank, order is restored, micro-batches are equal."""
 
 from __future__ import annotations
 

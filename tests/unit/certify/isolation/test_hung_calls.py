@@ -1,4 +1,4 @@
-"""A run skips a kind of call after it hung in several checks of different requirements."""
+"""A run gives a kind of call up after it hung in several checks of several requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error names the packages that a level needs before the plane opens."""
+"""A plane session reports missing packages, and planes that fail to open or close."""
 
 from __future__ import annotations
 

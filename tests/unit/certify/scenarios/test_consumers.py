@@ -126,7 +126,7 @@ class Waiting:
         raise TimeoutError("no rows")
 
 
-#: A claim returns immediately or never, whatever its clock shows, so tests do not wait long.
+#: A claim returns immediately or never, so short timeouts suffice.
 QUICK = Timeouts(start=1, operation=2, settle=0.4, quiet=0.1, check=6)
 
 
