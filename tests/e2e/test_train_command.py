@@ -1,4 +1,4 @@
-"""``rlconform train`` as a user runs it: in its own process and folder."""
+"""``rlconform train`` runs as for a user, in a separate process and folder."""
 
 from __future__ import annotations
 

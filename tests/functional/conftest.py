@@ -1,4 +1,4 @@
-"""Fixtures that run ``rlconform certify`` as a user does: in its own process, from any folder."""
+"""Fixtures that run ``rlconform certify`` as a user does, in a separate process and any folder."""
 
 from __future__ import annotations
 

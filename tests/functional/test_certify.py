@@ -258,7 +258,7 @@ def test_an_expired_waiver_waives_nothing(certify: Callable[..., Any], tmp_path:
 
 
 def waiving_the_drops(folder: Path, expires: str) -> Path:
-    """A waiver file for what ``hostile:drops_unknown_rows`` breaks."""
+    """A waiver file for the requirements that ``hostile:drops_unknown_rows`` breaks."""
     rows = {"GET-04": "never put|unknown", "GET-06": "cleared"}
     waivers = folder / "waivers.toml"
     waivers.write_text(

@@ -158,7 +158,7 @@ def test_a_claim_that_had_no_time_left_says_nothing_of_the_plane(
 ) -> None:
     near, far = near_and_far
     waiting = start_blocking_claim(near, 2, timeout_s=0.5)
-    far.put_labeled(["a"])  # its answer takes longer than the claim waits
+    far.put_labeled(["a"])  # its answer arrives after the claim's timeout
     with pytest.raises(KitWasLate):
         expect_woken(waiting, near, far)
 

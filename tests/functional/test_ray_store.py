@@ -36,7 +36,7 @@ from rlconform.contract import (
 pytestmark = pytest.mark.timeout(300)
 
 MIB = 2**20
-SOON = 20.0  # seconds; far above what a call takes, below the deadlines that would hide a hang
+SOON = 20.0  # seconds; much longer than a call, shorter than the deadlines that would hide a hang
 CONFIG: dict[str, Any] = dict(TARGET.config)
 
 

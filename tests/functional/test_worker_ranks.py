@@ -44,7 +44,7 @@ CONFIG: dict[str, Any] = dict(TARGET.config)
 PAD = 7
 WIDTH = 12
 LENGTHS = [3, 0, 9, 1, 5, 5, 2, 8]
-SOON = 20.0  # seconds; far above the time of a fetch, below the timeout that would hide a hang
+SOON = 20.0  # seconds; much longer than a fetch, shorter than the timeout that would hide a hang
 LONG = 60.0  # seconds; a timeout that never expires here
 SHORT = 1.5  # seconds; a timeout that expires
 
@@ -83,7 +83,7 @@ class Rank(DataPlaneWorkerMixin):
         return self.whole_get(**asked)
 
     def join(self, store: str, rank: int, replicas: list[list[int]], timeout_s: float) -> str:
-        """Form the run's groups; returns this rank's fetch policy."""
+        """Form the run's groups; return this rank's fetch policy."""
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         world = sum(map(len, replicas))
         dist = torch.distributed
@@ -103,12 +103,12 @@ class Rank(DataPlaneWorkerMixin):
         return self.follow("auto")
 
     def stand(self, place: ModelRanks) -> str:
-        """Attach with these ranks; returns the chosen policy."""
+        """Attach with these ranks; return the chosen policy."""
         self.place = place
         return self.follow("auto")
 
     def follow(self, policy: Any) -> str:
-        """Attach with this policy; returns the chosen one."""
+        """Attach with this policy; return the chosen one."""
         return self.attach_plane(
             self.client,
             ranks=self.place,

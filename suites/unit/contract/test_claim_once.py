@@ -1,4 +1,4 @@
-"""CLAIM-02, CLAIM-08: every ready row goes to each task exactly once."""
+"""CLAIM-02, CLAIM-08: each task claims every ready row exactly once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random call sequences are compared with a reference model, with one profile per requirement.
 
-``rlconform.certify.properties.sequence_profiles`` says which calls each profile makes and checks.
+``rlconform.certify.properties.sequence_profiles`` defines the calls and checks of each profile.
 """
 
 from __future__ import annotations

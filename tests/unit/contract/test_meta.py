@@ -203,7 +203,7 @@ def test_added_fields_leave_the_rows_lengths_and_tags() -> None:
     assert META.with_fields(["z"]) == replace(META, fields=["x", "y", "z"])
 
 
-# -- the record itself ---------------------------------------------------------------------------
+# -- the record ----------------------------------------------------------------------------------
 
 
 def test_it_is_a_batch_meta() -> None:

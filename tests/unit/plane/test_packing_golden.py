@@ -1,6 +1,6 @@
 """Plans are equal to those in ``fixtures/golden/packing.json``.
 
-After an intended change of a plan, rebuild the file and add a line to the changelog:
+After an intended change of a plan, add a line to the changelog and rebuild the file:
 
     python fixtures/golden/make_packing.py --write
 """

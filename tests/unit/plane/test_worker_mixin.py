@@ -446,7 +446,7 @@ def test_a_process_outside_the_group_is_refused(alone: dist.ProcessGroup) -> Non
         ReplicaGroup(dist.GroupMember.NON_GROUP_MEMBER)  # type: ignore[arg-type]
 
 
-# What is sent
+# Sent messages
 
 
 def sent_and_back(value: Any) -> Any:

@@ -227,7 +227,7 @@ def test_the_table_for_the_docs_has_a_line_for_each_requirement(
     assert lines[5] == "| PUT-02 | widens |  |"
 
 
-# -- what the catalogue covers --------------------------------------------------------------------
+# -- coverage of the catalogue --------------------------------------------------------------------
 
 #: Ids of field failures, in the form used in a mutant's docstring.
 FAILURE = re.compile(r"\b[A-Z]{2}-\d{2}\b")

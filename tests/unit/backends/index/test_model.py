@@ -300,7 +300,7 @@ class IndexMachine(RuleBasedStateMachine):
             with pytest.raises(UnknownField):
                 self.index.locate(partition_id, [sample_id], [*rows[sample_id].versions, name])
 
-    # What holds after each step
+    # Invariants after each step
 
     @invariant()
     def every_cell_lies_once_and_is_the_newest(self) -> None:

@@ -84,7 +84,7 @@ Meanwhile = Callable[[MemoryClient], object]
 def rewriting(
     monkeypatch: pytest.MonkeyPatch, client: MemoryClient, meanwhile: Meanwhile
 ) -> list[int]:
-    """Run a callback between the read and the end of a compaction; counts the compactions."""
+    """Run a callback between the read and the end of a compaction; count the compactions."""
     rewrite = engine.compact
     rows: list[int] = []
 
@@ -180,7 +180,7 @@ def test_memory_follows_what_is_live(client: MemoryClient, n_kept: int) -> None:
 
 
 def test_overwritten_values_give_their_memory_back(client: MemoryClient) -> None:
-    """The one row of a batch that was not put again must not keep the batch."""
+    """One row of a batch that was not overwritten must not keep the whole batch."""
     ids = [str(place) for place in range(16)]
     old = torch.zeros(16, 8 * WIDTH)
     client.put_samples(ids, "p", TensorDict({"x": old}, [16]))

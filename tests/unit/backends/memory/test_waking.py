@@ -1,4 +1,4 @@
-"""Blocking claims of the memory plane: what wakes them, and that waiting uses no CPU."""
+"""Blocking claims of the memory plane: puts wake them, and waiting uses no CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, UnknownTask
 
-SOON = 20.0  # seconds; far above what a wake-up takes, far below a claim's own timeout
+SOON = 20.0  # seconds; much longer than a wake-up, much shorter than a claim's timeout
 
 
 class Waiters:

@@ -215,7 +215,7 @@ class SticksToItsStatus(MemoryClient):
 
 
 class ClaimsOneMore(MemoryClient):
-    """A claim takes one row too many."""
+    """A claim returns one row too many."""
 
     def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
         size = more["batch_size"] + (not more["blocking"])
@@ -223,7 +223,7 @@ class ClaimsOneMore(MemoryClient):
 
 
 class LosesTimedOutRows(MemoryClient):
-    """A claim that times out takes the ready rows."""
+    """A claim that times out consumes the ready rows."""
 
     def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
         try:

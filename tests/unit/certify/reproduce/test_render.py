@@ -228,7 +228,7 @@ def test_calls_that_ran_beside_others_are_begun_in_threads() -> None:
 
 
 class Meta:
-    """What a claim of a plane returns."""
+    """The meta that a plane's claim returns."""
 
     def __init__(self, ids: list[str], tags: list[dict[str, int]]) -> None:
         self.sample_ids, self.tags = ids, tags
