@@ -1,3 +1,3 @@
-"""Conformance kit for RL data planes: contract, reference planes, checks, certificate."""
+"""Conformance tests for RL data planes: contract, reference planes, checks, certificate."""
 
 __version__ = "0.1.0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Address of a running Ray that all of them use.
+#: Address of a running Ray that all runs use.
 SHARED_RAY = "RLCONFORM_RAY"
-#: Namespace of the actors that wait there for the next run.
+#: Ray namespace of the actors that are kept for the next run.
 KEPT_ACTORS = "RLCONFORM_ACTORS"

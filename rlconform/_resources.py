@@ -1,6 +1,6 @@
 """Finds ``suites/``, ``fixtures/`` and ``reference_configs/``, in a checkout and in a wheel.
 
-In a checkout they are beside the package; in a wheel they are inside it.
+In a checkout these folders are next to the package; in a wheel they are inside it.
 """
 
 from __future__ import annotations

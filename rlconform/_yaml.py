@@ -15,7 +15,7 @@ def read_mapping(path: Path) -> DictConfig:
     """The file's keys and values, interpolations not yet resolved.
 
     Raises:
-        ConfigError: The file can't be read, isn't YAML, or holds something else than a mapping.
+        ConfigError: The file can't be read, isn't YAML, or does not hold a mapping.
     """
     try:
         loaded = OmegaConf.load(path)
@@ -24,7 +24,7 @@ def read_mapping(path: Path) -> DictConfig:
         raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from error
     except (YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    except OSError as error:  # OmegaConf has one of its own, without a number, for a lone value
+    except OSError as error:  # OmegaConf raises one without errno for a scalar
         raise ConfigError(f"{path}: {error.strerror or 'not a mapping of keys'}") from error
     if not isinstance(loaded, DictConfig):
         raise ConfigError(f"{path}: not a mapping of keys to values")

@@ -1,10 +1,10 @@
-"""``rlconform bench``: measures planes turn by turn, side by side with a plain copy of the bytes.
+"""``rlconform bench``: measures planes in turns, next to a plain copy of the same bytes.
 
-    cli/bench ──▶ BenchRunner ──pipe──▶ plane process (a process group of its own) ──▶ plane
-                      │                   ├─ TimedClient of the producer, in a process of its own
+    cli/bench ──▶ BenchRunner ──pipe──▶ plane process (its own process group) ──▶ plane
+                      │                   ├─ TimedClient of the producer, in a separate process
                       │                   └─ TimedClient of each consumer, likewise
                       └──▶ BenchDocument ──▶ bench.json ──▶ report: ratios, tables, page
 
-One plane process works at a time; the others wait. A plane that crashes or hangs takes its own
-process down, not the run.
+One plane process works at a time; the others wait. A plane that crashes or hangs ends only its
+process, not the run.
 """

@@ -28,7 +28,7 @@ class Aggregator:
         self.figures[target, key].extend(values)
 
     def refuse(self, target: str, keys: Iterable[FigureKey], reason: str) -> None:
-        """Note that the target has no figures for these keys; earlier ones don't count."""
+        """Record that the target has no figures for these keys; earlier figures don't count."""
         for key in keys:
             self.refusals[target, key] = reason
 
@@ -52,7 +52,7 @@ class Aggregator:
         return tables
 
     def memcpy(self) -> list[Memcpy]:
-        """The copies beside the turns of each shape."""
+        """The times of the memory copies made with the turns of each shape."""
         return [
             Memcpy(shape=shape, warm=summarize(warm), fresh=summarize(fresh))
             for shape, copies in self.copies.items()

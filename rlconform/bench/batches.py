@@ -1,4 +1,4 @@
-"""Makes batches from a seed, so that every process makes its own, and checksums of rows."""
+"""Makes batches from a seed, so that every process can make them, and checksums of rows."""
 
 from __future__ import annotations
 

@@ -18,15 +18,15 @@ from rlconform.bench.timed_client import Answer, AttachedTimedClient, TimedClien
 from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import DataPlaneClient
 
-#: Starts a method of a timed client; the result waits so many seconds for the answer.
+#: Starts a method of a timed client and returns a function that waits for the answer.
 Submit = Callable[[str, tuple[Any, ...]], Callable[[float], Answer]]
 
-#: One thread for a consumer's blocking claim, one for the question whether it has begun.
+#: One thread for a consumer's blocking claim, one for the call that checks whether it has begun.
 _THREADS = 2
 
 
 class CallRefused(Exception):
-    """The plane raised or returned wrong data; it can go on with other measurements."""
+    """The plane raised or returned wrong data; other measurements can continue."""
 
 
 class ClientLost(Exception):
@@ -42,7 +42,7 @@ class ClientHandle:
     timeout_s: float
 
     def begin(self, method: str, *arguments: Any) -> Callable[[], Any]:
-        """Start the method; the function returned waits for its result and raises as ``call``."""
+        """Start the method; the returned function waits for its result and raises like ``call``."""
         answer = self.submit(method, arguments)
 
         def result() -> Any:
@@ -62,7 +62,7 @@ class ClientHandle:
 
         Raises:
             CallRefused: It raised; the message says what.
-            ClientLost: It did not return, or its process is gone.
+            ClientLost: It did not return, or its process has ended.
         """
         return self.begin(method, *arguments)()
 
@@ -96,7 +96,7 @@ def actor_pool(
     start_s: float,
     call_s: float,
 ) -> ClientPool:
-    """Clients in Ray actors, each attached on its own.
+    """Clients in Ray actors, each attached separately.
 
     Raises:
         ClientLost: One did not attach within ``start_s``.
@@ -130,7 +130,7 @@ def _submit_to_actor(spec: str, config: Mapping[str, Any]) -> Submit:
             except ray.exceptions.GetTimeoutError:
                 raise
             except ray.exceptions.RayError as error:
-                # Ray's messages open with a trace and end with what happened
+                # Ray's messages begin with a traceback and end with the error
                 last_line = str(error).strip().splitlines()[-1]
                 raise ClientLost(f"{method}: {shorten(last_line, 300)}") from error
 
@@ -140,7 +140,7 @@ def _submit_to_actor(spec: str, config: Mapping[str, Any]) -> Submit:
 
 
 def _names(claimers: int) -> list[str]:
-    """The clients that ``claimers`` need beside the owner: at least one consumer."""
+    """The clients that ``claimers`` need in addition to the owner: at least one consumer."""
     consumers = max(1, claimers - 2)
     return ["producer", *(f"consumer{number + 1}" for number in range(consumers))]
 

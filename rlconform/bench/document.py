@@ -10,13 +10,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: Version of this layout; a document of another one does not validate.
+#: Version of this layout; a document of another version does not validate.
 SCHEMA: Literal[1] = 1
 
-#: What is timed on each shape, in the order of a turn.
+#: Operations timed on each shape, in the order of a turn.
 OPERATIONS = ("put", "get", "get_in_order", "claim", "clear")
 
-#: What is timed on a few rows beside a full partition.
+#: Operations timed on a few rows of a partition that holds many others.
 GROWTH_OPERATIONS = ("claim", "put", "get", "clear")
 
 
@@ -48,13 +48,13 @@ class Host(_DocumentPart):
 
 
 class TargetResult(_DocumentPart):
-    """A plane that was to be measured.
+    """A plane that the user asked to measure.
 
     Attributes:
-        spec: As the user named it; every other table refers to this.
-        name, vendor, version: As it calls itself; empty where it did not open.
+        spec: The name that the user gave; all other tables refer to it.
+        name, vendor, version: As the target declares them; empty if it did not open.
         processes: Whether producer and consumers were separate processes.
-        status, reason: ``failed`` where it was lost during the run, and why.
+        status, reason: ``failed`` if it was lost during the run, and why.
     """
 
     spec: str
@@ -67,7 +67,7 @@ class TargetResult(_DocumentPart):
 
 
 class ShapeResult(_DocumentPart):
-    """A batch that was carried: ``fields`` has dtype and shape of each, ``int64 (N, j)``.
+    """A batch that was put and read: ``fields`` has dtype and shape of each, ``int64 (N, j)``.
 
     ``tokens`` counts the valid tokens of all rows, ``bytes`` the bytes of its tensors.
     """

@@ -18,7 +18,7 @@ PACKAGES = ("torch", "tensordict", "numpy", "ray")
 
 
 def describe_host() -> Host:
-    """The machine as it is now."""
+    """The machine's current state."""
     return Host(
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),

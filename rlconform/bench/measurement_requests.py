@@ -1,4 +1,4 @@
-"""``measurements``: what a bench run measures, as data that the runner works off turn by turn.
+"""``measurements``: what a bench run measures, as data that the runner processes turn by turn.
 
 for measurement in measurements(shapes, plan):
     every target prepares; then, round by round, each has one turn; then each cleans up
@@ -19,7 +19,7 @@ CHUNK = 5_000
 
 
 class FigureKey(NamedTuple):
-    """Where a figure is kept in a ``BenchDocument``: in ``column`` of the row, one per target."""
+    """Where a figure is stored in a ``BenchDocument``: in ``column`` of the row, one per target."""
 
     table: str
     row: tuple[tuple[str, str | int], ...]
@@ -40,12 +40,12 @@ class Measurement:
     """One measurement for which all targets take turns.
 
     Attributes:
-        title: For people who wait.
-        keys: Where each figure of a turn belongs, by the figure's name.
+        title: Shown while it runs.
+        keys: Where each figure of a turn is stored, by the figure's name.
         repetitions: Counted turns of each target.
         turn: The request of a target's n-th turn, n from 0.
         prepare, finish: Requests before the first turn and after the last.
-        shape: Name of the shape whose bytes are copied beside each turn, or "".
+        shape: Name of the shape whose bytes are copied with each turn, or "".
     """
 
     title: str

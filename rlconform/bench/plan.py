@@ -52,12 +52,12 @@ class BatchShape(_PlanPart):
 
     Attributes:
         name: Name of its file.
-        title: For people.
+        title: Shown in reports.
         rows: N.
         ragged: Fewest and most elements of a row, by ragged dimension.
         fields: dtype and shape of each field.
         repetitions: Counted turns of each target.
-        quick: The same for ``--quick``.
+        quick: The values that ``--quick`` changes.
     """
 
     name: str
@@ -102,7 +102,7 @@ class ClaimRatePlan(_PlanPart):
 
 
 class GrowthPlan(_PlanPart):
-    """Operations on ``batch`` rows beside ``rows`` ready ones."""
+    """Operations on ``batch`` rows of a partition with ``rows`` ready rows."""
 
     rows: list[PositiveInt]
     batch: PositiveInt

@@ -1,6 +1,6 @@
 """``PlaneHandle``: the runner's handle of a plane process, which may crash or hang.
 
-runner ── ask ──▶ PlaneHandle ──── pipe ────▶ plane process (a process group of its own)
+runner ── ask ──▶ PlaneHandle ──── pipe ────▶ plane process (its own process group)
                    waits with a deadline ◀──── answers, or dies
 """
 
@@ -17,7 +17,7 @@ from rlconform.bench.client_pool import CallRefused
 from rlconform.certify.isolation.workspace import Workspace
 from rlconform.certify.target import TargetError
 
-#: Seconds for the kit's own work: starting Python, importing torch, making batches.
+#: Seconds for rlconform's work: starting Python, importing torch, making batches.
 _OWN_S = 120.0
 
 #: Seconds for a plane process to report that a client took too long.
@@ -39,7 +39,7 @@ _ERRORS: dict[str, Callable[[str], Exception]] = {
 
 
 class PlaneHandle:
-    """A plane process: it starts at once, and ``kill`` ends it with all that it started.
+    """A plane process: it starts immediately, and ``kill`` ends it and all that it started.
 
     >>> handle = PlaneHandle("memory", claimers=4, call_s=60.0)
     >>> handle.await_open()
@@ -63,7 +63,7 @@ class PlaneHandle:
                 stderr=subprocess.STDOUT,
                 env=self._workspace.environment(),
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the runner's to handle
+                start_new_session=True,  # the runner handles Ctrl-C
             )
 
     def await_open(self) -> None:

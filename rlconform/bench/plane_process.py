@@ -4,7 +4,7 @@
            ◀── ("figures", {...}) | ("refused", why) | ("lost", why) ──
 
 It opens the plane and its clients, and then waits for requests, one at a time. It ends when the
-runner closes the pipe or is gone.
+runner closes the pipe or ends.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Figures = dict[str, list[float]]
 #: Seconds from the request to drain until all consumers begin: more than Ray needs to reach four.
 _TOGETHER_S = 0.1
 
-#: Seconds from just before a blocking claim until the plane surely has it: many round trips.
+#: Seconds from just before a blocking claim until the plane has certainly received it.
 _SETTLE_S = 0.05
 
-#: A plane may look for rows at intervals. Puts are spread evenly over this many seconds, so that
-#: they do not all meet the same moment of the interval.
+#: A plane may poll for rows at intervals. Puts are spread evenly over this many seconds, so that
+#: they do not all fall on the same moment of the interval.
 _SPREAD_S = 0.05
 _GOLDEN = (5**0.5 - 1) / 2
 
@@ -103,7 +103,7 @@ class PlaneProcess:
             self._sweep(partition)
         return {"rate": [rows / (max(ends) - min(begins))]}
 
-    # -- beside a full partition ---------------------------------------------------------------
+    # -- in a full partition -------------------------------------------------------------------
 
     def fill(self, partition: str, first: int, count: int, rows: int) -> Figures:
         """Put ``count`` of ``rows`` ready rows; the first of them registers the partition."""
@@ -113,7 +113,7 @@ class PlaneProcess:
         return {}
 
     def slide(self, partition: str, first: int, batch: int) -> Figures:
-        """Claim, read and clear ``batch`` rows and put as many new ones: it stays as full."""
+        """Claim, read and clear ``batch`` rows; put as many new ones: the size stays the same."""
         claimed, ids = self._consumer.call("claim_rows", partition, batch)
         return {
             "claim": [claimed],
@@ -182,7 +182,7 @@ def _pool(
         return thread_pool(owner, claimers, call_s)
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415 - needs Ray
 
-    ensure_ray()  # after the plane, which may start a Ray of its own; ends with this process
+    ensure_ray()  # after the plane, which may start Ray itself; ends with this process
     return actor_pool(spec, target.config, owner, claimers, target.timeouts.start, call_s)
 
 
@@ -190,7 +190,7 @@ def _run_requests(pipe: Connection, plane: PlaneProcess) -> None:
     while True:
         try:
             method, arguments = pipe.recv()
-        except EOFError:  # the runner is gone, or has nothing more to ask
+        except EOFError:  # the runner ended, or has no more requests
             return
         try:
             answer: tuple[str, Any] = ("figures", getattr(plane, method)(*arguments))
@@ -205,5 +205,5 @@ def _run_requests(pipe: Connection, plane: PlaneProcess) -> None:
 if __name__ == "__main__":
     faulthandler.enable()
     descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)  # or what the plane starts would keep it open
+    os.set_inheritable(descriptor, False)  # otherwise processes of the plane keep it open
     serve(Connection(descriptor), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))

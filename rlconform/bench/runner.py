@@ -2,9 +2,10 @@
 
     BenchRunner ── PlaneHandle ──▶ plane process ──▶ plane     one per target; one works, the
          │                                                     others wait
-         └── MemcpyTimer: copies the same bytes beside every turn
+         └── MemcpyTimer: copies the same bytes with every turn
 
-A target that is lost leaves the run, one that refuses leaves the measurement; the others go on.
+A target that is lost is left out of the rest of the run; one that refuses, of the rest of the
+measurement. The others continue.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class BenchRunner:
         self._aggregator = Aggregator()
 
     def measure(self) -> BenchDocument:
-        """Measure everything. When interrupted, end all processes and return what there is.
+        """Measure everything. When interrupted, end all processes and return what was measured.
 
         Raises:
             TargetError: A target does not exist; nothing was measured.
@@ -184,7 +185,7 @@ class BenchRunner:
 
 
 def _rotated(specs: Sequence[str], number: int) -> list[str]:
-    """The targets, starting with another one each round: none always follows the same one."""
+    """The targets, rotated each round, so that none always follows the same one."""
     first = number % len(specs)
     return [*specs[first:], *specs[:first]]
 

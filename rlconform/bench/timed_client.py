@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class WrongData(Exception):
-    """The plane returned something else than what was put."""
+    """The plane returned data other than what was put."""
 
 
 class TimedClient:
@@ -52,7 +52,7 @@ class TimedClient:
     """
 
     def __init__(self, client: DataPlaneClient) -> None:
-        # torch announces at every first use that nested tensors are a prototype.
+        # torch warns at the first use in a process that nested tensors are a prototype.
         warnings.filterwarnings("ignore", message=".*nested tensors.*")
         self._client = client
         self._shape: BatchShape
@@ -63,7 +63,7 @@ class TimedClient:
         self._about_to_wait = Event()
 
     def run(self, method: str, *arguments: Any) -> Answer:
-        """The method's result or error. The error is text: a plane's may not unpickle elsewhere."""
+        """The method's result, or its error as text: a plane's error may not unpickle elsewhere."""
         try:
             return True, getattr(self, method)(*arguments)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the report
@@ -149,13 +149,13 @@ class TimedClient:
     def drain(
         self, partition: str, rows: int, batch: int, start_at: float
     ) -> tuple[float, float, list[str]]:
-        """Claim ``batch`` rows at a time until none is left, from a moment that all clients share.
+        """Claim ``batch`` rows at a time until none is left, starting at a shared time.
 
         Args:
             partition: Holds nothing but ready rows.
-            rows: How many; a plane that hands out more would never end.
+            rows: How many; without it, a plane that returns more rows would be drained forever.
             batch: Rows per claim.
-            start_at: Of ``time.monotonic``, which the processes of a host share.
+            start_at: On the clock ``time.monotonic``, which the processes of a host share.
 
         Returns:
             When the first claim began, when the last one with rows returned, and the rows.
@@ -174,7 +174,7 @@ class TimedClient:
     # -- a claim that waits --------------------------------------------------------------------
 
     def wait_for_row(self, partition: str, timeout_s: float) -> float:
-        """Claim one row that has not been put yet; when the claim returned."""
+        """Claim one row that has not been put yet; return the time at which the claim returned."""
         self._about_to_wait.set()
         _, ids = self._claim(partition, [NUMBER], 1, blocking=True, timeout_s=timeout_s)
         returned = time.monotonic()
@@ -189,7 +189,7 @@ class TimedClient:
         self._about_to_wait.clear()
 
     def put_row_now(self, partition: str, number: int) -> tuple[float, float]:
-        """Put one row; when the put began and when it returned."""
+        """Put one row; return the times at which the put began and returned."""
         ids, batch = _numbered(number, 1)
         start = time.monotonic()
         self._put(partition, ids, batch)

@@ -1,4 +1,4 @@
-"""Certification: run the checks on a target in processes that may die, judge, and report.
+"""Certification: runs checks on a target in processes that may crash, and reports a verdict.
 
     certify.certify ──▶ isolation ──starts──▶ test process: pytest with plugin ──▶ checks ──▶ plane
            │                ▲                                    │
@@ -6,6 +6,6 @@
          report: verdict, root causes, waivers, files
 
 The checks in ``suites/`` use ``scenarios``, ``properties``, ``concurrency`` and ``assertions``;
-``recording`` keeps the client calls that they make. A check is marked with its requirement by
+``recording`` records the client calls that they make. A check is marked with its requirement by
 ``plugin.markers.requirement``.
 """

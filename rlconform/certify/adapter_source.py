@@ -23,7 +23,8 @@ def adapter_of(target: Target) -> dict[str, Any]:
     Returns:
         ``module``: where the function that opens the plane is defined. ``sha256`` and ``files``:
         see ``source_digest``; absent for a module without a file. ``distributions``: versions by
-        name of the installed distributions that bring the module; empty for a loose file.
+        name of the installed distributions that provide the module; empty for a file outside any
+        distribution.
     """
     module_name = getattr(_function_of(target.open), "__module__", None) or ""
     names = packages_distributions().get(module_name.partition(".")[0], [])
@@ -38,7 +39,7 @@ def adapter_of(target: Target) -> dict[str, Any]:
 
 
 def source_files(module_name: str) -> dict[str, Path]:
-    """The Python files of a module by name: those below its package, or itself where it has none.
+    """The Python files of a module by name: those below its package, or itself if it has none.
 
     The class that ``open`` returns is usually in another file of the same package, so all files of
     the package count.
@@ -62,7 +63,7 @@ def source_digest(files: dict[str, Path]) -> str:
 
 
 def _function_of(opener: Callable[..., Any]) -> Any:
-    """The vendor's own function or class behind wrappers, partials and callable objects."""
+    """The vendor's function or class inside wrappers, partials and callable objects."""
     found: Any = inspect.unwrap(opener)
     while isinstance(found, functools.partial):
         found = inspect.unwrap(found.func)

@@ -1,4 +1,4 @@
-"""``certify``: from options to a certificate.
+"""``certify``: runs the checks that the options select, and makes a certificate.
 
 Runner ──RunRecord──▶ results by requirement ──▶ root causes ──▶ waivers ──▶ verdict
                                                                                 │
@@ -24,7 +24,7 @@ from rlconform.contract import ConfigError, Requirement, load_requirements
 
 @dataclass(frozen=True)
 class Certificate:
-    """The verdict on a plane, and all that it rests on.
+    """The verdict on a plane, and the results that it is based on.
 
     Attributes:
         options: What was run.
@@ -33,7 +33,7 @@ class Certificate:
         results: Result of every requirement that the level counts.
         causes: The probable defects, those that explain most first.
         conclusion: The verdict.
-        is_whole: Whether every check of the level has run; no plane is certified without.
+        is_whole: Whether every check of the level has run; otherwise no plane is certified.
     """
 
     options: CertifyOptions
@@ -45,7 +45,7 @@ class Certificate:
     is_whole: bool
 
     def write(self, out: Path, force: bool = False) -> Path:
-        """Write the report below ``out``, or beside it, see ``folder_to_write``; where it is.
+        """Write the report below the folder that ``folder_to_write`` selects; return that folder.
 
         Raises:
             ConfigError: It can't be written.

@@ -9,7 +9,7 @@ import psutil
 
 
 def plane_bytes() -> int:
-    """Bytes held by this process and all that it started; a page that n share counts 1/n each.
+    """Bytes held by this process and all that it started; a page shared by n counts as 1/n.
 
     Pages of files are left out: this process's share of torch's libraries grows when any other
     process on the machine unmaps them.

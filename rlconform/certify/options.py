@@ -24,7 +24,7 @@ class CertifyOptions:
 
     Attributes:
         spec: The target as the user named it.
-        config: Its configuration; empty for the target's own.
+        config: Its configuration; empty for the target's default.
         level: Level asked for; ``None`` for the level that the target declares.
         select: pytest ``-k`` expression, or "".
         check_timeout: Seconds per check in place of the target's, or ``None``.

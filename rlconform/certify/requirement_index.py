@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
-    """Every check and test of the kit, with the requirements that it is marked with.
+    """Every check and test of rlconform, with the requirements that it is marked with.
 
-    A check's name is as in a report, ``path below suites/::function``, with its class in between
-    where it has one, and without parameters. Requirements of the kit itself are checked by its own
-    tests: their names begin with ``tests/``, and a wheel carries none of them.
+    A check's name is as in a report, ``path below suites/::function``, with its class in between if
+    it has one, and without parameters. Requirements of rlconform itself are checked by its tests:
+    their names begin with ``tests/``, and a wheel does not contain them.
     """
     found: dict[str, frozenset[str]] = {}
     for base, folder in ((suites, suites), (suites.parent, suites.parent / "tests")):

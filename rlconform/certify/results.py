@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     NOT_APPLICABLE = "NOT_APPLICABLE"  # needs a capability that the target doesn't declare
     NOT_TESTED = "NOT_TESTED"  # no check of it ran
     DEVIATION = "DEVIATION"  # broken, and waived with a reason
-    SUITE_ERROR = "SUITE_ERROR"  # a defect of the kit
+    SUITE_ERROR = "SUITE_ERROR"  # a defect of rlconform
 
 
 #: Outcomes by which a plane breaks a requirement.
@@ -56,7 +56,7 @@ class PlannedCheck:
         capability: Capability that the check needs, or "".
         level: Lowest level of certification that runs it.
         left_out: Why it does not run in this certification, or "".
-        patience: Seconds that it may take even where the target allows less.
+        patience: Seconds that it may take even if the target allows less.
     """
 
     id: str
@@ -69,14 +69,14 @@ class PlannedCheck:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
         id, requirement, capability: As planned.
         outcome: One of PASS, FAIL, CRASH, TIMEOUT, NOT_TESTED, SUITE_ERROR.
-        evidence: ``expected ...; got ...`` for people; "" on a pass.
+        evidence: ``expected ...; got ...`` as readable text; "" on a pass.
         warnings: SHOULDs that a check which held found violated.
-        steps: The client calls that led here, oldest first.
+        steps: The client calls up to the outcome, oldest first.
         stacks: Thread stacks at a crash or timeout.
         seconds: Wall time, s.
         plane_seconds: Share of ``seconds`` in which at least one call of the plane ran, s.
@@ -85,7 +85,7 @@ class CheckResult:
         at_once: Whether threads made some of these calls at the same time, so that running the
             reproducer once may not show the failure.
         history: Operations of several threads or processes, one JSON line each, or "".
-        leans_on: Requirements that the failing assertion takes for granted.
+        leans_on: Requirements that the failing assertion relies on.
     """
 
     id: str
@@ -128,7 +128,7 @@ class RequirementResult:
 
 @dataclass
 class RunRecord:
-    """The results of a run so far.
+    """The results of a run, finished or not.
 
     Attributes:
         target: The target's description of itself, as the test process reported it.

@@ -33,7 +33,7 @@ class TargetError(ConfigError):
 
 
 def check_target_name(spec: str, level: Level | None = None) -> None:
-    """Reject names that are wrong, without importing the plane.
+    """Reject wrong names without importing the plane.
 
     Raises:
         TargetError: An unknown name, or a built-in plane of one process for a level of several.
@@ -51,7 +51,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
     Raises:
         TargetError: Unknown name, a module that doesn't import, an attribute that is neither a
             ``Target`` nor a callable, or a level that needs several processes of a target that
-            declares itself a plane of one; the message says how to fix it.
+            declares itself a single-process plane; the message says how to fix it.
     """
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):

@@ -1,7 +1,7 @@
-"""Calls in daemon threads, so that a call which hangs does not hang the check.
+"""Calls in daemon threads, so that a call that hangs does not hang the check.
 
 check's thread   BackgroundCall(...) ──▶ its own thread ──▶ plane
-                 result(timeout_s)  waits for the call, at most so long
+                 result(timeout_s)  waits for the call, at most that long
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BackgroundCall:
         self.finished.wait(IDLE_S)
 
     def result(self, timeout_s: float) -> Any:
-        """The result of the call, or its error; a violation after ``timeout_s``."""
+        """Return the call's result or raise its error; raise a violation after ``timeout_s``."""
         if not self.finished.wait(timeout_s):
             raise ContractViolation(
                 f"{self._what} to come back within {timeout_s:g} s", "nothing: it still runs"
@@ -79,7 +79,7 @@ class BackgroundCall:
 def run_concurrently(
     calls: Sequence[Callable[[], Any]], timeout_s: float, what: str = "call"
 ) -> list[Any]:
-    """Start all calls at once; their results in order. The first error is raised."""
+    """Start all calls at the same time; return their results in order, or raise the first error."""
     gate = threading.Event()
     running = [BackgroundCall(call, f"{what} {i}", gate) for i, call in enumerate(calls)]
     gate.set()

@@ -1,4 +1,4 @@
-"""What the commands share on a terminal: the console, and how a command fails."""
+"""The console that the commands share, and how a command fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlconform._exit_codes import ExitCode
 def new_console() -> Console:
     """A console on standard output; lines are 120 characters wide when it is not a terminal.
 
-    Emoji codes are off: ``sig:factory: x`` in a plane's message must be printed as it is.
+    Emoji codes are off: ``sig:factory: x`` in a plane's message must be printed unchanged.
     """
     return Console(width=None if sys.stdout.isatty() else 120, emoji=False)
 

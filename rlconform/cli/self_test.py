@@ -1,4 +1,4 @@
-"""``rlconform self-test``: parses, calls, prints."""
+"""The ``self-test`` command: parses its options, runs the self-test, prints the result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def self_test(
         bool, typer.Option("--list", help="Show which mutants there are, and try none.")
     ] = False,
 ) -> None:
-    """Hold the suite against planes with planted defects: each must be killed, by its ids alone."""
+    """Run the suite on planes with planted defects: the checks of its ids must kill each one."""
     console = new_console()
     known = all_mutants()
     if unknown := [name for name in mutant or () if name not in known]:

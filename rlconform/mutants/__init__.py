@@ -1,10 +1,10 @@
-"""Mutants: planes with one realistic defect each, which the checks must kill.
+"""Mutants: planes with one realistic defect each, which the checks must detect.
 
     mutant.py    the class ``Mutant`` and the decorator ``@mutant``
     registry.py  all mutants by name and by requirement
     memory/      defects that show in one process, and races between its threads
-    ray_store/   defects that need several processes, and races between them
+    ray_store/   defects that need several processes, and races between processes
 
-A file is named after the section of the contract that its mutants violate first; ``*_races`` hold
-what takes an unlucky moment to show.
+A file is named after the section of the contract that its mutants violate first. Files named
+``*_races`` contain defects that show only when calls overlap.
 """

@@ -1,11 +1,11 @@
-"""``Mutant``: a plane with one defect, and the decorator that makes one of a client class.
+"""``Mutant``: a plane with one defect, and the decorator that turns a client class into one.
 
-Each is a ``Target`` that ``rlconform certify`` opens by name::
+Each mutant is a ``Target`` that ``rlconform certify`` opens by its import path::
 
     rlconform certify rlconform.mutants.memory.get:DropsUnknownIds
 
-It is a built-in plane in all but one method, which does its work wrong, or does in two steps what
-has to be one.
+It is a built-in plane with one defect: a method that returns a wrong result, or takes two steps
+where one atomic step is needed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Mutant(Target):
     """A plane with one defect.
 
     Attributes:
-        wraps: Name of the built-in target that it is, except for the defect.
+        wraps: Name of the built-in target that it modifies.
         fails: Ids of the requirements whose checks must kill it.
-        may_fail: Ids of others that the defect may violate too, in some checks or in generated
-            examples. It violates none beside these.
-        evidence: A part of the failure text of the first id of ``fails``. Killed with another text,
-            it counts as killed for another reason.
-        chance: Whether a check may miss it, because it takes a race to show.
-        rationale: What is wrong with it, and where that was seen: the class docstring.
+        may_fail: Ids of other requirements that the defect may violate, in some checks or in
+            generated examples. It violates no further requirement.
+        evidence: A part of the failure text of the first id of ``fails``. With another text, the
+            mutant counts as killed for another reason.
+        chance: Whether a check may miss the defect, because it shows only in a race.
+        rationale: The class docstring: what is wrong, and where that was seen.
     """
 
     wraps: str
@@ -45,7 +45,7 @@ class Mutant(Target):
 
 
 def mutant_name(class_name: str) -> str:
-    """The short name of the mutant that is made of this class: ``DropsIds`` is ``drops_ids``."""
+    """The mutant's short name, from its class name: ``DropsIds`` becomes ``drops_ids``."""
     return _WORD_START.sub("_", class_name).lower()
 
 
@@ -63,8 +63,8 @@ def mutant(
         class DropsUnknownIds(MemoryClient):
             '''Leaves unknown ids out of the batch (NR-01).'''
 
-    Its name on the command line is the class name in snake case. The arguments are the attributes
-    of ``Mutant``; ``timeouts`` replace those of ``target``.
+    The mutant's name on the command line is the class name in snake case. The arguments are the
+    attributes of ``Mutant``; ``timeouts`` replaces the timeouts of ``target``.
     """
 
     def decorate(opens: Callable[..., Any]) -> Mutant:

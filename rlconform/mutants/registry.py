@@ -1,4 +1,4 @@
-"""All mutants, by name and by the requirement that must kill them."""
+"""Lists all mutants, by name and by the requirement that must kill them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlconform.mutants.mutant import Mutant
 
 @cache
 def all_mutants() -> dict[str, tuple[str, Mutant]]:
-    """Each mutant by its short name, with the spec by which ``rlconform certify`` opens it.
+    """Each mutant by its short name, with its spec for ``rlconform certify``.
 
     Raises:
         ValueError: Two mutants have the same name.
@@ -30,7 +30,7 @@ def all_mutants() -> dict[str, tuple[str, Mutant]]:
 
 
 def mutants_of(requirement_id: str) -> dict[str, tuple[str, Mutant]]:
-    """The mutants that a requirement must kill, as in ``all_mutants``."""
+    """The mutants that a requirement must kill, in the form of ``all_mutants``."""
     return {
         name: (spec, mutant)
         for name, (spec, mutant) in all_mutants().items()

@@ -1,4 +1,4 @@
-"""Short names for the types in the signatures that mutants override."""
+"""Short names for the types in the method signatures that mutants override."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MaybeBatch = TensorDict | None
 #: ``MaybeBatch`` as an engine receives it.
 AnyBatch = TensorDictBase | None
 MaybeTags = list[Tags] | None
-#: Seconds that a claim may block; None: it must not.
+#: Seconds that a claim may block; None means that it must not block.
 Wait = float | None
 #: What an engine's claim returns: ids and their tags.
 Claimed = tuple[Ids, list[Tags]]

@@ -1,4 +1,4 @@
-"""Compares what the checks found in a mutant with what it declares. Pure functions."""
+"""Pure functions that compare the results of a mutant's checks with what the mutant declares."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from enum import StrEnum
 from rlconform.certify.results import Outcome, RequirementResult
 from rlconform.mutants.mutant import Mutant
 
-#: A race is killed if at least this share of the seeds show it.
+#: A race counts as killed if at least this share of the seeds show it.
 KILL_SHARE = 0.9
 
 
 class TrialOutcome(StrEnum):
-    """How a trial ended. All but the first two mean that the suite or a declaration is wrong."""
+    """How a trial ended. All outcomes but the first two mean an error in the suite or mutant."""
 
     KILLED = "killed"
     PASSED = "passed"
@@ -25,7 +25,7 @@ class TrialOutcome(StrEnum):
     SUITE_ERROR = "suite error"
 
 
-#: The outcomes that are expected of mutants and of conforming planes.
+#: The expected outcomes of mutants and of conforming planes.
 GOOD = frozenset({TrialOutcome.KILLED, TrialOutcome.PASSED})
 
 
@@ -34,11 +34,11 @@ class TrialResult:
     """The result of the trial of one mutant or conforming plane.
 
     Attributes:
-        name: The mutant's.
+        name: Name of the mutant or plane.
         kind: The outcome.
-        broken: The requirements that it broke, with the evidence of the first check of each.
-        seconds: Wall time of its trial, s.
-        detail: What is wrong, in one line; of a race, how many seeds showed it.
+        broken: The violated requirements, each with the failure text of its first failed check.
+        seconds: Wall time of the trial, s.
+        detail: What is wrong, in one line; for a race, how many seeds showed it.
     """
 
     name: str
@@ -55,9 +55,9 @@ def judge_mutant(
     complete: bool = True,
     seconds: float = 0.0,
 ) -> TrialResult:
-    """Hold a run's results against what the mutant declares.
+    """Compare a run's results with what the mutant declares.
 
-    A suite error is never a kill, whatever else was found; nor is a run that ended early.
+    A run with a suite error and a run that ended early are never a kill.
     """
     broken, ours = _broken(results), _our_fault(results, complete)
     missed = [declared for declared in mutant.fails if declared not in broken]
@@ -82,7 +82,7 @@ def judge_mutant(
 def judge_reference(
     name: str, results: Sequence[RequirementResult], complete: bool = True, seconds: float = 0.0
 ) -> TrialResult:
-    """Hold a right plane's results against none being broken."""
+    """Judge a correct plane's results: no requirement may be violated."""
     broken, ours = _broken(results), _our_fault(results, complete)
     kind, detail = TrialOutcome.PASSED, ""
     if ours:
@@ -96,7 +96,7 @@ def judge_reference(
 
 
 def _broken(results: Iterable[RequirementResult]) -> dict[str, str]:
-    """What the plane broke, SHOULDs included, with the first evidence."""
+    """The violated requirements, SHOULDs included, each with its first failure text."""
     return {result.id: result.failures[0] for result in results if result.failures}
 
 
@@ -108,5 +108,5 @@ def _our_fault(results: Sequence[RequirementResult], complete: bool) -> str:
 
 
 def enough_kills(kills: int, seeds: int) -> bool:
-    """Whether a race was killed often enough, by at least nine seeds in ten."""
+    """Whether enough seeds killed a race: at least nine in ten."""
     return seeds > 0 and kills >= KILL_SHARE * seeds

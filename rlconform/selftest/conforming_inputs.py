@@ -1,4 +1,4 @@
-"""A right plane that takes what the built-in ones refuse, and hurts nobody by it."""
+"""A correct plane that accepts inputs which the built-in planes refuse."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rlconform.wire import is_object_column
 
 
 class TakesOddities(MemoryClient):
-    """Keeps leaves that are no columns, and reads None as no fields.
+    """Accepts leaves that are not columns, and treats None as no fields.
 
-    Such a leaf comes back, as it was put, to who reads the rows of that put in the same order.
+    A read of the same rows in the same order as in the put returns such a leaf unchanged.
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
@@ -27,7 +27,7 @@ class TakesOddities(MemoryClient):
     def register_partition(
         self, partition_id: str, fields: list[str] | None, *args: Any, **kwargs: Any
     ) -> None:
-        """Register; None is no fields."""
+        """Register; None means no fields."""
         super().register_partition(partition_id, fields or [], *args, **kwargs)
 
     def put_samples(
@@ -37,7 +37,7 @@ class TakesOddities(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put columns, and keep what is none."""
+        """Put the columns, and store the other leaves."""
         odd = odd_leaves(fields)
         if isinstance(fields, TensorDict) and odd:
             fields = fields.exclude(*odd)
@@ -49,7 +49,7 @@ class TakesOddities(MemoryClient):
         return replace(receipt, fields=[*(receipt.fields or ()), *odd])
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear rows; a leaf goes with any of its rows."""
+        """Clear rows; a clear of any of its rows removes a leaf."""
         super().clear_samples(sample_ids, partition_id)
         for (partition, name), (ids, _) in list(self._odd.items()):
             if partition == partition_id and (sample_ids is None or {*ids} & {*sample_ids}):
@@ -58,7 +58,7 @@ class TakesOddities(MemoryClient):
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str] | None
     ) -> TensorDict:
-        """Read rows; None is no fields."""
+        """Read rows; None means no fields."""
         if select_fields is None:
             return TensorDict({}, batch_size=[len(sample_ids)])
         kept = {name: self._odd.get((partition_id, name), ([], None)) for name in select_fields}
@@ -69,7 +69,7 @@ class TakesOddities(MemoryClient):
 
 
 def odd_leaves(fields: object) -> dict[str, Any]:
-    """The leaves of a batch that are no columns: nested batches and sparse tensors."""
+    """The leaves of a batch that are not columns: nested batches and sparse tensors."""
     leaves = fields.items() if isinstance(fields, TensorDict) else ()
     return {name: leaf for name, leaf in leaves if _is_odd(leaf)}
 

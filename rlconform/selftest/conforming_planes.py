@@ -1,4 +1,4 @@
-"""Planes that are right, and unlike the built-in ones: checks that fail on them ask too much."""
+"""Correct planes that differ from the built-in ones: a check that fails on one is too strict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from rlconform.wire import is_object_column, object_column, object_rows, rows_of
 
 @dataclass(frozen=True)
 class TupleMeta:
-    """A meta of a plane that prefers tuples to lists."""
+    """A meta that has tuples instead of lists."""
 
     partition_id: str
     task_name: str | None
@@ -54,7 +54,7 @@ class TupleMeta:
 
     @classmethod
     def of(cls, meta: KVBatchMeta) -> TupleMeta:
-        """The same meta, its lists as tuples."""
+        """The same meta with tuples instead of lists."""
         return cls(
             meta.partition_id,
             meta.task_name,
@@ -67,11 +67,11 @@ class TupleMeta:
 
 
 class NestsFields(TakesOddities):
-    """Returns every field jagged whose rows have a dimension that can be.
+    """Returns every column of two or more dimensions jagged.
 
-    Rows without one stay dense: PUT-03 keeps (N,) apart from (N, 1), and ``torch.jagged`` has no
-    column of scalars. Metas name their rows in tuples, and a status is one of numpy's bools; a
-    batch size that is written as text is read.
+    Columns of scalars stay dense: PUT-03 distinguishes (N,) from (N, 1), and ``torch.jagged`` has
+    no column of scalars. Metas contain tuples, a status is a numpy bool, and a batch size may be a
+    string.
     """
 
     def put_samples(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +85,7 @@ class NestsFields(TakesOddities):
         return TupleMeta.of(super().claim_meta(*args, **kwargs))
 
     def check_consumption_status(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask; the answer is a numpy bool."""
+        """Check the status; the result is a numpy bool."""
         return np.bool_(super().check_consumption_status(*args, **kwargs))
 
     def get_samples(
@@ -96,7 +96,7 @@ class NestsFields(TakesOddities):
 
 
 def nested_where_it_may(batch: TensorDict) -> TensorDict:
-    """The batch, its dense columns of two dimensions or more jagged."""
+    """The batch with its dense columns of two or more dimensions made jagged."""
     for name, leaf in list(batch.items()):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.dim() > 1:
             batch.set(name, _nested(leaf))
@@ -104,7 +104,7 @@ def nested_where_it_may(batch: TensorDict) -> TensorDict:
 
 
 def _nested(dense: torch.Tensor) -> torch.Tensor:
-    """(N, S, ...) as N jagged rows, all of S."""
+    """(N, S, ...) as N jagged rows, all of length S."""
     rows, width = dense.shape[:2]
     offsets = torch.arange(rows + 1) * width
     return torch.nested.nested_tensor_from_jagged(
@@ -113,23 +113,23 @@ def _nested(dense: torch.Tensor) -> torch.Tensor:
 
 
 class GathersBackwards(MemoryClient):
-    """Gathers rows from the last to the first, each by itself, and turns them round in the end.
+    """Gathers rows one by one in reverse order, then reverses the result.
 
-    Where all have one shape they come dense, also if they were put jagged; ragged ones come nested
-    in torch's default layout, which is strided. A partition that is registered again starts anew.
-    A claim by a field that nobody declared or put is refused, and so are a stack of objects and a
-    column of the schema in another shape or kind of number. A clear of everything ends the
-    registration, and a partition that is not registered takes no rows.
+    Rows of one shape are returned dense, even if they were put jagged; ragged rows are returned
+    nested in torch's default layout, which is strided. A second registration drops the rows of a
+    partition. The plane refuses a claim that requires a field neither declared nor put, a stack of
+    objects, and a schema column of another shape or kind of number. A clear of everything ends the
+    registration, and an unregistered partition accepts no rows.
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
         super().__init__(cfg, bootstrap)
-        self._heard: dict[str, set[str]] = {}  # fields that a partition has heard of
+        self._heard: dict[str, set[str]] = {}  # declared or put fields by partition
 
     def register_partition(
         self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
     ) -> None:
-        """Register, and drop the rows that the partition held."""
+        """Register, and drop all rows of the partition."""
         super().register_partition(partition_id, fields, *args, **kwargs)
         self.clear_samples(list(partitions_of(self)[partition_id]._rows), partition_id)
         self._heard[partition_id] = set(fields)
@@ -160,7 +160,7 @@ class GathersBackwards(MemoryClient):
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear rows; with None the partition goes too, as in NeMo-RL's plane for tests."""
+        """Clear rows; None also removes the partition, as in NeMo-RL's plane for tests."""
         super().clear_samples(sample_ids, partition_id)
         if sample_ids is None and partition_id in self._heard:
             partitions_of(self).pop(partition_id)
@@ -175,7 +175,7 @@ class GathersBackwards(MemoryClient):
 
 
 def refuse_stacks(fields: object) -> None:
-    """Take object columns only as numpy arrays, which the contract names."""
+    """Refuse stacks of objects: the contract names only numpy arrays as object columns."""
     if isinstance(fields, TensorDictBase):
         stacks = [n for n in fields.keys() if isinstance(fields.get(n), NonTensorStack)]  # noqa: SIM118
         if stacks:
@@ -183,10 +183,10 @@ def refuse_stacks(fields: object) -> None:
 
 
 def refuse_what_the_schema_does_not_say(fields: object) -> None:
-    """Take a column with a name of the schema only in the schema's shape and kind of number.
+    """Refuse a schema column whose shape or kind of number differs from the schema.
 
     Raises:
-        ValueError: A mask of bytes, a column of scalars put with a second dimension, and the like.
+        ValueError: For example, a mask of bytes, or a column of scalars with a second dimension.
     """
     if not isinstance(fields, TensorDictBase):
         return
@@ -200,7 +200,7 @@ def refuse_what_the_schema_does_not_say(fields: object) -> None:
             raise ValueError(f"{name!r} is of {leaf.dtype}")
 
 
-#: Whether a column of the schema holds floats; None where a mask may be of either kind.
+#: Whether a schema column contains floats; None for masks, which may be of either kind.
 _KINDS: Mapping[str, bool | None] = {
     INPUT_IDS: False,
     INPUT_LENGTHS: False,
@@ -215,20 +215,20 @@ _KINDS: Mapping[str, bool | None] = {
 
 
 def turned_round(batch: TensorDict) -> TensorDict:
-    """The batch, its rows from the last to the first."""
+    """The batch with its rows in reverse order."""
     for name, leaf in list(batch.items()):
         batch.set(name, _turned_round(leaf, batch.batch_size[0]))
     return batch
 
 
-#: Dtypes of which torch (2.13) makes no nested tensor of its older layout.
+#: Dtypes for which torch (2.13) makes no nested tensor in its older, strided layout.
 _NOT_IN_THE_OLDER_LAYOUT = {
     torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64,
 }  # fmt: skip
 
 
 def _turned_round(leaf: Any, count: int) -> Any:
-    """The rows of a column from the last to the first, copied."""
+    """Copies of a column's rows in reverse order."""
     if is_object_column(leaf):
         return object_column(object_rows(leaf, count)[::-1])
     rows = [row.clone() for row in rows_of(leaf)[::-1]]
@@ -238,14 +238,14 @@ def _turned_round(leaf: Any, count: int) -> Any:
 
 
 class AnswersLate:
-    """Does what it is asked at once, and says so 50 ms later."""
+    """Executes each call immediately and returns 50 ms later."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
         answer_late(self, MemoryClient(cfg, bootstrap))
 
 
 def answer_late(outer: object, client: DataPlaneClient) -> None:
-    """Give ``outer`` the client's methods, each of which answers 50 ms late."""
+    """Give ``outer`` the client's methods, each of which returns 50 ms late."""
     for method in CLIENT_METHODS:
         setattr(outer, method, _late(getattr(client, method)))
 
@@ -264,7 +264,7 @@ def _late(call: Callable[..., Any]) -> Callable[..., Any]:
 def unusual(
     name: str, opens: Callable[[Mapping[str, Any], bool], Any], right: Target = RIGHT
 ) -> Target:
-    """The target of such a plane, with all that the right one declares."""
+    """The target of a conforming plane, with the declarations of the target ``right``."""
 
     def client(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
         return cast(DataPlaneClient, opens(cfg, bootstrap))

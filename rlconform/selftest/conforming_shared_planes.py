@@ -1,4 +1,4 @@
-"""Right planes of several processes that do what ``ray_store`` does, in an unusual way."""
+"""Correct planes for several processes that do what ``ray_store`` does in an unusual way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlconform.selftest.conforming_planes import (
 
 
 class NestsFieldsAfar(RayStoreClient):
-    """Returns every field jagged whose rows have a dimension that can be."""
+    """Returns every column of two or more dimensions jagged."""
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
@@ -30,9 +30,9 @@ class NestsFieldsAfar(RayStoreClient):
 
 
 class GathersBackwardsAfar(RayStoreClient):
-    """Gathers rows from the last to the first, as fresh copies, and turns them round in the end.
+    """Gathers copies of the rows in reverse order, then reverses the result.
 
-    A stack of objects is refused.
+    It refuses a stack of objects.
     """
 
     def put_samples(
@@ -55,7 +55,7 @@ class GathersBackwardsAfar(RayStoreClient):
 
 
 class AnswersLateAfar:
-    """Does what it is asked at once, and says so 50 ms later, in every process."""
+    """Executes each call immediately and returns 50 ms later, in every process."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
         answer_late(self, RayStoreClient(cfg, bootstrap))

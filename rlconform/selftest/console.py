@@ -1,4 +1,4 @@
-"""What a person sees of a self-test: a line for each trial as it ends, then the matrix."""
+"""Console output of a self-test: a line for each trial when it ends, then a summary."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rlconform.selftest.kill_matrix import KillMatrix
 
 
 class TrialProgress(LiveBar):
-    """A bar of trials and a line for each that went wrong; without a terminal, for each.
+    """A progress bar, and a line for each failed trial; without a terminal, for each trial.
 
     Attributes:
-        heard: What came of each, in the order in which they ended.
+        heard: The results, in the order in which the trials ended.
     """
 
     def __init__(self, console: Console, total: int) -> None:
@@ -27,7 +27,7 @@ class TrialProgress(LiveBar):
         self.heard: list[TrialResult] = []
 
     def hear(self, judgement: TrialResult) -> None:
-        """Show a trial that ended."""
+        """Record and show the result of a trial."""
         self.heard.append(judgement)
         self.advance()
         self.show(judgement.name[:34])
@@ -39,7 +39,7 @@ class TrialProgress(LiveBar):
 
 
 def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
-    """One row for each mutant: which requirements must catch it, and its defect in a sentence."""
+    """One row for each mutant: the requirements that must kill it, and its defect in a sentence."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Mutant", "Must fail", "Its defect"):
         table.add_column(heading, no_wrap=heading == "Mutant")
@@ -50,7 +50,7 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
 
 
 def judgement_table(judgements: Sequence[TrialResult]) -> Table:
-    """One row for each target: what became of it, what it broke, how long that took."""
+    """One row for each target: outcome, violated requirements and duration."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Target", "Came", "Broke", "s"):
         table.add_column(
@@ -68,7 +68,7 @@ def judgement_table(judgements: Sequence[TrialResult]) -> Table:
 def print_summary(
     console: Console, judgements: Sequence[TrialResult], matrix: KillMatrix | None
 ) -> None:
-    """What it all comes to; of the matrix nothing where only a few were tried."""
+    """Print the number of each outcome, and two counts of the matrix unless it is None."""
     counted = Counter(one.kind for one in judgements)
     console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
     if matrix is None:

@@ -1,7 +1,7 @@
-"""What stands behind a requirement: incidents, checks and mutants, each with its file.
+"""Collects the evidence for each requirement: incidents, checks and mutants, with their files.
 
-``rlconform explain`` prints it for one requirement, ``requirement_pages`` renders all. Checks
-and mutants are read from their source, so that neither torch nor pytest is imported.
+``rlconform explain`` prints it for one requirement, ``requirement_pages`` renders it for all.
+Checks and mutants are read from their source, so that neither torch nor pytest is imported.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class MutantSource:
     """A mutant that a requirement must kill.
 
     Attributes:
-        name: Its short name, as ``rlconform self-test --mutant`` takes it.
-        file: Path of its module, from the root of the checkout.
+        name: Its short name, the argument of ``rlconform self-test --mutant``.
+        file: Path of its module, relative to the root of the checkout.
         defect: What is wrong with it, in one sentence.
         alone: Whether this requirement is the only one that must kill it.
     """
@@ -39,9 +39,9 @@ class MutantSource:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A requirement with what supports it.
+    """A requirement with its incidents, checks and mutants.
 
-    ``checks`` are ``path::function``, the path from the root of the checkout.
+    ``checks`` are ``path::function``, with the path relative to the root of the checkout.
     """
 
     requirement: Requirement
@@ -51,7 +51,7 @@ class Evidence:
 
 
 def evidence_of(requirement: Requirement) -> Evidence:
-    """Everything that the requirement rests on, in the order of the files."""
+    """The requirement with its incidents, checks and mutants, in file order."""
     incidents = load_incidents()
     return Evidence(
         requirement,
@@ -81,10 +81,10 @@ def _checks() -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def _mutants() -> Mapping[str, tuple[MutantSource, ...]]:
-    """Mutants by requirement, read from their source: importing them takes seconds."""
+    """Mutants by requirement, read from their source because importing them takes seconds."""
     found: dict[str, list[MutantSource]] = {}
     package = files("rlconform.mutants")
-    assert isinstance(package, Path)  # a package of files, from a checkout and from a wheel alike
+    assert isinstance(package, Path)  # a folder, in a checkout and in a wheel
     for path in sorted(package.rglob("*.py")):
         file = f"rlconform/mutants/{path.relative_to(package).as_posix()}"
         for node in ast.parse(path.read_text("utf-8")).body:

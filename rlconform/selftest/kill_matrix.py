@@ -1,6 +1,6 @@
-"""Mutants by requirement: which requirement catches which, and which alone. Pure, but for drawing.
+"""The kill matrix: which requirements must kill which mutants, alone or with others.
 
-The same matrix goes to the terminal, to ``self-test.html`` and, as a table, to the docs.
+The terminal summary, ``self-test.html`` and the table in the docs use the same matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlconform.selftest.classify import GOOD, TrialResult
 
 @dataclass(frozen=True)
 class MutantRow:
-    """One requirement: the mutants that it must catch, and those that no other catches."""
+    """One requirement: the mutants that it must kill, and those that it alone must kill."""
 
     requirement: Requirement
     mutants: list[str]
@@ -27,7 +27,7 @@ class MutantRow:
 
 @dataclass(frozen=True)
 class KillMatrix:
-    """Rows in the contract's order; ``judged`` holds what came of the mutants that ran."""
+    """Rows in the contract's order; ``judged`` maps the names that ran to their results."""
 
     rows: list[MutantRow]
     judged: Mapping[str, TrialResult]
@@ -38,7 +38,7 @@ def matrix_of(
     mutants: Mapping[str, Mutant],
     judgements: Iterable[TrialResult] = (),
 ) -> KillMatrix:
-    """The matrix of the published requirements that planes are held to."""
+    """The matrix of the published requirements on planes."""
     by_id: dict[str, list[str]] = {}
     for name, mutant in mutants.items():
         for killed in mutant.fails:
@@ -54,13 +54,13 @@ def matrix_of(
 
 
 def is_alone(mutant: Mutant) -> bool:
-    """Whether one requirement must catch it and no other has to; some others may, at times."""
+    """Whether exactly one requirement must kill the mutant, even if others may kill it."""
     return len(mutant.fails) == 1
 
 
 @dataclass(frozen=True)
 class KillCell:
-    """One square: ``sole``, ``killed``, ``may``, ``wrong`` or nothing, and what it says."""
+    """One cell: its kind (``sole``, ``killed``, ``may``, ``wrong`` or empty) and its tooltip."""
 
     kind: str = ""
     title: str = ""
@@ -68,7 +68,7 @@ class KillCell:
 
 @dataclass(frozen=True)
 class Line:
-    """One mutant across all requirements."""
+    """One row of the page: a mutant with a cell for each requirement."""
 
     name: str
     rationale: str
@@ -79,7 +79,7 @@ class Line:
 
 
 def lines_of(matrix: KillMatrix, mutants: Mapping[str, Mutant]) -> list[Line]:
-    """Mutants that were tried, in the order of the requirements that catch them first."""
+    """The mutants that ran, in the order of the first requirement that must kill each."""
     order = {row.requirement.id: place for place, row in enumerate(matrix.rows)}
     places = {
         name: min(order.get(killed, len(order)) for killed in mutant.fails)
@@ -119,7 +119,7 @@ def _cell(row: Requirement, mutant: Mutant, judged: TrialResult) -> KillCell:
 def render_html(
     matrix: KillMatrix, mutants: Mapping[str, Mutant], header: Mapping[str, str]
 ) -> str:
-    """What was tried, as one page that needs no network."""
+    """Render the results as one HTML page that needs no network."""
     template = files("rlconform.selftest").joinpath("page.html.j2").read_text("utf-8")
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(template)
     return page.render(
@@ -132,7 +132,7 @@ def render_html(
 
 
 def render_markdown(matrix: KillMatrix) -> str:
-    """The matrix as a table for the docs: by requirement, alone first."""
+    """Render the matrix as a Markdown table for the docs, one row per requirement."""
     lines = ["| Requirement | It alone must catch | Caught with others |", "| --- | --- | --- |"]
     for row in matrix.rows:
         others = [name for name in row.mutants if name not in row.alone]

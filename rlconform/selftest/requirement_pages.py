@@ -1,9 +1,9 @@
-"""The requirement pages of the docs: one Markdown page per section, generated from the data.
+"""Generates the requirement pages of the docs, one Markdown page per section.
 
     python -m rlconform.selftest.requirement_pages docs/requirements
 
-From a requirement's id a reader reaches its sentence, its field failures, its checks and its
-mutants, each with a link to the file. A test compares the pages with what this module renders.
+Each requirement has its sentence, field failures, checks and mutants, with links to the files. A
+test compares the pages with the output of this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rlconform.selftest.evidence import Evidence, evidence_by_section
 
-#: What each section is about.
+#: Title of each section.
 SECTIONS = {
     "REG": "register_partition",
     "PUT": "put_samples",
@@ -32,12 +32,12 @@ SECTIONS = {
     "LOAD": "load and size",
 }
 
-#: From a page of ``docs/requirements`` to the root of the checkout.
+#: Path from a page of ``docs/requirements`` to the root of the checkout.
 _ROOT = "../.."
 
 
 def pages() -> Mapping[str, str]:
-    """The Markdown of every page by file name, the index ``README.md`` included."""
+    """The Markdown of every page by file name, including the index ``README.md``."""
     sections = evidence_by_section()
     rendered = {f"{section.lower()}.md": _page(section, rows) for section, rows in sections.items()}
     return {"README.md": _index(sections), **rendered}
@@ -117,7 +117,7 @@ def _check(name: str) -> str:
 
 
 def write_pages(folder: Path) -> None:
-    """Write all pages into ``folder``, and remove pages of sections that are gone."""
+    """Write all pages into ``folder``, and remove pages of deleted sections."""
     folder.mkdir(parents=True, exist_ok=True)
     rendered = pages()
     for old in folder.glob("*.md"):

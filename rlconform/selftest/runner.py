@@ -1,4 +1,4 @@
-"""The self-test as a whole: trials side by side, each job with a fork server of its own."""
+"""Runs the self-test: trials in parallel jobs, each job with a separate fork server."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from rlconform.selftest.trial import (
     try_right,
 )
 
-#: Right planes, and whether they take several processes; all but the built-in ones do what the
-#: contract allows and hardly any plane does.
+#: Correct planes, and whether they need several processes. All but the built-in ones use rare
+#: behaviour that the contract allows.
 REFERENCES: Mapping[str, tuple[str, bool]] = {
     "late_afar": ("rlconform.selftest.conforming_shared_planes:LATE", True),
     "late": ("rlconform.selftest.conforming_planes:LATE", False),
@@ -40,20 +40,20 @@ REFERENCES: Mapping[str, tuple[str, bool]] = {
     "nested": ("rlconform.selftest.conforming_planes:NESTED", False),
     "backwards": ("rlconform.selftest.conforming_planes:BACKWARDS", False),
 }
-#: In how many parts, side by side, the gate tries a right plane that would outlast everything else.
+#: Number of parallel parts into which the gate splits a correct plane that would end last.
 GATE_PARTS: Mapping[str, int] = {"late": 2}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is tried.
+    """How much a self-test runs.
 
     Attributes:
-        jobs: Trials at the same time.
-        seeds: Turns of each race.
-        effort: Share of the generated examples; at 0 the short checks alone judge.
-        gate: A mutant meets the checks that must catch it and a right plane the short ones:
-            whether the suite still has its power, not whether each defect is distinguished.
+        jobs: Number of parallel trials.
+        seeds: Number of seeds for each race.
+        effort: Share of the generated examples; with 0 only the short checks run.
+        gate: Run only the checks that must kill a mutant, and the short checks on a correct plane.
+            This shows whether mutants are killed, not whether other requirements fail too.
     """
 
     jobs: int = 2
@@ -64,14 +64,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Case:
-    """One target to be tried: a mutant, or a right plane where there is none.
+    """One target to try: a mutant, or a correct plane if ``mutant`` is None.
 
     Attributes:
-        name: What reports call it.
-        spec: The target.
-        mutant: The planted defect.
-        several: Whether it takes several processes.
-        requirements: Those whose checks a right plane meets; all where there are none.
+        name: Its name in reports.
+        spec: The spec of the target.
+        mutant: The mutant with the planted defect.
+        several: Whether it needs several processes.
+        requirements: The requirements whose checks run on a correct plane; empty means all.
     """
 
     name: str
@@ -84,9 +84,9 @@ class Case:
 def cases(
     mutants: Mapping[str, tuple[str, Mutant]], references: bool, gate: bool = False
 ) -> list[Case]:
-    """What to try, the longest first, so that in the end no job waits for another.
+    """The targets to try, the longest first, so that all jobs end at about the same time.
 
-    At the gate no right plane of several processes is: one takes as long as all mutants there.
+    The gate leaves out correct planes for several processes: one takes as long as all mutants.
     """
     right = [
         case
@@ -104,7 +104,7 @@ def cases(
 def _in_parts(case: Case, parts: int) -> list[Case]:
     if parts == 1:
         return [case]
-    ids = sorted(load_requirements())  # dealt out in turn: neighbours take about as long
+    ids = sorted(load_requirements())  # in turn, as neighbours take about equally long
     return [
         replace(case, name=f"{case.name} ({part + 1} of {parts})", requirements=ids[part::parts])
         for part in range(parts)
@@ -112,7 +112,7 @@ def _in_parts(case: Case, parts: int) -> list[Case]:
 
 
 def _length(mutant: Mutant) -> tuple[bool, bool, int]:
-    """How long a trial is beside others: turns take longest, of processes, before many checks."""
+    """Sort key for the duration of a trial: races first, then processes, then number of checks."""
     checks = len(checks_of(mutant, RACES)) if mutant.chance else 0
     return (mutant.chance, mutant.level != "unit", checks)
 
@@ -120,11 +120,11 @@ def _length(mutant: Mutant) -> tuple[bool, bool, int]:
 def run_trials(
     chosen: Sequence[Case], settings: Settings, hear: Callable[[TrialResult], None]
 ) -> list[TrialResult]:
-    """Try every case and judge the results; ``hear`` is called with each as it ends.
+    """Try every case and judge the results; call ``hear`` with each result when it is ready.
 
     Raises:
         ConfigError: Ray is needed and not installed.
-        KeyboardInterrupt: As it came; every process is ended.
+        KeyboardInterrupt: Passed on after every process has been stopped.
     """
     held: list[ForkServer | SharedRay] = []
     local = threading.local()

@@ -1,10 +1,10 @@
-"""A Ray and actors that a job's trials share, one trial after another.
+"""A Ray cluster and actors that the consecutive trials of a job share.
 
     job ──starts──▶ this module as a process: ensure_ray() ──address──▶ job
     trial ──joins──▶ that Ray; its checks use actors that have imported what they need
 
-A trial spends most of its time on starting processes otherwise. What a trial opens still ends with
-it; an actor that hangs is ended, and another takes its place.
+Otherwise a trial would spend most of its time on starting processes. Planes that a trial opens
+still end with it. An actor that hangs is killed and replaced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMESPACE = "rlconform.self_test"
 
 
 class SharedRay:
-    """A Ray in a process of its own; it ends when this one does."""
+    """A Ray cluster in a separate process, which ends when this process ends."""
 
     def __init__(self) -> None:
         self._workspace = Workspace()
@@ -32,14 +32,14 @@ class SharedRay:
             stdout=subprocess.PIPE,
             env=environment,
             text=True,
-            start_new_session=True,  # Ctrl-C is the self-test's to handle
+            start_new_session=True,  # the self-test handles Ctrl-C
         )
 
     def environment(self) -> Mapping[str, str]:
-        """What test processes need to join; waits until the cluster is up.
+        """Environment variables that test processes need to join; waits until the cluster is up.
 
         Raises:
-            RuntimeError: It did not start.
+            RuntimeError: The cluster did not start.
         """
         assert self._process.stdout is not None
         address = self._process.stdout.readline().strip()
@@ -48,7 +48,7 @@ class SharedRay:
         return {SHARED_RAY: address, KEPT_ACTORS: NAMESPACE}
 
     def close(self) -> None:
-        """End it, wait for its end, and end what outlives it: Ray doesn't wait for all of its."""
+        """Stop the cluster and all processes that it leaves behind, and wait for their end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -56,8 +56,8 @@ class SharedRay:
 
 
 def serve() -> None:
-    """Run a Ray until standard input ends, as it does when whoever wanted it ends."""
-    import ray  # noqa: PLC0415 - in the process of its own only
+    """Run a Ray cluster until standard input closes, which happens when the parent process ends."""
+    import ray  # noqa: PLC0415 - only in the separate process
 
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
 

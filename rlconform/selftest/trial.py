@@ -1,9 +1,9 @@
-"""One target before the suite: once for a defect, a turn for each seed for a race.
+"""Runs the suite on one target: once, or for a race once for each seed.
 
 try_right     every check ──────────────────▶ results by requirement ──▶ judging
 try_once      the short checks of its level ─▶ the same
-try_declared  of these, those that must catch it ─▶ the same
-try_races     the checks that must catch it, once for each seed ──▶ kills
+try_declared  the short checks that must kill it ─▶ the same
+try_races     the checks that must kill it, once for each seed ──▶ kills
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from rlconform.certify.results import BROKEN, Outcome, RequirementResult, RunRec
 from rlconform.contract import Level, load_requirements
 from rlconform.mutants.mutant import Mutant
 
-#: Share of the generated examples that right planes meet, unless more are asked for.
+#: Default share of the generated examples for correct planes.
 EFFORT = 0.2
-#: Where the checks are that a defect which always shows is tried by: the short ones. Generated
-#: examples come beside them only where that is asked for; ``rlconform certify`` runs everything.
+#: Folders of the short checks, which must kill every defect that is no race. Generated examples
+#: run only on request; ``rlconform certify`` runs everything.
 SHORT: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
     "functional": ("functional/contract", "functional/concurrency"),
 }
-#: Where the checks are that play races: between threads, and between processes.
+#: Folders of the checks that provoke races: between threads, and between processes.
 RACES: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
     "functional": ("functional/concurrency",),
@@ -42,7 +42,7 @@ _TURN = re.compile(r"\bturn(\d+)\b")
 
 @dataclass(frozen=True)
 class Trial:
-    """What a run came to: results by requirement, and whether nothing is missing."""
+    """The result of a run: results by requirement, and whether the run is complete."""
 
     results: list[RequirementResult]
     complete: bool
@@ -54,11 +54,11 @@ class Races:
     """How often a race was killed.
 
     Attributes:
-        seeds: Turns that ran, whatever came of them.
-        kills: Turns in which a check failed for the mutant's own reason.
-        errors: What our own faults said.
+        seeds: Number of turns that ran; each turn uses one seed.
+        kills: Number of turns in which a check failed for the reason that the mutant declares.
+        errors: Texts of the suite's errors.
         seconds: Wall time of the run, s.
-        others: What was said in each other turn that failed, for another reason.
+        others: Failure texts of the turns that failed for another reason.
     """
 
     seeds: int
@@ -69,7 +69,7 @@ class Races:
 
     @property
     def detail(self) -> str:
-        """The rate; where turns failed for another reason, how many and the first one."""
+        """The kill rate, then the number and first text of failures for another reason."""
         rate = f"{self.kills} of {self.seeds} seeds"
         if not self.others:
             return rate
@@ -78,7 +78,7 @@ class Races:
 
 
 def try_right(spec: str, fork_server: ForkServer, effort: float) -> Trial:
-    """Run every check against a right plane; ``effort`` is the share of generated examples."""
+    """Run every check on a correct plane; ``effort`` is the share of the generated examples."""
     return _trial(CertifyOptions(spec, effort=effort or EFFORT), fork_server)
 
 
@@ -89,14 +89,14 @@ def try_once(
     effort: float,
     requirements: Sequence[str] = (),
 ) -> Trial:
-    """Run the checks that a defect which always shows is tried by, each once.
+    """Run the short checks once, or all checks without races if ``effort`` is above 0.
 
     Args:
         spec: The target.
-        fork_server: Where its processes come from.
-        level: Level that it declares.
-        effort: Share of the generated examples beside the short checks; none of them at 0.
-        requirements: Only checks of these, or all.
+        fork_server: Starts the test processes.
+        level: Level that the target declares.
+        effort: Share of the generated examples; with 0 only the short checks run.
+        requirements: Requirements whose checks run; empty means all.
     """
     checks = CHECKS if effort else SHORT[level]
     options = CertifyOptions(
@@ -105,13 +105,13 @@ def try_once(
         requirements=requirements,
         effort=effort or 1.0,
         races=False,
-        max_hangs=0,  # each requirement is to show whether it catches the hang
+        max_hangs=0,  # no limit on hangs: each requirement must show whether it detects one
     )
     return _trial(options, fork_server)
 
 
 def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
-    """Run the short checks of the requirements that must catch a defect, and no other's."""
+    """Run only the short checks of the requirements that must kill the mutant."""
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
     options = CertifyOptions(
         spec, checks=short, requirements=mutant.fails, races=False, max_hangs=0
@@ -120,14 +120,14 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
-    """The checks in these folders of the requirements that must catch a defect."""
+    """The checks in ``folders`` of the requirements that must kill the mutant."""
     wanted, where = set(mutant.fails), folders[mutant.level]
     return [name for name, ids in _marks().items() if name.startswith(where) and wanted & ids]
 
 
 @cache
 def _marks() -> Mapping[str, frozenset[str]]:
-    """Which check checks what: so only the files that hold one need to be collected."""
+    """Requirements by check, read from the source, so that only the needed files are collected."""
     return checks_by_requirement(resource_dir("suites"))
 
 
@@ -141,7 +141,7 @@ def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:
 
 
 def try_races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int) -> Races:
-    """Run the checks that must catch a race until one does, for each seed, on one open plane."""
+    """For each seed, run the checks that must kill a race until one does, on one open plane."""
     options = CertifyOptions(
         spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds
     )
@@ -149,7 +149,7 @@ def try_races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int) ->
 
 
 def counted(run: RunRecord, evidence: str) -> Races:
-    """How often a run of several turns showed ``evidence``, and what it said where it didn't."""
+    """Count the turns that showed ``evidence``, and collect the failures of the other turns."""
     killed: dict[str, bool] = {}
     others: dict[str, str] = {}
     errors = []

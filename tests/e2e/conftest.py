@@ -1,4 +1,4 @@
-"""Whole GRPO runs in one private Ray; actors and planes are started once and serve many runs."""
+"""Fixtures for GRPO runs in one private Ray; all runs share the actors and planes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def runs() -> Iterator[Runs]:
 
 @pytest.fixture(scope="module", params=PLANES)
 def plane_name(request: pytest.FixtureRequest) -> str:
-    """Each plane in turn."""
+    """The name of each plane, one after the other."""
     name: str = request.param
     return name
 

@@ -1,4 +1,4 @@
-"""A plane that returns rows in another order still trains, but the bits differ."""
+"""Training through a plane that returns rows in the wrong order runs, but its results differ."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LAST = 10
 
 @pytest.fixture(scope="module")
 def plane_name() -> str:
-    """One plane is enough: ``test_parity`` shows that all train alike."""
+    """One plane is enough: ``test_parity`` shows that training is equal with all planes."""
     return "ray_store"
 
 

@@ -1,4 +1,4 @@
-"""PAR-03: whole runs in memory and through each plane are equal bit for bit."""
+"""PAR-03: a training run through each plane equals the run in memory bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_run_through_the_plane_is_the_run_in_memory(
     in_memory = runs.legacy(config)
     through_plane = runs.plane(config, owner, attach)
     assert differences(in_memory, through_plane) == []
-    # Runs in which nothing is learned would be equal too.
+    # Runs that learn nothing would be equal too.
     assert len(through_plane.reports) == STEPS
     assert sum(norm > 0 for norm in through_plane.series("train/grad_norm")) > STEPS / 2
     assert all(map(math.isfinite, through_plane.series("train/loss")))
@@ -62,7 +62,7 @@ def test_turns_and_shaped_rewards_agree(
     through_plane = runs.plane(config, owner, attach)
     assert differences(in_memory, through_plane) == []
     assert all(norm > 0 for norm in through_plane.series("train/grad_norm"))
-    # longer than one turn, so rows had several
+    # longer than one turn, so rows had several turns
     longest = max(through_plane.series("train/response_length_max"))
     assert longest > config.generation.max_new_tokens
 

@@ -60,7 +60,7 @@ def test_updates_and_logprobs_agree(
         "tiny_moe_copy",
         f"policy.parallelism={parallelism}",
         f"policy.packing.mode={packing}",
-        "policy.optimizer.eps=1.0e-3",  # else mere rounding errors change weights
+        "policy.optimizer.eps=1.0e-3",  # otherwise rounding errors alone change weights
     )
     losses, norms, logprobs = [], [], []
     for group in groups.values():

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def plane_name() -> str:
-    """One plane is enough: ``test_parity`` shows that all train alike."""
+    """One plane is enough: ``test_parity`` shows that training is equal with all planes."""
     return "ray_store"
 
 

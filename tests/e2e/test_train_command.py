@@ -1,4 +1,4 @@
-"""``rlconform train`` as a user runs it: in its own process and folder."""
+"""``rlconform train`` runs as for a user, in a separate process and folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = ("grpo.num_prompts_per_step=2", "grpo.num_generations_per_prompt=2")
 
 
 def train(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run the command; return its result and the names of processes that it left running."""
+    """Run the command; return its result and the names of the processes still running."""
     mark = uuid.uuid4().hex
     process = started(folder, mark, *arguments)
     out, err = process.communicate(timeout=150)

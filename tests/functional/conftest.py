@@ -1,4 +1,4 @@
-"""Fixtures that run ``rlconform certify`` as a user does: in its own process, from any folder."""
+"""Fixtures that run ``rlconform certify`` as a user does, in a separate process and any folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def planes() -> Path:
 
 @pytest.fixture
 def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
-    """``certify(*arguments)`` runs it beside the example planes and leaves no process."""
+    """``certify(*arguments)`` runs the command in the planes' folder; no process may remain."""
 
     def run(
         *arguments: str, timeout_s: float = 900, out: Path = tmp_path / "report"
@@ -74,13 +74,13 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
 
 @pytest.fixture
 def running_with() -> Callable[[str, str], list[str]]:
-    """``running_with(variable, value)``: names of the processes with that in their environment."""
+    """``running_with(variable, value)``: names of the processes with this environment variable."""
     return processes_with
 
 
 @pytest.fixture
 def heeding_interrupts() -> Iterator[None]:
-    """Child processes handle SIGINT, even where pytest runs in the background of a shell."""
+    """Child processes handle SIGINT, even if pytest runs in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""Bad input: one clear message that names what to mend, exit 2, no traceback unless asked for."""
+"""Bad input gives one message that names the mistake, exit code 2, and no traceback by default."""
 
 from __future__ import annotations
 

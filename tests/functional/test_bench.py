@@ -1,4 +1,4 @@
-"""``rlconform bench`` from end to end: planes that work, planes that break, and an interruption."""
+"""``rlconform bench`` measures planes that work, planes that break, and handles an interruption."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measure(
     monkeypatch: pytest.MonkeyPatch,
     running_with: RunningWith,
 ) -> Callable[..., BenchDocument]:
-    """``measure(*specs)``: a small run beside the hostile planes; nothing may be left running."""
+    """``measure(*specs)``: a small run with the hostile planes; no process may remain."""
 
     def run(*specs: str, call_seconds: float = 60.0) -> BenchDocument:
         mark = uuid.uuid4().hex
@@ -58,7 +58,7 @@ def measure(
 
 
 def everything(document: BenchDocument, target: str) -> list[object]:
-    """Of each measurement of the target its figures, or the refusal."""
+    """The figures, or the refusal, for each measurement of the target."""
     found: list[object] = [
         r.seconds or r.refused for r in document.operations if r.target == target
     ]
@@ -69,7 +69,7 @@ def everything(document: BenchDocument, target: str) -> list[object]:
 
 
 def measured(document: BenchDocument, target: str) -> bool:
-    """Whether the target has figures for all there is."""
+    """Whether the target has figures for all measurements."""
     found = everything(document, target)
     expected = len(OPERATIONS) + 3 + 2 * len(GROWTH_OPERATIONS) + 1
     return len(found) == expected and not any(isinstance(what, str) for what in found)

@@ -1,4 +1,4 @@
-"""``rlconform certify`` from end to end on planes of one process."""
+"""``rlconform certify`` certifies planes of one process, from the command to the report."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_part_of_a_run_leaves_the_whole_report_where_it_is(
 ) -> None:
     narrow = ("hostile:drops_unknown_rows", "-k", "test_stat")
     whole = certify(*narrow).report
-    whole["header"]["selected"] = ""  # as if it had been all checks
+    whole["header"]["selected"] = ""  # as if the run had had all checks
     (tmp_path / "report" / "report.json").write_text(json.dumps(whole), "utf-8")
     narrowed = certify(*narrow)
     assert narrowed.report == whole
@@ -202,7 +202,7 @@ def test_a_run_stops_after_so_many_failures(
 def test_a_should_that_fails_is_shown_as_a_warning_while_the_checks_run(
     certify: Callable[..., Any],
 ) -> None:
-    """Its line said FAIL, and the last line named it though a MUST had failed."""
+    """Once its line showed FAIL, and the last line named it although a MUST had failed."""
     done = certify("hostile:answers_empty_reads", "-k", "test_get.py")
     assert done.outcomes()["GET-12"] == "WARN"
     live, _, after = done.stdout.partition("Requirement ")
@@ -217,7 +217,7 @@ def test_what_a_plane_says_is_shown_as_it_is(certify: Callable[..., Any]) -> Non
 
 
 def test_unusual_types_are_one_note_and_fail_nothing(certify: Callable[..., Any]) -> None:
-    """Ids as a tuple failed 77 requirements, and a numpy bool as a status 12."""
+    """Once, ids in a tuple failed 77 requirements, and a numpy bool as a status failed 12."""
     done = certify(
         "rlconform.selftest.conforming_planes:NESTED", "-k", "test_stat or test_claim_order"
     )
@@ -229,7 +229,7 @@ def test_unusual_types_are_one_note_and_fail_nothing(certify: Callable[..., Any]
 
 
 def test_a_probe_that_fails_leaves_junit_green(certify: Callable[..., Any]) -> None:
-    """An undeclared capability that was probed made nine failures of a certified plane."""
+    """Once, probes of undeclared capabilities gave nine failures on a certified plane."""
     done = certify("hostile:declares_nothing", "-k", "test_put_values.py or test_get.py")
     suite = ElementTree.parse(done.out / "junit.xml").getroot()
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
@@ -258,7 +258,7 @@ def test_an_expired_waiver_waives_nothing(certify: Callable[..., Any], tmp_path:
 
 
 def waiving_the_drops(folder: Path, expires: str) -> Path:
-    """A waiver file for what ``hostile:drops_unknown_rows`` breaks."""
+    """A waiver file for the requirements that ``hostile:drops_unknown_rows`` breaks."""
     rows = {"GET-04": "never put|unknown", "GET-06": "cleared"}
     waivers = folder / "waivers.toml"
     waivers.write_text(

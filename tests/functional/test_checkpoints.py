@@ -1,6 +1,6 @@
-"""A checkpoint of one plane loads into another one, whichever engines the two have.
+"""A checkpoint of one plane loads into another one, with any engines.
 
-It holds the rows of all processes, and a load that fails leaves a plane that takes another one.
+It contains the rows of all processes. After a failed load, the plane can load another checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPENS: dict[str, Callable[[], Any]] = {
     "ray_store": lambda: RAY_STORE.open(RAY_STORE.config, True),
     "transfer_queue": lambda: SIMPLE.open(SIMPLE.config, True),
 }
-#: From which plane to which: each saves once and loads once.
+#: The plane that saves and the plane that loads: each plane does both once.
 MOVES = [("memory", "transfer_queue"), ("transfer_queue", "ray_store"), ("ray_store", "memory")]
 IDS = [f"u{prompt}_g{n}" for prompt in range(2) for n in range(2)]
 LENGTHS = [3, 1, 4, 2]
@@ -86,7 +86,7 @@ def test_rows_of_another_process_are_saved_and_are_the_loaders_then(tmp_path: Pa
     with closing(OPENS["ray_store"]()) as owner:
         ray.get(fill_from_another_process.remote())
         owner.save_checkpoint(tmp_path / "saved")
-        owner.clear_samples(None, "step")  # drops what this process put, which is nothing
+        owner.clear_samples(None, "step")  # drops the rows that this process put: none
         assert len(owner.list_sample_ids("step")) == 5
     with closing(OPENS["ray_store"]()) as loader:
         assert loader.load_checkpoint(tmp_path / "saved") == {}

@@ -1,4 +1,4 @@
-"""A deadline of the target counts the seconds of the plane, and none of the kit's own."""
+"""A target's deadlines count the time of the plane, but not the time of rlconform."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def living_actors() -> list[str]:
 
 
 def wait_until_none_lives(before: set[str]) -> None:
-    """Wait until all actors started since have ended; pytest's timeout ends a wait in vain."""
+    """Wait until no actor runs that is not in ``before``; pytest's timeout limits the wait."""
     while set(living_actors()) - before:
         pass
 
@@ -81,13 +81,13 @@ def test_late_actors_are_ended_and_nothing_is_said_of_the_plane(
     with pytest.warns(ActorsLateWarning, match="did not start within"), pytest.raises(ActorsLate):
         pool.start(2)
     with pytest.raises(ActorsLate, match="the plane was not asked"):
-        pool.start(1)  # at once: further checks do not wait again
+        pool.start(1)  # immediately: further checks do not wait again
     wait_until_none_lives(before)
 
 
 @ray.remote
 class Answers:
-    """Stands for an actor whose plane took so many seconds for a call."""
+    """A fake actor whose plane took 4 seconds for a call."""
 
     def call(self, *_: object) -> Any:
         return (True, "answer"), (0.0, 4.0)
@@ -114,7 +114,7 @@ WAY_S = 1.5
 
 
 class FarAway(ClientActor):
-    """An actor of the kit whose answers are long on their way."""
+    """An actor of rlconform whose answers arrive late."""
 
     def call(self, *asked: Any) -> Any:
         answer = super().call(*asked)
@@ -124,7 +124,7 @@ class FarAway(ClientActor):
 
 @pytest.fixture
 def near_and_far(ray_session: None) -> Iterator[tuple[PartitionUnderTest, PartitionUnderTest]]:  # noqa: ARG001
-    """One partition, seen by the owner and by an attached client that is far away."""
+    """One partition, used by the owner and by an attached client whose answers arrive late."""
     timeouts, recording = Timeouts(settle=1.0), Recording()
     actor = ray.remote(FarAway).options(num_cpus=0).remote()
     with closing(RAY_STORE.open(RAY_STORE.config, True)) as owner:
@@ -158,7 +158,7 @@ def test_a_claim_that_had_no_time_left_says_nothing_of_the_plane(
 ) -> None:
     near, far = near_and_far
     waiting = start_blocking_claim(near, 2, timeout_s=0.5)
-    far.put_labeled(["a"])  # its answer takes longer than the claim waits
+    far.put_labeled(["a"])  # its answer arrives after the claim's timeout
     with pytest.raises(KitWasLate):
         expect_woken(waiting, near, far)
 
@@ -169,6 +169,6 @@ def test_a_claim_that_sleeps_through_its_rows_is_the_planes(
 ) -> None:
     near, _ = near_and_far
     near.put_labeled(["a"])
-    waiting = start_blocking_claim(near, 2, timeout_s=1.5)  # of two rows: stands for one not woken
+    waiting = start_blocking_claim(near, 2, timeout_s=1.5)  # two rows: acts like one not woken
     with pytest.raises(ContractViolation, match=r"within 1 s of the put.*TimeoutError after 1\."):
         expect_woken(waiting, near, near)

@@ -1,4 +1,4 @@
-"""Planes that crash, hang or end the process: the report is complete and the runner ends."""
+"""With planes that crash, hang or end the process, the report is complete and the runner ends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-#: The method that misbehaves, how the report says so, and the checks to run: each broken one costs
-#: a process or a deadline, so some of each kind, and on one plane all the short ones.
+#: The method that misbehaves, its text in the report, and the checks to run. Each broken check
+#: costs a process or a deadline, so most planes run a few checks and one runs all short ones.
 HOSTILE = {
     "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "contract"),
     "exiting_put": (

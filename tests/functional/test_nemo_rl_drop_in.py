@@ -1,8 +1,8 @@
-"""The built-in planes do what NeMo-RL expects of a data-plane client, so they are a drop-in.
+"""The built-in planes are drop-in replacements for NeMo-RL's data-plane clients.
 
 NeMo-RL's data-plane tests, adapters and trainers call the eight methods as this file does. The
-contract allows more than it does here: which error a lookup raises, for one, or whether equally
-long rows come back dense.
+contract allows more than NeMo-RL does, for example which error a lookup raises, or whether rows
+of equal length are returned dense.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def step(client: Any) -> Iterator[str]:
-    """A partition, registered like that of a step and cleared at the end."""
+    """A partition, registered as for a training step and cleared after the test."""
     name = f"step-{uuid.uuid4().hex[:8]}"
     register(client, name)
     yield name
@@ -55,7 +55,7 @@ def register(client: Any, name: str) -> None:
 
 
 def jagged(*lengths: int) -> torch.Tensor:
-    """A column with a row of each length, each row filled with its number."""
+    """A jagged column with one row per length, each row filled with its index."""
     rows = [torch.full((length,), row) for row, length in enumerate(lengths)]
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 

@@ -1,4 +1,4 @@
-"""Guarantees of the ray_store plane beyond the contract: faults, waste, names."""
+"""The ray_store plane's guarantees beyond the contract: faults, wasted memory, plane names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rlconform.contract import (
 pytestmark = pytest.mark.timeout(300)
 
 MIB = 2**20
-SOON = 20.0  # seconds; far above what a call takes, below the deadlines that would hide a hang
+SOON = 20.0  # seconds; much longer than a call, shorter than the deadlines that would hide a hang
 CONFIG: dict[str, Any] = dict(TARGET.config)
 
 
@@ -56,7 +56,7 @@ def owner(ray_runtime: RayRuntime) -> Iterator[RayStoreClient]:
 
 
 class Process:
-    """A process with an attached client of its own, as a Ray actor."""
+    """A Ray actor with an attached client."""
 
     def __init__(self) -> None:
         self.client = RayStoreClient(CONFIG, bootstrap=False)
@@ -104,7 +104,7 @@ def start_process() -> Any:
 
 
 def kill(process: Any) -> None:
-    """Kill an actor's process and wait until it has ended; a call or two may still succeed."""
+    """Kill an actor's process and wait for its end; a few calls may still succeed before."""
     ray.kill(process)
     deadline = time.monotonic() + SOON
     while time.monotonic() < deadline:
@@ -120,7 +120,7 @@ def test_rows_outlive_the_process_that_put_them(owner: RayStoreClient) -> None:
     producer = start_process()
     ray.get(producer.put.remote(ids, 512))
     kill(producer)
-    # what its death gave back would be overwritten by now
+    # by now, memory that its death released would be overwritten
     for turn in range(12):
         other = [f"o{turn}_{i}" for i in range(8)]
         owner.put_samples(other, "p", rows_of(8, 1024))
@@ -131,7 +131,7 @@ def test_rows_outlive_the_process_that_put_them(owner: RayStoreClient) -> None:
 
 
 def lose(owner: RayStoreClient, references: list[Any], patch: pytest.MonkeyPatch) -> None:
-    """Make these objects, or all by default, appear lost to this client."""
+    """Simulate the loss of these objects, by default all, for this client."""
     whole_await = owner._connection._await
 
     def wait(reference: Any, seconds: float) -> Any:
@@ -253,7 +253,7 @@ def test_cleared_rows_give_their_memory_back_while_neighbours_live(owner: RaySto
     owner.put_samples(ids, "p", rows_of(64, 1024))
     owner.clear_samples(ids[:60], "p")
     waited = threading.Event()
-    for _ in range(400):  # Ray frees an object a little after its last reference went
+    for _ in range(400):  # Ray frees an object shortly after its last reference is dropped
         if stored_mib() < 16:
             break
         waited.wait(0.05)
@@ -262,14 +262,14 @@ def test_cleared_rows_give_their_memory_back_while_neighbours_live(owner: RaySto
 
 
 def stored_mib() -> int:
-    """Mebibytes in the object store of this Ray only."""
+    """Mebibytes used in the object store of this Ray."""
     summary = memory_summary(ray.get_runtime_context().gcs_address, stats_only=True)
     line = next(x for x in summary.splitlines() if "Plasma memory" in x)
     return int(line.split("usage ")[1].split(" MiB")[0])
 
 
 def test_rows_are_written_anew_while_others_read_and_clear_them(owner: RayStoreClient) -> None:
-    """Threads clear, overwrite and read the rows of shared blocks, all of them at once."""
+    """Threads clear, overwrite and read the rows of shared blocks concurrently."""
     ids = [f"r{i}" for i in range(120)]
     owner.put_samples(ids, "p", rows_of(120, 16))
     wrong: list[str] = []
@@ -302,7 +302,7 @@ def test_rows_are_written_anew_while_others_read_and_clear_them(owner: RayStoreC
 
 
 def test_small_blocks_are_written_anew_too(owner: RayStoreClient) -> None:
-    """The values are small enough to be sent along, but count enough to be compacted."""
+    """The values are small enough for the message, but their waste is enough for a compaction."""
     ids = [f"r{i}" for i in range(3000)]
     columns = {f"f{n}": torch.arange(3000.0) + n for n in range(5)}
     owner.put_samples(ids, "p", TensorDict(columns, [3000]))
@@ -322,10 +322,10 @@ def test_what_was_put_is_put_though_the_rewriting_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(owner._connection, "store", full)
-        owner.clear_samples(ids[:5], "p")  # makes the block due
+        owner.clear_samples(ids[:5], "p")  # makes the block due for compaction
     assert owner.usage().rows == 3
     assert owner.get_samples(ids[5:], "p", ["x"])["x"][:, 9].tolist() == [5, 6, 7]
-    owner.clear_samples(ids[5:7], "p")  # and this one once more
+    owner.clear_samples(ids[5:7], "p")  # makes it due again
     assert owner.usage().wasted_bytes == 0
     assert owner.get_samples(ids[7:], "p", ["x"])["x"].unique().tolist() == [7]
 
@@ -363,7 +363,7 @@ def test_planes_of_one_cluster_do_not_meet(owner: RayStoreClient) -> None:
 def test_a_name_is_one_planes_at_a_time(owner: RayStoreClient) -> None:
     with pytest.raises(PlaneUnavailable, match="another name"):
         RayStoreClient(CONFIG)
-    owner.put_samples(["a"], "p", rows_of(1, 1))  # and the plane that has it is as it was
+    owner.put_samples(["a"], "p", rows_of(1, 1))  # the plane with this name still works
     owner.close()
     with pytest.raises(PlaneUnavailable, match="no plane"):
         RayStoreClient(CONFIG, bootstrap=False)
@@ -524,5 +524,5 @@ cluster.shutdown()
 
 
 def test_rows_outlive_the_node_that_they_were_put_on() -> None:
-    """In another process: a cluster of two nodes, one of which is killed."""
+    """A separate process runs a cluster of two nodes and kills one."""
     subprocess.run([sys.executable, "-c", TWO_NODES], check=True, timeout=240)

@@ -1,6 +1,6 @@
-"""Planes of several processes, certified as a user would.
+"""Real planes of several processes are certified with the command that a user runs.
 
-The reference; and the real TransferQueue, with its adapter's repairs and without any.
+The planes are the reference and TransferQueue, with and without its adapter's repairs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-#: What TransferQueue breaks when nothing is repaired, one defect in one line each.
+#: The requirements that TransferQueue breaks without repairs, one defect per line.
 KNOWN_DEFECTS = {
     "PUT-16": "a failed put leaves ids behind that are counted",
     "PUT-18": "an empty put raises",
@@ -55,7 +55,7 @@ def test_the_report_is_complete_and_the_plane_certified(
 
 @pytest.mark.timeout(900)
 def test_the_suite_finds_by_itself_what_is_not_repaired(certify: Callable[..., Any]) -> None:
-    # The short checks are to find it: generated examples and races would take minutes to shrink.
+    # Only short checks run, because failing generated examples and races take minutes to shrink.
     done = certify("thin_transfer_queue:SIMPLE", "-k", "contract")
     assert done.report["footer"]["complete"]
     outcomes = done.outcomes()

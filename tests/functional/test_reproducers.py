@@ -1,7 +1,7 @@
-"""The script that a certification leaves shows the defect by its exit code, kind by kind.
+"""For each kind of failure, the exit code of the certification's script shows the defect.
 
-Each is made by certifying a broken plane. Run as it lies, it exits with 1 and ends with what was
-expected and what it got; run on a right plane, it exits with 0.
+Each script results from the certification of a broken plane. On this plane it exits with 1 and
+prints the expected and the actual result last; on a correct plane it exits with 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Kind(NamedTuple):
         spec: A plane that shows it.
         select: The check, as for ``-k``.
         id: The requirement.
-        holds: What stands in the script.
+        holds: A text that the script contains.
         by_calls: Whether the calls of the script show it, so that no check is needed.
         right: A plane that does not show it.
     """
@@ -164,7 +164,7 @@ KINDS = {
 
 
 def ran(script: Path, planes: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and standard output of a script that runs beside the planes."""
+    """Exit code and standard output of a script that runs in the planes' folder."""
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         cwd=planes, capture_output=True, text=True, timeout=300, check=False,

@@ -1,4 +1,4 @@
-"""The self-test's command: trials that share a Ray and actors, and nothing left when it ends."""
+"""The self-test command runs trials that share a Ray and actors, and leaves no process running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Defects that take several processes to show.
+#: Defects that only several processes show.
 AFAR = (
     "attached_second_close_ends_plane",
     "status_counts_own_calls_only",
@@ -52,7 +52,7 @@ def test_a_cancelled_self_test_shows_what_was_tried_and_leaves_nothing_running(
     mark = uuid.uuid4().hex
     with self_test(tmp_path, mark) as running:
         assert running.stdout is not None
-        assert running.stdout.readline().startswith("killed")  # the others are still to come
+        assert running.stdout.readline().startswith("killed")  # the others have not run yet
         running.send_signal(signal.SIGTERM)
         printed, errors = running.communicate(timeout=120)
     assert running.returncode == 1

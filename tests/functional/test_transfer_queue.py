@@ -1,4 +1,4 @@
-"""Guarantees of the TransferQueue adapter beyond the contract, with the real package."""
+"""The TransferQueue adapter's guarantees beyond the contract, tested with the real package."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_the_master_dies_with_its_owner() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False, timeout=120
     )
-    with suppress(psutil.NoSuchProcess):  # it may be gone at any of these looks
+    with suppress(psutil.NoSuchProcess):  # it may have ended at any of these calls
         master = psutil.Process(int(done.stdout))
         psutil.wait_procs([master], timeout=10)
         assert master.status() == psutil.STATUS_ZOMBIE

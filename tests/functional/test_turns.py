@@ -1,4 +1,4 @@
-"""Turns: the checks again and again from other seeds, as races need it."""
+"""Turns: a certification repeats its checks with new seeds, because races need several tries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlconform.certify.results import Outcome
 
 
 def outcomes_of(target: str) -> dict[str, list[Outcome]]:
-    """Outcomes of two turns of GET-04's short checks, by turn, in the order of running."""
+    """Outcomes of two turns of GET-04's short checks, by turn, in the order in which they ran."""
     options = CertifyOptions(target, checks=("unit/contract",), requirements=("GET-04",), turns=2)
     run = Runner(options).certify()
     assert run.complete

@@ -17,7 +17,7 @@ CHECKOUT = resource_dir("suites").parent
 
 
 def run(*command: str, cwd: Path) -> str:
-    """Run the command and return its output, which a failure shows."""
+    """Run the command and return its output; a failure shows the output."""
     hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(

@@ -44,7 +44,7 @@ CONFIG: dict[str, Any] = dict(TARGET.config)
 PAD = 7
 WIDTH = 12
 LENGTHS = [3, 0, 9, 1, 5, 5, 2, 8]
-SOON = 20.0  # seconds; far above the time of a fetch, below the timeout that would hide a hang
+SOON = 20.0  # seconds; much longer than a fetch, shorter than the timeout that would hide a hang
 LONG = 60.0  # seconds; a timeout that never expires here
 SHORT = 1.5  # seconds; a timeout that expires
 
@@ -83,7 +83,7 @@ class Rank(DataPlaneWorkerMixin):
         return self.whole_get(**asked)
 
     def join(self, store: str, rank: int, replicas: list[list[int]], timeout_s: float) -> str:
-        """Form the run's groups; returns this rank's fetch policy."""
+        """Form the run's groups; return this rank's fetch policy."""
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         world = sum(map(len, replicas))
         dist = torch.distributed
@@ -103,12 +103,12 @@ class Rank(DataPlaneWorkerMixin):
         return self.follow("auto")
 
     def stand(self, place: ModelRanks) -> str:
-        """Attach with these ranks; returns the chosen policy."""
+        """Attach with these ranks; return the chosen policy."""
         self.place = place
         return self.follow("auto")
 
     def follow(self, policy: Any) -> str:
-        """Attach with this policy; returns the chosen one."""
+        """Attach with this policy; return the chosen one."""
         return self.attach_plane(
             self.client,
             ranks=self.place,
@@ -131,7 +131,7 @@ class Rank(DataPlaneWorkerMixin):
         return self.write_back(shard, field, values).written
 
     def break_get(self, fault: str) -> None:
-        """Let reads from now on ``raise``, be ``interrupt``ed, or ``hang`` until ``let_go``."""
+        """Make later reads ``raise``, be ``interrupt``ed, or ``hang`` until ``let_go``."""
         self.fault = fault
 
     def until_reading(self) -> bool:
@@ -178,11 +178,11 @@ def timed(call: Callable[[], Any]) -> CallResult:
     return CallResult(value, error, text, time.monotonic() - start)
 
 
-# The processes, shared by all tests; a dead one is replaced
+# The processes, shared by all tests; a dead process is replaced
 
 
 class RankPool:
-    """Four rank processes, kept from test to test; no test needs more."""
+    """Four rank processes that all tests share; no test needs more."""
 
     def __init__(self) -> None:
         self.idle: list[Any] = []
@@ -242,14 +242,14 @@ def start(ranks: list[Any], method: str, *args: Any, **kwargs: Any) -> list[Any]
 
 
 def call(ranks: list[Any], method: str, arguments: Callable[[int], tuple[Any, ...]]) -> list[Any]:
-    """The answers to a call on all ranks at once, each with its own arguments."""
+    """The answers of all ranks to concurrent calls, each with different arguments."""
     calls = [getattr(rank, method).remote(*arguments(i)) for i, rank in enumerate(ranks)]
     answers: list[Any] = ray.get(calls, timeout=LONG + SOON)
     return answers
 
 
 def fetched(ranks: list[Any], shard: KVBatchMeta, *args: Any, **kwargs: Any) -> list[CallResult]:
-    """Fetch this shard on all ranks at once."""
+    """Fetch this shard on all ranks at the same time."""
     results: list[CallResult] = ray.get(
         start(ranks, "fetch", shard, *args, **kwargs), timeout=LONG + SOON
     )
@@ -325,7 +325,7 @@ def test_replicas_read_a_shard_each_and_one_rank_of_each_writes(
     assert len({len(batches[0]) for batches in microbatches}) == 1
 
     results = [read_columns(owner, shard, ["input_ids"], pad_to_seqlen=16) for shard in shards]
-    wide = [batch["input_ids"].double() for batch in results]  # as sequence parallelism leaves it
+    wide = [batch["input_ids"].double() for batch in results]  # as sequence parallelism produces it
     wrote = call(
         ranks, "write", lambda rank: (shards[rank // 2], "prev_logprobs", wide[rank // 2] - rank)
     )
@@ -345,7 +345,7 @@ def test_one_rank_writes_for_a_replica_that_is_split_in_two_ways(
     policies = call(ranks, "stand", lambda rank: (ModelRanks(**places[rank]),))
     assert policies == ["leader_broadcast"] * 4
     assert_all_have_it(fetched(ranks, meta))
-    wrote = [  # one after another: the value of a second writer would stay
+    wrote = [  # one after another: a second writer would overwrite the value
         ray.get(rank.write.remote(meta, "prev_logprobs", torch.full((8, WIDTH), 1.0 + i)))
         for i, rank in enumerate(ranks)
     ]
@@ -375,7 +375,7 @@ def test_a_src_rank_that_cannot_read_fails_on_every_rank(
 
 
 def malformed(shard: KVBatchMeta) -> dict[str, tuple[Any, type[Exception]]]:
-    """Shards that are wrong on one rank, and what it raises."""
+    """Shards that are malformed on one rank, and the error that it raises."""
     plan = shard.extra_info
     return {
         "no width": (replace(shard, extra_info={}), ValueError),
@@ -407,13 +407,13 @@ def test_a_rank_with_a_malformed_shard_fails_with_all_others_and_they_stay_in_st
 
 
 def assert_lost_on_time(results: list[CallResult], timeout_s: float) -> None:
-    """All gave up: none before the first caller's timeout, and none long after its own."""
+    """All ranks raise GroupLost, not before the first timeout and not long after their timeouts."""
     assert [each.error for each in results] == [GroupLost] * len(results), results
     assert 0.9 * timeout_s < max(each.seconds for each in results) < timeout_s + SOON / 2, results
 
 
 def assert_lost_at_once(ranks: list[Any], shard: KVBatchMeta) -> None:
-    """A lost group stays lost: each rank raises at once, before it reads or waits."""
+    """A lost group stays lost: each rank raises immediately, before it reads or waits."""
     reads = ray.get(start(ranks, "count_reads"))
     again = fetched(ranks, shard)
     assert [each.error for each in again] == [GroupLost] * len(ranks)
@@ -468,7 +468,7 @@ def test_the_death_of_another_rank_keeps_no_rank_beyond_the_timeout(
     victim = psutil.Process(ray.get(ranks[2].pid.remote()))
     calls = start(ranks, "fetch", meta)
     assert ray.get(ranks[0].until_reading.remote(), timeout=SOON)
-    victim.kill()  # not by Ray: a src rank that is released at once would be faster
+    victim.kill()  # not by Ray: an immediately released src rank would be faster
     victim.wait(SOON)
     ray.get(ranks[0].let_go.remote())
     results = ray.get([calls[i] for i in (0, 1, 3)], timeout=2 * SHORT + SOON)

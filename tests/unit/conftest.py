@@ -1,4 +1,4 @@
-"""What holds for all tests of the kit: settings of their properties, and no thread left behind."""
+"""Settings for all tests of rlconform: property settings, and a check for leftover threads."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The machine may be busy, and what one run found must not decide about the next. The checks of
-# planes set each of these themselves.
+# The machine may be busy, and one run's examples must not affect the next. The checks of planes
+# set each of these themselves.
 settings.register_profile(
     "kit", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("kit")
 
-#: s that a thread has for its end after the test that started it.
+#: Seconds that a thread has to end after the test that started it.
 PATIENCE_S = 10.0
-#: Threads that a library starts once for the process, whoever uses it first.
+#: Threads that a library starts once per process, on first use.
 OF_LIBRARIES = {"tqdm_monitor"}
 THREADS = pytest.StashKey[set[threading.Thread]]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Note which threads there are once the fixtures stand: those may outlive the test."""
+    """Record the threads that exist after fixture setup; these may outlive the test."""
     yield
     item.stash[THREADS] = set(threading.enumerate())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that leaves a thread: it takes time and memory beside all that come after."""
+    """Fail a test that leaves a thread, because it takes time and memory from later tests."""
     yield
     if THREADS not in item.stash:
-        return  # its fixtures did not stand
+        return  # its fixtures failed
     deadline = time.monotonic() + PATIENCE_S
     left = []
     for thread in set(threading.enumerate()) - item.stash[THREADS]:

@@ -1,4 +1,4 @@
-"""The order of the package's parts: what may import what, and no imports in a circle."""
+"""Each part of the package imports only allowed parts, and no imports are circular."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _BACKENDS = _PLANE | {"backends"}
 _GRPO = _BACKENDS | {"grpo"}
 _CERTIFY = _GRPO | {"certify"}
 
-#: By part of the package, the parts that it may import. Mutants stand on what they break.
-#: ``HELPERS`` are for all.
+#: By part of the package, the parts that it may import. Mutants import the parts that they break.
+#: All parts may import ``HELPERS``.
 MAY_IMPORT: dict[str, set[str]] = {
     "contract": set(),
     "wire": _CONTRACT,
@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 
-#: Modules with a leading underscore; they import the contract alone.
+#: Modules with a leading underscore; they import only the contract.
 HELPERS = {path.stem for path in ROOT.glob("_[a-z]*.py")}
 
 
@@ -49,7 +49,7 @@ def module_name(path: Path) -> str:
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """By module, the modules of the package that it imports anywhere: lazily, or for types."""
+    """By module, all package modules that it imports, including lazy and type-only imports."""
     paths = {module_name(path): path for path in ROOT.rglob("*.py")}
     return {
         name: {
@@ -70,7 +70,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def part_of(module: str) -> str:
-    """The part that holds a module: the first name below ``rlconform``, or ""."""
+    """The part that contains a module: the first name after ``rlconform``, or ""."""
     return module.partition(".")[2].partition(".")[0]
 
 
@@ -95,7 +95,7 @@ def test_no_imports_form_a_circle() -> None:
 
 
 def test_relative_imports_are_not_used() -> None:
-    """The tests above see absolute imports only."""
+    """The tests above only find absolute imports."""
     relative = [
         str(path)
         for path in ROOT.rglob("*.py")
@@ -106,7 +106,7 @@ def test_relative_imports_are_not_used() -> None:
 
 
 def test_imports_are_found_lazy_ones_as_well() -> None:
-    """So that the tests above can't pass for want of imports."""
+    """Without this, the tests above could pass because they find no imports."""
     source = "def f():\n    from rlconform.wire import jagged\n    import rlconform.plane.columns\n"
     assert set(_imported(ast.parse(source))) == {"rlconform.wire.jagged", "rlconform.plane.columns"}
     assert "rlconform.cli.certify" in imports()["rlconform.cli"]

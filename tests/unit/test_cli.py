@@ -1,4 +1,4 @@
-"""The command line as such."""
+"""The command line starts quickly and shows messages unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlconform.cli.console import fail, new_console
 
 
 def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
-    """Torch takes a second and more, and a plain installation has no Ray."""
+    """The import of torch takes a second or more, and a plain installation has no Ray."""
     code = "import sys, rlconform.cli; print(sorted({'ray', 'torch'} & set(sys.modules)))"
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
@@ -51,7 +51,7 @@ def test_a_name_that_can_not_be_certified_is_refused_before_torch_is_imported(
 
 
 def test_text_of_a_plane_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither emoji codes nor markup: ``sig:factory: TypeError`` showed a factory."""
+    """Emoji codes and markup stay text: once, ``sig:factory: TypeError`` showed a factory emoji."""
     text = "sig:factory: TypeError [red]"
     with pytest.raises(typer.Exit):
         fail(text)

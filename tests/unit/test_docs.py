@@ -1,4 +1,4 @@
-"""The docs agree with the tree: links lead somewhere, and generated pages are current."""
+"""The docs agree with the repository: links have targets, and generated pages are current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One vocabulary: no word of ``banned_words.txt`` in any text, and no class name twice."""
+"""No text uses a word of ``banned_words.txt``, and no class name occurs twice."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import rlconform
 
 ROOT = Path(rlconform.__file__).resolve().parents[1]
 FOLDERS = ("rlconform", "suites", "tests", "benchmarks", "fixtures", "docs", "ci")
-#: Class names that still occur twice.
+#: Class names that may occur twice.
 NAMES_LEFT = {"Client"}
-#: The list itself, and the test that reads it.
+#: The list, and the test that reads it.
 NOT_READ = {"banned_words.txt", Path(__file__).name}
 
 BANNED = [
@@ -30,7 +30,7 @@ PATTERN = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, BANNED))})(?![\w-])"
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Line number and text: comments and strings of Python, all of any other file."""
+    """Line numbers and texts: comments and strings of a Python file, all lines of another file."""
     source = path.read_text("utf-8")
     if path.suffix != ".py":
         yield from enumerate(source.splitlines(), 1)
@@ -42,7 +42,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def banned_in(path: Path) -> list[str]:
-    """Where a file uses a banned word."""
+    """The places where a file uses a banned word."""
     return [
         f"{path.relative_to(ROOT)}:{number}: {found[1]!r} in {line.strip()!r}"
         for number, line in texts(path)

@@ -1,4 +1,4 @@
-"""Folders that a command is to write to."""
+"""Output folders of commands are checked before use."""
 
 from __future__ import annotations
 

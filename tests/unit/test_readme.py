@@ -1,4 +1,4 @@
-"""The README tells what is there."""
+"""The README agrees with the code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_runs_that_it_shows_are_configured(page: str) -> None:
     assert shown
     for line in shown:
         source, *overrides = line.split()
-        load_config(source, overrides)  # raises where a key or a value isn't one
+        load_config(source, overrides)  # raises if a key or a value is invalid
 
 
 def test_requirements_that_it_names_exist() -> None:

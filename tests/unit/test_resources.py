@@ -1,4 +1,4 @@
-"""The folders that ship with the package are found from a checkout and from a wheel."""
+"""The package finds its data folders in a checkout and in a wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlconform.contract import ConfigError
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty installation; the package's folder in it."""
+    """An empty installation; returns the package's folder in it."""
     package = tmp_path / "site" / "rlconform"
     package.mkdir(parents=True)
     monkeypatch.setattr(_resources, "_PACKAGE", package)

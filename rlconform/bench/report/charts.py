@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Formatter, LogLocator, NullFormatter, NullLocator
 
-#: Okabe and Ito's colours, which people with any colour vision can tell apart; without the yellow,
+#: Okabe and Ito's colours, which people with any colour vision can distinguish; without the yellow,
 #: which is hardly visible on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -28,7 +28,7 @@ GREY = "#595959"
 _WIDTH = 9.6  # inches
 _LONGEST_LABEL = 36
 
-_STYLE: Any = {  # matplotlib types its keys, and not every version alike
+_STYLE: Any = {  # matplotlib's types for its keys differ between versions
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.spines.top": False,

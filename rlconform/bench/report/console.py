@@ -35,7 +35,7 @@ def print_document(console: Console, document: BenchDocument) -> None:
 
 
 def write_page(console: Console, document: BenchDocument, path: Path) -> bool:
-    """Write the HTML page, or print which package is missing; whether it was written."""
+    """Write the HTML page, or print which package is missing; return whether it was written."""
     if absent := [name for name in PAGE_NEEDS if find_spec(name) is None]:
         needed = " and ".join(absent)
         console.print(
@@ -84,7 +84,7 @@ def _print_table(console: Console, table: PivotTable) -> None:
 
 
 def _rich_table(table: PivotTable, *, spread_below: bool) -> RichTable:
-    """The table with each spread beside its figure or, for a narrow terminal, below it."""
+    """The table with each spread next to its figure or, for a narrow terminal, below it."""
     shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     labels = len(table.headings) - len(table.rows[0].cells)
     prose = any(cell.kind == "prose" for cell in table.rows[0].cells)

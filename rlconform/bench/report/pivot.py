@@ -42,7 +42,7 @@ class PivotRow(NamedTuple):
 class PivotTable:
     """A table and the sentences that explain it; a minor one may be folded up.
 
-    ``key`` names it for what is shown with it, such as a plot.
+    ``key`` identifies the table, for example to place its plot.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Selects what is plotted of a bench document; each plot is an SVG text, or "" if empty."""
+"""Selects the figures of a bench document to plot; each plot is an SVG text, or "" if empty."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Panel = dict[str, dict[Any, Point]]
 
 
 def styles(document: BenchDocument) -> dict[str, Style]:
-    """The style of each target by spec; a failed target keeps its own."""
+    """The style of each target by spec; a failed target has one too."""
     return styles_of(names(document))
 
 
@@ -42,7 +42,7 @@ def cost_plot(document: BenchDocument) -> str:
 
 
 def throughput_plot(document: BenchDocument) -> str:
-    """Put and get in bytes per second, shape by shape, beside one copy of the same bytes."""
+    """Put and get in bytes per second, shape by shape, next to one copy of the same bytes."""
     sizes = {shape.name: shape.bytes for shape in document.shapes}
     copies = [(_COPY, copy.shape, sizes[copy.shape], copy.warm) for copy in document.memcpy]
     panels: dict[str, _Panel] = {}

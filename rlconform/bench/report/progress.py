@@ -11,7 +11,7 @@ _STYLES = {"ready": "green", "failed": "bold red", "refused": "yellow", "measure
 
 
 class BenchProgress(LiveBar):
-    """A bar of turns; where there is no terminal, a line for each measurement."""
+    """A bar of turns; without a terminal, a line for each measurement."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, "starting the planes")

@@ -1,8 +1,8 @@
 """Computes ratios of measured figures: planes against a copy of memory, and against each other.
 
 A ratio is median over median. Its bounds compare the quartiles the unfavourable way (low over high,
-high over low), so they hold wherever the middle halves of both samples lie: they are wider than a
-confidence interval, and two planes whose bounds don't overlap do differ.
+high over low), so they include the ratio of any two values from the middle halves of the samples.
+They are wider than a confidence interval; two planes whose bounds don't overlap differ.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def expect_equal(got: Any, expected: Any, what: str) -> None:
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
     """Expect ``batch[field]`` to hold ``rows``, each equal in dtype, shape and bytes.
 
-    A violation by the same rows in another order may follow from GET-01 (order of a read).
+    A violation in which only the order of the rows differs may follow from GET-01 (order of a
+    read).
     """
     column = rows_in(batch, field)
     expect(len(column) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(column)} rows")
@@ -202,7 +203,7 @@ def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | N
         return expected, found
     if not torch.equal(as_bytes(got), as_bytes(want)):
         expected, found = show_row(want), show_row(got)
-        if expected == found:  # they differ beyond what is shown, or in bits that print alike
+        if expected == found:  # they differ beyond what is shown, or in bits that print the same
             expected, found = _first_difference(want, got)
         return f"= {expected}", found
     return None
@@ -224,12 +225,13 @@ def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's bytes as a flat uint8 tensor. They include NaN payloads and signed zeros."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
-    # copied first: view(uint8) needs stride 1, and contiguous() may leave one element another one
+    # copied first: view(uint8) needs stride 1, and contiguous() may leave one element another
+    # stride
     return plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def show_row(row: torch.Tensor) -> str:
-    """A row as text for people: its label if it is a labeled row, else its first values."""
+    """A row as readable text: its label if it is a labeled row, else its first values."""
     if row.numel():
         text = as_bytes(row).numpy().tobytes()  # a row of any dtype may hold a label
         if text.startswith(b"row:"):

@@ -89,7 +89,7 @@ def expect_whole_column(batch: TensorDictBase, field: str) -> None:
     """
     rows = rows_in(batch, field)
     column: Any = leaf_of(batch, field)
-    if not column.is_nested or not rows:  # torch itself builds no nested tensor of no rows
+    if not column.is_nested or not rows:  # torch builds no nested tensor without rows
         return
     if column.layout is torch.jagged:
         _expect_structure(column, field)

@@ -12,7 +12,7 @@ from rlconform.certify.concurrency.operation import Operation
 
 @dataclass(frozen=True)
 class Anomaly:
-    """Something that no order of the calls can explain.
+    """A result that no order of the calls can explain.
 
     Attributes:
         kind: Its name, a key of ``explain.IMPACT``.

@@ -1,7 +1,7 @@
 """Checks a saved history again: ``python -m`` this module ``FILE CHECKER...``.
 
-A race may not show a second time, but its calls are in the history file, and what they prove does
-not depend on chance.
+A race may not happen a second time. Its calls are in the history file, and checking them gives the
+same result each time.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _rows(op: Operation, row: Any) -> str:
 
 
 def _values_of(values: Sequence[Any] | None, op: Operation, row: Any) -> Any:
-    """The entry of ``values`` for the row; all of them where the operation is not about it."""
+    """The entry of ``values`` for the row; all entries if the operation does not concern it."""
     if values is not None and row in op.ids:
         return values[op.ids.index(row)]
     return list(values or ())

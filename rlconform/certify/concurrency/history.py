@@ -1,4 +1,4 @@
-"""``History``: what a list of operations proves about a row at a time, and what it leaves open.
+"""``History``: what a list of operations proves about a row at a time, and what is only possible.
 
 A call takes effect at one moment between its start and its end. Where two calls overlap, either may
 have taken effect first. So every checker asks one of two questions about the time from a to b:
@@ -54,7 +54,7 @@ class IntervalIndex:
         return iter(self.by_start)
 
     def inside(self, after: float, before: float) -> Interval | None:
-        """One that started after ``after`` and ended before ``before``: the first to end."""
+        """The first to end of those that started after ``after`` and ended before ``before``."""
         index = bisect_right(self._starts, after)
         found = self._ends_first_from[index] if index < len(self.by_start) else None
         return found if found is not None and found.end < before else None

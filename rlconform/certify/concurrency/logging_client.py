@@ -26,7 +26,7 @@ _VERSIONS = 1_000_000
 MOST_REFUSALS = 20
 #: Rounds per second that a workload should reach; the chance to catch a defect depends on them.
 LEAST_PER_S = 20
-#: How many times its seconds a workload may take for those rounds, on a slow plane or machine.
+#: A workload may take this many times its seconds for those rounds, if the plane is slow.
 PATIENCE = 3
 
 
@@ -60,7 +60,7 @@ class LoggingClient:
 
     @property
     def operations(self) -> list[Operation]:
-        """The calls so far; one under way has no end."""
+        """The calls made; a call under way has no end."""
         return list(self._operations)
 
     def stop(self) -> None:
@@ -68,7 +68,7 @@ class LoggingClient:
         self._stop.set()
 
     def give_up(self) -> None:
-        """Let the workload make no more calls; it may never end by itself."""
+        """Let the workload make no more calls; otherwise it might never end."""
         self._given_up = True
         self._stop.set()
 
@@ -77,7 +77,7 @@ class LoggingClient:
         last = self._operations[-1] if self._operations else None
         return last is not None and last.end is None and time.monotonic() - last.start > seconds
 
-    # -- for the workload: when to go on -------------------------------------------------------
+    # -- for the workload: when to continue -------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
@@ -157,7 +157,7 @@ class LoggingClient:
         )
 
     def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
-        """Claim without blocking; the ids that are strings."""
+        """Claim without blocking; return the ids that are strings."""
         op = Operation(
             who=self.who, op="claim", start=0.0, task=task, asked=batch_size, fields=tuple(fields)
         )
@@ -226,9 +226,9 @@ class LoggingClient:
         call: Callable[[], Any],
         result_of: Callable[[Any], dict[str, Any]] = lambda _: {},
     ) -> Operation:
-        """Make the call between two readings of the clock; the operation as it was logged.
+        """Make the call between two readings of the clock; return the logged operation.
 
-        ``result_of`` gives the operation's attributes that come from what the call returned.
+        ``result_of`` gives the operation's attributes that depend on what the call returned.
         """
         if self._given_up:
             raise WorkloadStopped(f"{op.op} of {self.who}")

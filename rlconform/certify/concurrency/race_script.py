@@ -1,7 +1,7 @@
 """Makes a script of a race: plain client calls in threads, which a vendor can run by hand.
 
-The script opens the plane as its owner and attaches a second client in another process. What it
-prints is the defect; on a correct plane it prints nothing. If it finds nothing, it runs the check.
+The script opens the plane as its owner and attaches a second client in another process. It prints
+the defect; on a correct plane it prints nothing. If it finds nothing, it runs the check.
 """
 
 from __future__ import annotations

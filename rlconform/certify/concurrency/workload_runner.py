@@ -1,7 +1,7 @@
-"""``WorkloadRunner`` runs workloads at the same time, in processes or threads, as one history.
+"""``WorkloadRunner`` runs workloads concurrently, in processes or threads, and returns one history.
 
-run ──begin──▶ handles                          all at once
-    ◀─finish── those of leading workloads       which end by themselves
+run ──begin──▶ handles                          all at the same time
+    ◀─finish── those of leading workloads       which end without a stop
     ──stop───▶ the others ──finish──▶
 History: the operations of all, ordered by one clock
 """
@@ -51,7 +51,7 @@ class WorkloadRunner:
         check_history(history, "claims", duplicated, lost)
 
     Args:
-        handles: ``handles(n)`` gives n handles.
+        handles: ``handles(n)`` returns n handles.
         partition_id: The partition.
         timeouts: The target's.
         seed: Seeds the random choices of the workloads.
@@ -75,14 +75,14 @@ class WorkloadRunner:
         self._operations: list[Operation] = []
 
     def run(self, *workloads: Workload) -> History:
-        """Run the workloads until all have ended or hang; the history of all runs so far.
+        """Run the workloads until all have ended or hang; return the history of all runs made.
 
         A call that takes longer than the target's operation timeout has no end in the history.
 
         Raises:
             ContractViolation: The workloads did not end within half of the target's check timeout,
                 though their calls returned; or the process of one ended.
-            RuntimeError: A workload itself raised, which is an error of the kit.
+            RuntimeError: A workload itself raised, which is an error of rlconform.
             MethodGivenUp: A workload needs a kind of call that hung too often.
         """
         for kind in (kind for workload in workloads for kind in workload.needs):
@@ -91,7 +91,7 @@ class WorkloadRunner:
         handles = self._handles(len(workloads))
         try:
             results = self._run_all(handles, workloads)
-        except ContractViolation:  # one process ended, and nobody would stop the others
+        except ContractViolation:  # one process ended; the others must be stopped here
             for handle in handles:
                 handle.give_up()
             raise

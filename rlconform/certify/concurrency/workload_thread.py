@@ -1,6 +1,6 @@
 """``WorkloadThread`` runs a workload in a thread and reports on it even while a call hangs.
 
-    begin(spec) ──▶ thread ──calls──▶ client    returns at once
+    begin(spec) ──▶ thread ──calls──▶ client    returns immediately
     stop()      ──▶ the workload ends after what it still has to do
     finish()    ──▶ waits for the end, or until a call is overdue; then gives the workload up
 
@@ -34,7 +34,7 @@ class WorkloadSpec:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """What a workload did.
+    """The result of a workload.
 
     Attributes:
         operations: Its calls.

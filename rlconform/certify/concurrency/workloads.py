@@ -1,7 +1,7 @@
 """Workloads: short loops of client calls that run at the same time on one partition.
 
 A workload runs in one thread of some process and calls a ``LoggingClient``. A *leading* workload
-ends by itself, after its seconds or rounds. Any other goes on until the leading ones have ended,
+ends by itself, after its seconds or rounds. Any other runs until the leading ones have ended,
 and then until nothing is left for it to do.
 """
 
@@ -15,9 +15,9 @@ import torch
 
 from rlconform.certify.concurrency.logging_client import MOST_REFUSALS, LoggingClient
 
-#: Most rounds of a leading workload, for planes that do very many in its seconds.
+#: Most rounds of a leading workload, as a fast plane could do very many in its time.
 MOST_ROUNDS = 1500
-#: Most rounds of a workload that goes on until stopped; after them it only waits.
+#: Most rounds of a workload that runs until stopped; after them it only waits.
 MOST_FOLLOWER_ROUNDS = 6000
 #: Most fields of a workload that adds a new one in each round.
 MOST_FIELDS = 100
@@ -63,7 +63,7 @@ class Producer:
     """Puts new rows, each once.
 
     With ``fresh_fields`` every put adds a field that was never put before. With ``appends`` another
-    put of these fields follows at once. After each put the rows are read ``reads_back`` times.
+    put of these fields follows immediately. After each put the rows are read ``reads_back`` times.
     """
 
     seconds: float
@@ -113,7 +113,7 @@ class Claimer:
             client.wait_for_stop()
         ended, batch = False, self.batch
         while not ended:
-            stopping = client.stopping  # read before the claims: after it an empty one is the last
+            stopping = client.stopping  # read before the claims: once set, an empty claim is last
             claimed = [i for task in self.tasks for i in self._claim(client, task, batch)]
             drained = stopping and not claimed
             ended = (drained and batch == 1) or client.refusals > MOST_REFUSALS
@@ -132,10 +132,10 @@ class Claimer:
 
 @dataclass(frozen=True)
 class PutClearLoop:
-    """Puts and clears rows whose ids others use too, so that the plane frees and reuses slots.
+    """Puts and clears rows with ids that other workloads use, so that the plane reuses slots.
 
-    Each put writes ``puts`` of the shared ids and ``keeps`` rows of its own. Nobody clears those,
-    and it reads them in the end. Before the next put it clears ``clears`` shared ids.
+    Each put writes ``puts`` of the shared ids and ``keeps`` rows that only it uses. No workload
+    clears those, and it reads them at the end. Before the next put it clears ``clears`` shared ids.
     """
 
     seconds: float
@@ -152,7 +152,7 @@ class PutClearLoop:
         kept: list[str] = []
         for number in client.rounds(self.seconds, MOST_ROUNDS):
             new = [f"{client.who}_{number}_{n}" for n in range(self.keeps)]
-            # prepared before the clear, so that the slots that it frees are reused at once
+            # prepared before the clear, so that the slots that it frees are reused immediately
             put = client.prepare_put([*client.rng.sample(self.ids, self.puts), *new], self.fields)
             if self.clears and number:
                 client.clear(client.rng.sample(self.ids, self.clears))
@@ -184,7 +184,7 @@ class Clearer:
 
 @dataclass(frozen=True)
 class Overwriter:
-    """Puts all rows again and again; with ``ragged`` their widths change each time."""
+    """Puts all rows repeatedly; with ``ragged`` their widths change each time."""
 
     seconds: float
     ids: tuple[str, ...]
@@ -206,7 +206,7 @@ class Overwriter:
 
 @dataclass(frozen=True)
 class Appender:
-    """Puts one new field after another on the same rows, and reads all of them in the end."""
+    """Puts one new field after another on the same rows, and reads all of them at the end."""
 
     seconds: float
     ids: tuple[str, ...]
@@ -261,7 +261,7 @@ class TagWriter:
 
 @dataclass(frozen=True)
 class Registrar:
-    """Registers the partition again and again."""
+    """Registers the partition repeatedly."""
 
     seconds: float
     fields: tuple[str, ...]

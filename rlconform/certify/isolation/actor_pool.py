@@ -1,10 +1,10 @@
 """``ActorPool``: starts the Ray actors that hold attached clients, and keeps them for the session.
 
-    pool ── start ──▶ actors      each imports torch and the target: the kit's time, generous
+    pool ── start ──▶ actors      each imports torch and the target, in rlconform's time
          ◀─ ready ──
          ── attach ─▶ actors ── target.open(config, bootstrap=False)    the target's ``start``
 
-Where one fails, all that were started with it are ended, so that none slows down the next ones.
+If one fails, the pool ends all actors that started with it, so that none slows down later ones.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
 from rlconform.certify.recording.shorten import shorten
 from rlconform.contract import Timeouts
 
-#: Seconds for an actor to start and to import what a client needs, however busy the machine is.
+#: Seconds for an actor to start and to import what a client needs, even on a busy machine.
 ACTOR_START_S = 120.0
 
 
 class ActorsLate(Skipped):
-    """The kit's own actors did not start in time, so the check can't judge the plane."""
+    """rlconform's actors did not start in time, so the check can't judge the plane."""
 
 
 class ActorsLateWarning(UserWarning):
@@ -52,18 +52,18 @@ class ActorPool:
         self._busy_time = busy_time or BusyTime()
         self._kept = os.environ.get(KEPT_ACTORS, "")
         self._pool: list[RemoteClient] = []
-        self._taken: set[str] = set()  # names of kept actors that this pool has had
+        self._taken: set[str] = set()  # names of kept actors that this pool has used
         self._started = 0
         self._late = ""  # why no more actors are started, once some did not start in time
 
     def take(self, count: int) -> list[RemoteClient]:
-        """``count`` clients in as many processes; the same ones for every check."""
+        """``count`` clients in as many processes; every check gets the same ones."""
         self._pool = [client for client in self._pool if not client.died]
         self._pool += self.start(max(0, count - len(self._pool)))
         return self._pool[:count]
 
     def start(self, count: int) -> list[RemoteClient]:
-        """``count`` new actors, which attach now. If one fails, all of them are ended.
+        """``count`` new actors, which attach immediately. If one fails, all of them are ended.
 
         Raises:
             ContractViolation: One did not attach within the target's start timeout.
@@ -101,7 +101,7 @@ class ActorPool:
         return clients
 
     def _expect_ready(self, actors: list[Any]) -> None:
-        """Wait until the actors have imported the target; the kit's time."""
+        """Wait until the actors have imported the target; this counts as rlconform's time."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         getting_ready = [actor.get_ready.remote(self._spec) for actor in actors]
@@ -120,7 +120,7 @@ class ActorPool:
                 raise ContractViolation(due, shorten("{0}: {2}".format(*result), 400))
 
     def _attach(self, actors: list[Any], clients: list[RemoteClient]) -> None:
-        """Open a client in each actor; the time that this takes there is the plane's."""
+        """Open a client in each actor; the time it takes there counts as the plane's."""
         due_s = self._timeouts.start
         attaching = [actor.attach.remote(dict(self._config)) for actor in actors]
         for client, attached in zip(clients, attaching, strict=True):
@@ -135,7 +135,7 @@ class ActorPool:
                 raise ContractViolation(attach, f"a client after {took:.1f} s")
 
     def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
-        """``count`` kept actors, and new ones where there are too few; one that hangs is ended."""
+        """``count`` kept actors, and new ones if there are too few; one that hangs is ended."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         named = ray.util.list_named_actors(all_namespaces=True)

@@ -18,8 +18,8 @@ class CheckInFlight:
     Attributes:
         check: The check.
         allowed_s: Seconds that it may take.
-        deadline: When it must have ended, of ``time.monotonic``; later where it starts processes.
-        calls: The client calls that it made so far, as far as their source is known.
+        deadline: Time of ``time.monotonic`` by which it must end; later if it starts processes.
+        calls: The client calls that it has made, as far as their source is known.
         last_call: The last call begun.
     """
 

@@ -35,7 +35,7 @@ class ClientActor:
         self._workloads: dict[str, WorkloadThread] = {}
 
     def get_ready(self, spec: str) -> Answer:
-        """Import the target and what a client needs, so that ``attach`` has only to open it."""
+        """Import the target and what a client needs, so that ``attach`` only opens it."""
         from rlconform.certify.target import resolve_target  # noqa: PLC0415 - in the actor only
 
         try:
@@ -45,7 +45,7 @@ class ClientActor:
         return True, None
 
     def attach(self, config: Mapping[str, Any]) -> tuple[Answer, float]:
-        """Open the client; the answer, and how long it took, s."""
+        """Open the client; return the answer, and how long it took, s."""
         from rlconform.certify.target import open_client  # noqa: PLC0415 - in the actor only
 
         assert self._target is not None
@@ -63,7 +63,7 @@ class ClientActor:
         for who in list(self._workloads):  # left by a run that was cut short
             self.give_up(who)
         if client is not None:
-            with suppress(Exception):  # its plane may be gone, or never have been one
+            with suppress(Exception):  # its plane may have ended, or be invalid
                 client.close()
 
     def begin(self, spec: WorkloadSpec) -> None:
@@ -97,5 +97,5 @@ class ClientActor:
 
 
 def describe_error(error: Exception) -> tuple[str, list[str], str]:
-    """Name, bases and message of an error: one of a vendor's own class may not unpickle here."""
+    """Name, bases and message of an error: a vendor's class may not unpickle here."""
     return type(error).__name__, [base.__name__ for base in type(error).__mro__], str(error)

@@ -30,7 +30,7 @@ class ProcessStarted:
 
 @dataclass(frozen=True)
 class ProcessEnded:
-    """A test process has ended; ``number`` is ``None`` where the fork server itself did."""
+    """A test process has ended; ``number`` is ``None`` if the fork server itself ended."""
 
     number: int | None
     code: int
@@ -54,7 +54,7 @@ class StartFailed:
 
 @dataclass(frozen=True)
 class PlaneOpening:
-    """The plane begins to open; all time before this is the kit's."""
+    """The plane begins to open; all time before this counts as rlconform's."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CallBegan:
 
 @dataclass(frozen=True)
 class ExampleBegan:
-    """A property tries its next example: the calls so far do not belong to it."""
+    """A property tries its next example: the earlier calls do not belong to it."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,12 @@ class RemarkMade:
 
 @dataclass(frozen=True)
 class PlaneClosedByCheck:
-    """The check has closed the plane: the test process ends, a fresh one goes on."""
+    """The check has closed the plane: the test process ends, a new one continues."""
 
 
 @dataclass(frozen=True)
 class PlaneUnhealthy:
-    """The plane stopped working: the test process ends, a fresh one goes on."""
+    """The plane stopped working: the test process ends, a new one continues."""
 
     text: str
 

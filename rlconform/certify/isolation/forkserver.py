@@ -2,7 +2,7 @@
 
 runner's thread   start() ──one JSON line──▶ forkserver_main, a process
                   TestProcess.next_event()  waits on the queue
-reader thread     event pipe ──▶ queue      ends when the last writer of the pipe is gone
+reader thread     event pipe ──▶ queue      ends when all writers have closed the pipe
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ForkServer:
     """A process that forks test processes, and the folder that they share.
 
     Args:
-        extra: Variables of their environment, in place of this process's.
+        extra: Environment variables that replace this process's.
     """
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -58,7 +58,7 @@ class ForkServer:
             "options": [
                 *("-q", "-c", str(self._workspace.path / "pytest.ini"), "--rootdir", str(suites)),
                 *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
-                *("-p", "no:logging", "-s"),  # what a plane prints goes to the log at once
+                *("-p", "no:logging", "-s"),  # what a plane prints goes to the log immediately
                 *("--import-mode", "importlib", *options),
                 *(str(suites / name) for name in files),
             ],
@@ -78,14 +78,14 @@ class ForkServer:
                 stderr=subprocess.STDOUT,
                 env=THREADS | self._workspace.environment(),
                 pass_fds=[writing],
-                start_new_session=True,  # Ctrl-C is the runner's to handle
+                start_new_session=True,  # the runner handles Ctrl-C
             )
         os.close(writing)
         threading.Thread(target=_read, args=(reading, self._events), daemon=True).start()
         return process
 
     def write_ids(self, ids: Sequence[str]) -> str:
-        """Write ids of checks to a file for the option ``--only``; its path."""
+        """Write ids of checks to a file for the option ``--only``; return its path."""
         path = self._workspace.path / "only.txt"
         path.write_text("\n".join(ids), "utf-8")
         return str(path)
@@ -96,7 +96,7 @@ class ForkServer:
         self._workspace.close()
 
     def end_leftovers(self, grace_s: float = 0.0) -> list[str]:
-        """Kill what a test process left running for longer than ``grace_s``; the names."""
+        """Kill what a test process left running for longer than ``grace_s``; return the names."""
         spare = self._process.pid if self._process else None
         return self._workspace.end_leftovers(spare, grace_s)
 

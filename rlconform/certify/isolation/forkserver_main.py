@@ -3,8 +3,8 @@
     ForkServer ──{"number", "options", "log"}──▶ fork server ──fork──▶ test process ──▶ plane
                ◀──── one event pipe: ProcessStarted, the checks' events, ProcessEnded ────┘
 
-It imports what every test process needs (torch, pytest, the kit) and nothing of the plane's: each
-fork resolves and opens the target by itself, in a process that never saw another plane.
+It imports what every test process needs (torch, pytest, rlconform) and nothing of the plane: each
+fork resolves and opens the target itself, in a process that has loaded no other plane.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def serve(events_fd: int) -> None:
     events = EventPipe(events_fd)
     for name in NEEDED_BY_CHECKS:
         importlib.import_module(name)
-    gc.freeze()  # no test process then walks through (and copies) what was imported here
+    gc.freeze()  # test processes' collectors then skip (and don't copy) these imports
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()
@@ -57,9 +57,9 @@ def run_job(job: dict[str, Any], events_fd: int) -> None:
     for source, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, standard)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - its own buffer
-    faulthandler.enable(log)  # pytest captures standard error, this goes past it
+    faulthandler.enable(log)  # pytest captures standard error; this bypasses it
     faulthandler.register(signal.SIGUSR1, log, all_threads=True)
-    tempfile.tempdir = None  # the cached one was made before the run's own was known
+    tempfile.tempdir = None  # the cached value is from before the run's folder was known
     warnings.simplefilter("ignore", pytest.PytestAssertRewriteWarning)  # imported before pytest ran
     code = 1
     try:

@@ -36,7 +36,7 @@ class HungCalls:
 
     @property
     def given_up(self) -> Mapping[str, str]:
-        """By kind of call, why it is not made again."""
+        """The reason why a kind of call is not made again, by kind."""
         return {
             kind: f"{kind} hung in {len(checks)} checks ({', '.join(sorted({*checks.values()}))}) "
             "and is not called again"

@@ -15,7 +15,7 @@ def process_arguments(
     Args:
         options: What to run.
         only: Path of a file with the ids of the checks to run; "" for all.
-        hangs: The calls that have hung so far, as JSON.
+        hangs: The calls that have hung, as JSON.
         tries_round_trip: Whether it tries the plane's simplest round trip after opening it.
     """
     arguments = ["--target", options.spec, "--target-config", json.dumps(dict(options.config))]

@@ -1,6 +1,6 @@
 """``RemoteClient``: a client in a Ray actor that attaches to the plane, called from the check.
 
-    ActorPool ── start ───────────────────────▶ actor    imports torch and the target: kit's time
+    ActorPool ── start ───────────────────────▶ actor    imports torch, the target: rlconform's time
               ── attach ──────────────────────▶ actor ── target.open ──▶ plane    plane's time
     check ── RemoteClient.get_samples ────────▶ actor ── client.get_samples ──▶ plane
           ◀── result or the same error ────────
@@ -8,11 +8,11 @@
                    ◀── finish: its operations ─
 
 An actor resolves the target by itself, exactly as a training worker would. It ends with the check's
-process, unless ``KEPT_ACTORS`` names a namespace in which actors wait for the next one: they have
-imported what a client needs, which is most of the time that starting one takes.
+process, unless ``KEPT_ACTORS`` names a namespace in which actors are kept for the next one: they
+have already imported what a client needs, which is most of the time that starting one takes.
 
-The target's deadlines apply to what the actor measures of its own calls. Starting the actor, and
-sending a call there and back, have deadlines of the kit's own.
+The target's deadlines apply to the times that the actor measures of its calls. Starting the actor,
+and sending a call there and back, have separate deadlines, set by rlconform.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RemoteClient:
 
         Args:
             what: The call, for messages.
-            waits_s: Seconds that the method may wait, beside the target's ``operation``.
+            waits_s: Seconds that the method may wait, in addition to the target's ``operation``.
             method: A method of ``ClientActor``.
             args: Its arguments.
             kwargs: Its keyword arguments.

@@ -3,9 +3,8 @@
     Runner ──starts──▶ TestProcess (pytest) ──▶ plane
            ◀─events──  waits for the next event, the process's end, or the deadline
 
-A check that kills or hangs its process is recorded as CRASH or TIMEOUT, and a fresh process goes on
-with the checks that are left. Two processes in a row without a result end the run, so it always
-ends.
+A check that kills or hangs its process is recorded as CRASH or TIMEOUT, and a new process runs the
+remaining checks. Two processes in a row without a result end the run, so it always ends.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rlconform.certify.options import CertifyOptions
 from rlconform.certify.results import BROKEN, Outcome, RunRecord
 from rlconform.contract import DataPlaneError, Timeouts, load_requirements
 
-#: Seconds for what the plane has no part in: starting Python, collecting the checks.
+#: Seconds for work that does not involve the plane: starting Python, collecting the checks.
 OWN_PATIENCE = 120.0
 
 #: A process that produced fewer results than this is assumed to crash again; the next one runs the
@@ -35,7 +34,7 @@ MIN_RESULTS_BEFORE_RESTART = 3
 #: Events after which a test process ends by itself.
 LAST_EVENTS = (events.SessionFinished, events.PlaneUnhealthy, events.PlaneClosedByCheck)
 
-#: Called with the run so far and the event that has just been added to it.
+#: Called with the run and the event that was just added to it.
 Listener = Callable[[RunRecord, Event], None]
 
 
@@ -78,7 +77,7 @@ class Runner:
         self.run = RunRecord()
 
     def certify(self) -> RunRecord:
-        """Run every check. When interrupted, it ends its processes and returns what it has.
+        """Run every check. When interrupted, it ends its processes and returns the results it has.
 
         Raises:
             PlaneDidNotStart: The first process could not open the plane, or can't use the options.
@@ -155,7 +154,7 @@ class Runner:
             raise PlaneDidNotStart(message, "", plain=True)
 
     def _arguments(self) -> list[str]:
-        """Options of the next test process; it runs the checks that are left."""
+        """Options of the next test process; it runs the remaining checks."""
         ids = [check.id for check in self.run.pending] if self.run.plan else self._options.only
         only = self._fork_server.write_ids(ids) if ids else ""
         hangs = json.dumps(self._hangs.as_data())
@@ -235,7 +234,7 @@ class Runner:
                 self.run.notes.append(f"{why}: checks that need it are not tested")
 
     def _enough(self) -> bool:
-        """Whether as many checks of MUSTs are broken as ``max_failures`` allows; no probes."""
+        """Whether ``max_failures`` checks of MUSTs are broken, not counting probes."""
         if self._options.max_failures is None:
             return False
         requirements = load_requirements()

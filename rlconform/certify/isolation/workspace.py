@@ -1,4 +1,4 @@
-"""A run's private folder, and the mark by which every process that the run started is found."""
+"""A run's private folder, and a mark that identifies every process that the run started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import psutil
 RUN_MARK = "RLCONFORM_RUN"
 
 #: One thread for each torch operation, unless the user says otherwise, as Ray and torchrun do for
-#: their workers. Processes whose operations each use all cores slow one another down: with four of
+#: their workers. Processes whose operations each use all cores slow each other down: with four of
 #: them on two cores 16 copies of 256 KiB took 62 ms, and 4 ms with one thread each.
 THREADS = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
@@ -25,7 +25,7 @@ class Workspace:
     """A temporary folder and the environment of the processes that use it.
 
     Args:
-        extra: Variables of the environment, in place of this process's.
+        extra: Environment variables that replace this process's.
     """
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -51,7 +51,7 @@ class Workspace:
         }
 
     def end_leftovers(self, spare: int | None = None, grace_s: float = 0.0) -> list[str]:
-        """Kill every process with the run's mark, except the pid ``spare``; their names.
+        """Kill every process with the run's mark, except the pid ``spare``; return their names.
 
         Processes that end by themselves within ``grace_s`` are not named.
         """
@@ -75,7 +75,7 @@ class Workspace:
 
 
 def _kill(process: psutil.Process) -> str:
-    """Kill the process; its name, or "" if it had already ended."""
+    """Kill the process; return its name, or "" if it had already ended."""
     try:
         name = f"{process.name()} (pid {process.pid})"
         process.kill()

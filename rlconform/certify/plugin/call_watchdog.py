@@ -1,4 +1,4 @@
-"""``Watchdog``: a thread that reports a client call which does not return.
+"""``Watchdog``: a thread that reports a client call that does not return.
 
     check's thread   watch(recording) ──▶ watchdog's thread ──on_overdue(call)──▶ event pipe
 

@@ -1,4 +1,4 @@
-"""From a pytest item and its exception to the result of the check."""
+"""Turns a pytest item and its exception into the result of the check."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class FewerExamples(UserWarning):
     """The plane was too slow for all of a check's generated examples."""
 
 
-#: What a race's failure says of itself: its seed repeats what roles choose, not who is first.
+#: Text added to a race's failure: its seed repeats the roles' choices, but not their timing.
 REPEATED = (
     "chance decides when a race shows, and the same seed may not show it again; its history does: "
     "python -m rlconform.certify.concurrency.check_saved HISTORY_FILE"
 )
 _TURN = re.compile(r"\[turn\d+\]$|-turn\d+(?=\])|(?<=\[)turn\d+-")
 
-#: Where an item keeps the client calls of its check.
+#: The key under which an item stores the client calls of its check.
 RECORDING = pytest.StashKey[Recording]()
-#: Where an item keeps what the roles of its check did.
+#: The key under which an item stores the operations of its check's roles.
 HISTORY = pytest.StashKey[list[Operation]]()
 
 
@@ -58,7 +58,7 @@ def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """A configuration as JSON can hold it: what JSON has no word for is written as text."""
+    """A configuration as JSON can hold it: values that JSON can't represent are written as text."""
     if isinstance(value, Mapping):
         return {str(key): as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -68,7 +68,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_id(item: pytest.Item) -> str:
-    """The check's path below ``suites/`` or ``tests/`` and its name, the same from any home."""
+    """The check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
     path, _, name = item.nodeid.partition("::")
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
@@ -89,13 +89,13 @@ def ends_plane(item: pytest.Item) -> bool:
 
 
 def turn_of(item: pytest.Item) -> int:
-    """Which turn of its check this is, from 0; see the option ``--turns``."""
+    """The number of this turn of its check, from 0; see the option ``--turns``."""
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("turn", 0) if callspec else 0
 
 
 def untold_turn(check: str) -> str:
-    """The check's id in a run of one turn."""
+    """The check's id without its turn."""
     return _TURN.sub("", check)
 
 
@@ -106,7 +106,7 @@ def result_of(
     recording: Recording,
     session: PlaneSession,
 ) -> CheckResult:
-    """The result of a phase: whose fault its exception is, and what to show for it."""
+    """The result of a phase: whether the plane caused its exception, and the evidence to show."""
     base: dict[str, Any] = {
         "id": check_id(item),
         "requirement": mark.args[0],
@@ -143,7 +143,7 @@ def result_of(
 
 
 def leans_on(mark: pytest.Mark, error: BaseException) -> list[str]:
-    """What the check took for granted where it failed: of the assertion, else of the check."""
+    """The requirements that the failed assertion relies on, or else those of the whole check."""
     raised = [error, error.__cause__]  # a generated example's failure is raised from the check's
     named = [one for each in raised for one in getattr(each, "leans_on", ())]
     named += mark.kwargs["leans_on"]

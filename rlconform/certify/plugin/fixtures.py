@@ -30,7 +30,7 @@ def _checks(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
-    """The plane under test; closed after the check where the target asks for a fresh one each."""
+    """The plane under test; closed after the check if the target asks for a new one per check."""
     session: PlaneSession = _checks(request).session
     yield session
     if session.target.isolation == "test":
@@ -92,10 +92,10 @@ def new_partition(
 
 
 def clean_up(part: PartitionUnderTest) -> None:
-    """Clear the rows of a check; a plane that can't is a note of the report.
+    """Clear the rows of a check; if the plane can't, the report notes it.
 
-    A clear that hangs is given up. The check is over and keeps its outcome, and the next check has
-    its own names.
+    A clear that hangs is given up. The check is over and keeps its outcome, and the next check uses
+    other names.
     """
     if not part.ids:
         return
@@ -129,7 +129,7 @@ def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[Re
 
 @pytest.fixture
 def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
-    """``new_actor()``: a client that attaches now, in a process of its own."""
+    """``new_actor()``: a client that attaches now, in a new process."""
 
     def start() -> RecordingClient:
         (client,) = plane.actors().start(1)
@@ -150,7 +150,7 @@ def processes(
     part: PartitionUnderTest,
     recording: Recording,
 ) -> WorkloadRunner:
-    """Runs workloads on ``part``, each in a process of its own that other checks use too."""
+    """Runs workloads on ``part``, each in its own process, which other checks reuse."""
 
     def take(count: int) -> list[RemoteWorkload]:
         return [RemoteWorkload(client) for client in plane.actors().take(count)]

@@ -28,9 +28,9 @@ def requirement(
             is opened for the next check.
         race: The check waits long for an unlucky interleaving of threads. It is left out of runs
             that only look for defects that always show.
-        patience: Seconds that the check may take even where the target allows less.
-        leans_on: Requirements that the whole check takes for granted: if one of them is broken too,
-            a failure may follow from it. ``leaning_on`` says so of a single assertion.
+        patience: Seconds that the check may take even if the target allows less.
+        leans_on: Requirements that the whole check relies on: if one of them is broken too,
+            a failure may follow from it. ``leaning_on`` does the same for one assertion.
 
     Raises:
         ValueError: No such requirement, or a capability that it doesn't name.

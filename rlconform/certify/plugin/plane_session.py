@@ -44,10 +44,10 @@ def require_packages(level: Level) -> None:
 class PlaneSession:
     """One target at one level.
 
-    ``prepare()`` starts what the kit needs, ``owner()`` opens the plane the first time and returns
-    the same client from then on; with isolation ``test``, ``renew()`` closes it after each check.
-    ``on_starting`` is called with 0.0 when planes and processes begin to start or end, and with the
-    seconds that it took when they are ready.
+    ``prepare()`` starts what rlconform needs, ``owner()`` opens the plane the first time and
+    returns the same client from then on; with isolation ``test``, ``renew()`` closes it after each
+    check. ``on_starting`` is called with 0.0 when planes and processes begin to start or end, and
+    with the seconds that it took when they are ready.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PlaneSession:
         return LEVELS.index(self.level) >= LEVELS.index("functional")
 
     def prepare(self) -> None:
-        """Start Ray where checks use several processes: the kit's own time, not the plane's.
+        """Start Ray where checks use several processes: rlconform's time, not the plane's.
 
         Raises:
             ConfigError: A package is missing that checks of this level import.
@@ -85,7 +85,7 @@ class PlaneSession:
                 self._ray = ensure_ray()
 
     def owner(self) -> DataPlaneClient:
-        """The owner's client; opens the plane when it isn't.
+        """The owner's client; opens the plane if it is not open.
 
         Raises:
             ContractViolation: A plane that was open before does not open again.
@@ -112,7 +112,7 @@ class PlaneSession:
         return RecordingClient(self.owner(), recording)
 
     def actors(self) -> ActorPool:
-        """Attached clients in processes of their own."""
+        """Attached clients in separate processes."""
         if self._actors is None:
             self.owner()
             self._actors = ActorPool(
@@ -151,11 +151,11 @@ class PlaneSession:
                 session.close()
 
     def note_health(self) -> None:
-        """Remember whether the fresh plane can do the simplest round trip."""
+        """Record whether the new plane can do the simplest round trip."""
         self._was_healthy = self._round_trip() == ""
 
     def lost_health(self) -> str:
-        """Why the plane can no longer do what it could when it was fresh; "" while it can."""
+        """Why the plane fails a round trip that worked when it was new; "" if it doesn't."""
         return self._round_trip() if self._was_healthy else ""
 
     def remarks_on_types(self) -> list[str]:

@@ -104,7 +104,7 @@ class CertifyPlugin:
         return self._session
 
     def pytest_sessionstart(self) -> None:
-        """Under the runner: open the plane first, so that a failure to start is no check's."""
+        """Under the runner, open the plane first, so that no check is blamed for a failed start."""
         if not self.pipe.watched:
             return
         try:
@@ -225,7 +225,7 @@ class CertifyPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Report the check's begin and end; after a failure, see whether the plane still works."""
+        """Report the check's start and end; after a failure, test whether the plane works."""
         self._in_flight = check_id(item)
         self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()
@@ -248,7 +248,7 @@ class CertifyPlugin:
         return done
 
     def _newly_starting(self) -> float:
-        """Seconds in which planes and processes started or ended, since the last call of this."""
+        """Seconds in which planes and processes started or ended, since the last call."""
         before, self._starting_seconds = self._starting_seconds, self.session.starting.seconds
         return self._starting_seconds - before
 
@@ -263,7 +263,7 @@ class CertifyPlugin:
         return recording
 
     def _ensure_healthy(self, item: pytest.Item, result: CheckResult) -> None:
-        """Make sure that the next check has a plane that works; else end this process."""
+        """Make sure that the next check has a plane that works; otherwise end this process."""
         session = self.session
         if ends_plane(item):
             restarts = session.target.declares("restart") or not self.pipe.watched
@@ -322,7 +322,7 @@ class CertifyPlugin:
             self.pipe.send(events.CallAbandoned(check, kind))
 
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
-        """Keep the SHOULDs that a check found violated, and report what the kit warns of."""
+        """Keep the SHOULDs that a check found violated, and report rlconform's warnings."""
         if issubclass(warning_message.category, ShouldViolation):
             self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
         elif issubclass(warning_message.category, CleanUpFailed | ActorsLateWarning):

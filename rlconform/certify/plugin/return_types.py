@@ -1,6 +1,6 @@
-"""Before the first check: finds return values whose types are not those of the contract.
+"""Finds return values of types other than the contract's, before the first check.
 
-A plane that returns a tuple where the contract says list works in most places, and fails where a
+A plane that returns a tuple where the contract says list works in most places, but fails when a
 trainer adds two lists of ids. The report has a note about it; the checks judge values.
 """
 

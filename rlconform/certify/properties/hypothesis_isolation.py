@@ -14,8 +14,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 def fresh_entropy() -> None:
     """Seed the process's random generators from the operating system again.
 
-    Hypothesis gives them the same seed for each example. A plane that takes random names for its
-    keys, as it may, would then give rows of two examples the same key.
+    Hypothesis gives them the same seed for each example. A plane may use random names as keys; rows
+    of two examples would then get the same key.
     """
     random.seed()
     np.random.seed()

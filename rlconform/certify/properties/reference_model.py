@@ -25,7 +25,7 @@ class ModelRow:
     Attributes:
         versions: Newest version of each produced field.
         tags: The tags of the newest put that had tags.
-        older_tags: Tags of earlier puts; TAG-03 says they should stay, but they may be gone.
+        older_tags: Tags of earlier puts; TAG-03 says they should stay, but a plane may drop them.
         claimed_by: Tasks that claimed it.
     """
 
@@ -69,7 +69,7 @@ class PartitionModel:
                 row.tags = dict(tags[sample_id])
 
     def claim(self, task: str, ids: Iterable[str]) -> None:
-        """Note that the task claimed these rows, rightly or not."""
+        """Record that the task claimed these rows, even if it should not have."""
         for sample_id in ids:
             if sample_id in self.rows:
                 self.rows[sample_id].claimed_by.add(task)

@@ -1,9 +1,9 @@
 """``SequenceProfile``: for one requirement, which calls a sequence makes and what is judged of it.
 
-A sequence that judged everything would stop at the first difference, whichever requirement it ran
-for. So each requirement that only sequences of calls can test thoroughly has a profile of its own:
-it makes the calls that the requirement is about, and judges only what breaks that requirement. Any
-other difference is left to its own profile, and the model adopts what the plane answered.
+A sequence that judged everything would stop at the first difference, regardless of the requirement
+that it tests. So each requirement that only sequences of calls can test thoroughly has its own
+profile: it makes the calls that the requirement is about, and judges only what breaks that
+requirement. Other profiles judge any other difference, and the model adopts the plane's answer.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ EXAMPLES = 25
 #: Seconds of the plane's own calls after which no further example begins. A slow plane gets fewer
 #: examples, but always enough that something is judged.
 PLANE_S = 0.8
-#: Most seconds for all examples, and for making a failing one smaller, on however slow a machine.
+#: Most seconds for all examples, and for making a failing one smaller, even on a slow machine.
 #: Each is at most a third of the check's timeout.
 SEARCH_S = 10.0
 SHRINK_S = 10.0
@@ -56,7 +56,7 @@ SHRINK_S = 10.0
 SETTINGS = settings(
     max_examples=EXAMPLES,
     phases=(Phase.generate, Phase.shrink),
-    database=None,  # nothing is kept between runs: the plane and the seed decide alone
+    database=None,  # nothing is kept between runs: only the plane and the seed decide
     deadline=None,  # a call may take as long as the target's own timeouts allow
     derandomize=False,
     report_multiple_bugs=False,
@@ -66,7 +66,7 @@ SETTINGS = settings(
     suppress_health_check=(
         HealthCheck.too_slow,  # the machine may be loaded or the plane slow
         HealthCheck.function_scoped_fixture,  # ``begin`` gives each example its own partitions
-        HealthCheck.nested_given,  # the kit's own tests run properties inside of tests
+        HealthCheck.nested_given,  # rlconform's tests run properties inside tests
     ),
 )
 
@@ -162,11 +162,11 @@ class PropertyRunner:
         self._clear_error = ""  # why rows of an example could not be cleared
 
     def begin(self, *, enough: bool = True) -> None:
-        """Begin an example: drop the rows and recorded calls of the one before.
+        """Begin an example: drop the rows and recorded calls of the previous one.
 
         Args:
-            enough: Whether the examples so far suffice for a slow plane. Until then the search may
-                take a third of the check's timeout.
+            enough: Whether the examples already run suffice for a slow plane. Until then the search
+                may take a third of the check's timeout.
         """
         if not self._begun:
             self._search_began = time.monotonic()
@@ -183,7 +183,7 @@ class PropertyRunner:
         self._begun += 1
 
     def check_time(self) -> None:
-        """Raise ``OutOfTime`` if the example under way may not go on."""
+        """Raise ``OutOfTime`` if the current example may not continue."""
         if time.monotonic() > self._deadline:
             raise OutOfTime
 
@@ -195,7 +195,7 @@ class PropertyRunner:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Keep a failure of the plane inside the block; other errors are the kit's."""
+        """Keep a failure of the plane inside the block; other errors are rlconform's."""
         try:
             yield
         except Exception as error:
@@ -206,7 +206,7 @@ class PropertyRunner:
             raise
 
     def raised_by_plane(self, error: Exception) -> bool:
-        """Whether it is an error or a violation of the plane; else it is the kit's."""
+        """Whether it is an error or a violation of the plane; otherwise it is rlconform's."""
         return isinstance(error, AssertionError) or self._client.recording.raised_by_plane(error)
 
     def failure_of(self, error: Exception) -> FailureReport:

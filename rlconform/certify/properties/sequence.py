@@ -31,7 +31,7 @@ LEANS_ON: Mapping[Kind, tuple[str, ...]] = {"tags": ("TAG-01",), "timeouts": ("C
 
 
 class Unjudged(Exception):
-    """A call went wrong in a way that another profile judges; the sequence ends here."""
+    """A call failed in a way that another profile judges; the sequence ends here."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class CallSequence:
         self.written = False
 
     def start_anew(self, partition: ModelledPartition) -> None:
-        """Clear all and register again, as between two training steps."""
+        """Clear all rows and register the partition again, as between two training steps."""
         with self._calling("start_anew"):
             partition.part.clear(None)
             partition.part.register(FIELDS)
@@ -272,7 +272,7 @@ class CallSequence:
             self._stats.compared += 1
 
     def read(self, partition: ModelledPartition, ids: list[str], fields: list[str]) -> None:
-        """Read rows that exist, or expect an error where the profile judges that."""
+        """Read rows that exist, or expect an error if the profile judges that."""
         kind = partition.model.readable(ids, fields)
         if kind == "rows" or kind not in self.profile.judged:
             self.compare_rows(
@@ -284,7 +284,7 @@ class CallSequence:
     def compare_rows(
         self, partition: ModelledPartition, ids: Sequence[str], fields: Sequence[str]
     ) -> None:
-        """Rows that exist are read as they were put last."""
+        """Expect reads of existing rows to return the values put last."""
         ids = [i for i in ids if self._in_scope(partition, i)]
         if not ids or "rows" not in self.profile.judged:
             return
@@ -325,7 +325,7 @@ class CallSequence:
         self._judge(kind, False, due, f"a batch of {tuple(batch.batch_size)}")
 
     def compare_status(self, partition: ModelledPartition, tasks: Sequence[str]) -> None:
-        """The status equals the model's, where the contract defines it."""
+        """Expect the status to equal the model's, where the contract defines it."""
         due = partition.model.consumed(tasks)
         if due is None:
             return

@@ -3,8 +3,8 @@
     rule ──▶ one client call ──▶ answer ──▶ judged, if the profile judges it ──▶ a violation
                                    └──────▶ applied to the model
 
-What is drawn never depends on what the plane answered: a plane is free in the order of its claims,
-and Hypothesis must be able to draw the same sequence again.
+The drawn calls never depend on the plane's answers: a plane may claim rows in any order, and
+Hypothesis must be able to draw the same sequence again.
 """
 
 from __future__ import annotations

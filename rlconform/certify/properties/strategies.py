@@ -167,7 +167,7 @@ def _writes(
 
 
 def writes_of_any_dtypes(ids: Sequence[str]) -> SearchStrategy[list[Write]]:
-    """Puts of one field for some of the rows, each in a dtype of its own."""
+    """Puts of one field for some of the rows, each in its own dtype."""
     shapes = st.just(()) | row_shapes(1, 1, min_side=1)
     puts = st.tuples(selections(ids), st.sampled_from(DTYPES))
     return shapes.flatmap(

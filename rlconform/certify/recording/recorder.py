@@ -4,8 +4,8 @@
                                         │                               ▲
                                         └──call──▶ plane ──▶ end(result or error)
 
-The record gives the evidence and the reproducer of a failure. It also says whose fault an error is:
-an exception that a recorded call raised is the plane's; any other is the kit's.
+The record gives the evidence and the reproducer of a failure. It also shows what caused an error:
+an exception that a recorded call raised is the plane's; any other is rlconform's.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class CallRecord:
     started: float = field(default_factory=time.monotonic)
 
     def describe(self) -> str:
-        """The call as one line for people."""
+        """The call as one readable line."""
         shown = [brief(value) for value in self.args]
         shown += [f"{name}={brief(value)}" for name, value in self.kwargs.items()]
         return f"{self.who}.{self.method}({', '.join(shown)})"
 
 
 def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
-    """The method's name; claims are of two kinds, blocking or not, as a plane may hang in one."""
+    """The method's name; blocking claims are another kind, as a plane may hang only in them."""
     if method != "claim_meta":
         return method
     return "claim_meta, blocking" if kwargs.get("blocking", True) else "claim_meta, not blocking"
@@ -125,7 +125,7 @@ class Recording:
         self._last: tuple[int, Any, bool] | None = None  # number, result, raised
 
     def register_client(self, who: str, client: Any) -> None:
-        """Note which client has this name. Another one than before is that of a reopened plane."""
+        """Note which client has this name. A new client of this name is a reopened plane's."""
         if self._clients.setdefault(who, client) is not client:
             self._clients[who] = client
             self._reopened.add(who)
@@ -193,7 +193,7 @@ class Recording:
             self._call_returned.wait_for(lambda: not self._in_flight, timeout_s)
 
     def restart(self) -> None:
-        """Drop the calls so far, but not the time they took: a new Hypothesis example begins.
+        """Drop the calls recorded, but not the time they took: a new Hypothesis example begins.
 
         The last example that runs is the shrunk one, so the evidence has its calls alone.
         """

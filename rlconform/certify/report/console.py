@@ -45,7 +45,7 @@ STYLE: dict[Outcome, str] = {
 
 
 class CertifyProgress(LiveBar):
-    """A bar of checks; where there is no terminal, a line for each check that is broken."""
+    """A bar of checks; without a terminal, a line for each check that is broken."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
         super().__init__(console, "starting the plane")

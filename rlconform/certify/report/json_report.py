@@ -28,10 +28,10 @@ from rlconform.contract.requirements import requirement_set_digest
 
 SCHEMA = 1
 
-#: Folder of the histories beside the report, one file for each check that has one.
+#: Folder of the histories next to the report, one file for each check that has one.
 HISTORIES = "histories"
 REPRODUCERS = "reproducers"
-#: Attributes of each requirement that the report repeats beside its result.
+#: Attributes of each requirement that the report repeats with its result.
 _REPEATED = ("level", "title", "sentence", "why")
 
 #: Packages whose versions may influence a verdict.

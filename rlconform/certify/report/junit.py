@@ -4,7 +4,7 @@ It agrees with the certificate: what does not count against the plane is not a f
 
     check                                   test case
     passed                                  passed; a SHOULD violation is a property
-    broke a MUST                            failure (error for the kit's own fault)
+    broke a MUST                            failure (error if rlconform is at fault)
     broke a MUST that is waived             skipped, with the waiver's reason
     broke a SHOULD                          passed, with a property WARN
     probed a capability not declared        skipped, with what the probe found

@@ -1,4 +1,4 @@
-"""Splits the time of a certification into the plane's part and the kit's."""
+"""Splits the time of a certification into the plane's part and rlconform's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TimeSplit:
 
     @property
     def kit_share(self) -> float:
-        """The kit's fraction of the total, 0 to 1."""
+        """The fraction of the total time that rlconform used, 0 to 1."""
         return self.kit / self.total if self.total else 0.0
 
 

@@ -1,7 +1,7 @@
 """Turns a violation into a line of a script that expects the same of the same call's result.
 
-The value that failed the assertion is searched among the results of the check's client calls: it
-is a result, a part of one, or a simple function of the last one. If it is not found, the script
+The value that failed the assertion is searched for among the results of the check's client calls:
+it is a result, a part of one, or a simple function of the last one. If it is not found, the script
 expects nothing, and runs the check instead.
 """
 

@@ -14,7 +14,7 @@ from rlconform.contract import load_requirements
 if TYPE_CHECKING:
     from rlconform.certify.reproduce.expectations import ScriptExpectation
 
-#: A script makes at most this many calls; nobody reads longer ones.
+#: A script makes at most this many calls; longer ones are hard to read.
 MAX_LINES = 60
 #: A script prints at most this many rows of a column.
 MAX_ROWS = 8
@@ -30,7 +30,7 @@ class Call:
 
     Attributes:
         who: The client that made it: ``client`` is the owner's, others are of other processes.
-        text: The call for people, long values shortened.
+        text: The call as readable text, long values shortened.
         source: The call as a line of Python; empty for calls beyond the first ``MAX_CALLS``, and a
             comment if an argument has no source.
         concurrent: Calls of other threads that were running when it was made, as text.
@@ -50,7 +50,7 @@ class Call:
     after_reopen: bool = False
 
     def describe(self) -> str:
-        """The call and the calls of other threads that ran at the same time, for people."""
+        """The call and the calls of other threads that ran at the same time, as readable text."""
         return f"{self.text}{', beside ' * bool(self.concurrent)}{' and '.join(self.concurrent)}"
 
 
@@ -153,7 +153,7 @@ def render_script(
 
     Args:
         origin: The failure that it shows.
-        evidence: What was expected and what the plane did instead, for people.
+        evidence: What was expected and what the plane did instead, as readable text.
         calls: The calls of the check.
         expected: What is expected of a result, if the calls alone can show the failure.
     """

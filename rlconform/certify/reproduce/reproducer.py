@@ -31,7 +31,7 @@ class Reproducer:
     """Opens a plane for a reproducer script and makes the script's client calls.
 
     The process that is started as the script only supervises: its constructor starts the script
-    again as a child and exits, with 1 if the defect is there, 0 if it is gone, and 2 if that could
+    again as a child and exits, with 1 if the defect is there, 0 if it is not, and 2 if that could
     not be decided. The lines after the constructor run in the child.
 
     Example:
@@ -134,7 +134,7 @@ class Reproducer:
         from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
         from rlconform.certify.reproduce.render import show  # noqa: PLC0415 - torch
 
-        print(call.name, end=" ", flush=True)  # noqa: T201 - before it: it may hang or crash
+        print(call.name, end=" ", flush=True)  # noqa: T201 - first, as the call may hang or crash
         try:
             result = call() if call.thread is None else _joined(call.thread)
         except ContractViolation as lost:  # the actor died or does not answer
@@ -146,7 +146,7 @@ class Reproducer:
         return result
 
     def not_before(self, seconds: float) -> None:
-        """Wait until this many seconds after the opening, to keep a pause that the check made."""
+        """Wait until this many seconds after the opening, to repeat a pause of the check."""
         time.sleep(max(0.0, self._opened_at + seconds - time.monotonic()))
 
     def send_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:
@@ -206,7 +206,7 @@ class Reproducer:
     ) -> Iterator[None]:
         """Report a violation that the block raises, and end the script.
 
-        If an earlier call returned or raised otherwise than in the check, the expectation may not
+        If an earlier call does not return or raise as in the check, the expectation may not
         hold: violations are then ignored, and the check runs instead.
 
         Args:

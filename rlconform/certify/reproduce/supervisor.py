@@ -1,4 +1,4 @@
-"""The parent process of a reproducer: starts the child that makes the calls and gives the verdict.
+"""The parent process of a reproducer: starts the child that makes the calls, prints the verdict.
 
     parent: main thread ◀──queue── reader thread ◀──pipe── child: makes the calls
 

@@ -97,7 +97,7 @@ def _dense(value: torch.Tensor) -> str:
     if value.numel() > MAX_LITERAL:
         return _large(value)
     if value.is_complex() or (value.is_floating_point() and not value.double().isfinite().all()):
-        # only bytes tell one NaN from another, and a complex element has no literal
+        # only bytes distinguish two NaNs, and a complex element has no literal
         raw = value.reshape(-1).view(torch.uint8).tolist()
         source = f"torch.tensor({raw}, dtype=torch.uint8).view({value.dtype})"
         return f"{source}.reshape({tuple(value.shape)})"

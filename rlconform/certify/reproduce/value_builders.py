@@ -1,4 +1,4 @@
-"""Functions that scripts build values with; ``call_source`` writes the calls."""
+"""Functions that scripts call to build values; ``call_source`` writes the calls."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 #: Exit codes: the plane does what is expected; it does not; the script could not decide.
 NOT_REPRODUCED, REPRODUCED, UNDECIDED = 0, 1, 2
 
-#: A violation's text, ``expected A; got B``, with whatever an outer sentence puts before it.
+#: A violation's text, ``expected A; got B``, possibly after the start of an outer sentence.
 _BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); got (?P<got>.*)$", re.S)
 
 

@@ -1,1 +1,1 @@
-"""What checks share: partitions, rows and batches that they put, and whole flows of calls."""
+"""Code that checks share: partitions, rows and batches that they put, and whole flows of calls."""

@@ -3,7 +3,7 @@
     check ── kv_first_write, write_columns ──▶ plane      the batch keeps a copy of the valid values
           ◀── read_columns ──                             each row must equal its copy, plus padding
 
-If the kit's codec rejects what a read returned, the rows are read again without it. If they are
+If rlconform's codec rejects what a read returned, the rows are read again without it. If they are
 wrong, that is a violation of the plane; if they are right, the codec's error is raised.
 """
 
@@ -171,7 +171,7 @@ class StepBatch:
         pads: Pads | None = None,
         via: PartitionUnderTest | None = None,
     ) -> TensorDict:
-        """Read rows and compare them, per-token fields with padding up to ``width``; the batch.
+        """Read rows and compare them, per-token fields padded to ``width``; return the batch.
 
         The default width is that of the longest row.
         """
@@ -201,7 +201,7 @@ class StepBatch:
 def expect_rows_by_id(
     batch: TensorDictBase, field: str, ids: Sequence[str], rows: Sequence[Tensor]
 ) -> None:
-    """``batch[field]`` holds these rows in this order; a violation names the row."""
+    """Expect ``batch[field]`` to hold these rows in this order; a violation names the row."""
     got_rows = rows_in(batch, field)
     expect(len(got_rows) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(got_rows)} rows")
     for sample_id, got, want in zip(ids, got_rows, rows, strict=True):
@@ -237,7 +237,7 @@ def expect_logs_rebuilt(
     width: int | None = None,
     via: PartitionUnderTest | None = None,
 ) -> None:
-    """The logs of these rows are read as they were, their token ids as views of the batch."""
+    """Expect the logs of these rows unchanged, with token ids that are views of the batch."""
     by_id = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
     logs = [by_id[i] for i in ids]
     stored = step.has_column(MESSAGE_LOG)

@@ -20,9 +20,10 @@ Claim = Callable[[], list[str]]
 def claim_until_done(
     producer: BackgroundCall, claims: Sequence[Claim], most: int, timeout_s: float
 ) -> list[list[str]]:
-    """Let each consumer claim until the producer has finished and a claim is empty; all claims.
+    """Claim with each consumer until the producer has ended and a claim is empty; all claims.
 
-    A consumer that got more than ``most`` rows ends too: it got some twice, and might for ever.
+    A consumer that got more than ``most`` rows ends too: it got some twice, and might continue
+    forever.
     """
     stop = threading.Event()
 
@@ -50,16 +51,16 @@ def claim_until_done(
 
 
 def expect_waiting(claim: BackgroundCall, part: PartitionUnderTest, what: str, got: str) -> None:
-    """The claim still blocks after the target's ``quiet`` time, as ``what`` is missing."""
+    """Expect the claim to block beyond the target's ``quiet`` time, as ``what`` is missing."""
     early = claim.returned_within(part.timeouts.quiet)
     expect(not early, f"the claim to wait for {what}", got, leans_on=("CLAIM-05",))
 
 
 def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) -> None:
-    """A blocking claim of more rows than are ready raises TimeoutError soon after ``timeout_s``.
+    """Expect TimeoutError soon after ``timeout_s`` from a claim of more rows than are ready.
 
     A claim that ends late is repeated, twice at most: a busy machine is late sometimes, a plane
-    that waits by its own clock is late each time.
+    that ignores ``timeout_s`` is late every time.
     """
     settle = part.timeouts.settle
     late: list[float] = []
@@ -89,7 +90,7 @@ def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) 
 
 
 def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
-    """Each of ``ids`` was claimed exactly once, and nothing else was."""
+    """Expect each of ``ids`` to be claimed exactly once, and nothing else."""
     counted = Counter(i for claim in claims for i in claim)
     twice = sorted(i for i, n in counted.items() if n > 1)
     lost = sorted(set(ids) - set(counted))
@@ -99,7 +100,7 @@ def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
 
 
 class KitWasLate(Skipped):
-    """The kit's own way to another process took the time that a claim had."""
+    """rlconform's transport to another process used up the time of a claim."""
 
 
 def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:
@@ -118,7 +119,7 @@ def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float
 def expect_woken(
     waiting: BackgroundCall, waiter: PartitionUnderTest, put_by: PartitionUnderTest
 ) -> BatchMeta:
-    """The meta of a blocked claim that returned within ``settle`` of the last put's end.
+    """Return the meta of a claim that must return within ``settle`` of the last put's end.
 
     Raises:
         ContractViolation: The claim returned later, or timed out.

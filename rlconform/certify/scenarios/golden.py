@@ -3,7 +3,7 @@
     python -m rlconform.certify.scenarios.golden           compare the files with the output
     python -m rlconform.certify.scenarios.golden --write   write them again
 
-A jagged file is complete in itself, so that a codec in another language can be tested with it:
+A jagged file is self-contained, so that a codec in another language can be tested with it:
 packing ``padded`` by ``lengths`` gives ``offsets`` and ``values``, and padding those with
 ``pad_value`` gives ``padded`` again. Floats are written as their value and their bits.
 """
@@ -61,7 +61,7 @@ SMALL_ROLLOUT: dict[str, Any] = {
 
 
 def jagged_cases() -> dict[str, dict[str, Any]]:
-    """Name of a case to its file's content."""
+    """The content of each case's file, by the name of the case."""
     counts = _counting(4, 6)
     odd = torch.tensor(ODD_BFLOAT16, dtype=torch.int16).view(torch.bfloat16)
     bfloat16 = counts.bfloat16() / -8
@@ -102,7 +102,7 @@ def rollout_contents(rollout: SyntheticRollout) -> dict[str, Any]:
 
 
 def golden_files() -> dict[str, str]:
-    """The current output: file name to text."""
+    """The current output: the text of each file by its name."""
     files = {f"jagged_{name}.json": _text(case) for name, case in jagged_cases().items()}
     digests = rollout_digests(rollout_batch(**ROLLOUT))
     whole = rollout_contents(rollout_batch(**SMALL_ROLLOUT))
@@ -135,7 +135,7 @@ def _columns_of(rollout: SyntheticRollout) -> list[tuple[str, Tensor]]:
 
 
 def _non_tensors(rollout: SyntheticRollout) -> dict[str, Any]:
-    """What is no tensor; each is a list with one entry per row."""
+    """The values that are not tensors; each is a list with one entry per row."""
     return {
         "sample_ids": rollout.sample_ids,
         "tags": rollout.tags,

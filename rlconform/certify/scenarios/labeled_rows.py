@@ -1,4 +1,4 @@
-"""Rows whose bytes spell their partition, id, field and version.
+"""Rows whose bytes contain their partition, id, field and version.
 
 A row that a plane returns in the wrong place, or mixes with another, is then recognised.
 """
@@ -73,7 +73,7 @@ def random_bits(
 
 # -- rows of several versions --------------------------------------------------------------------
 # The label is repeated to the very end of the row, so that a row made of two puts is recognised
-# wherever the seam is. The rows can be viewed in any dtype.
+# wherever the boundary is. The rows can be viewed in any dtype.
 
 #: A multiple of every dtype's size, so that a row's bytes are a whole number of values.
 _STEP = 16
@@ -117,7 +117,7 @@ def versions_in(
     fields: Sequence[str],
     dtypes: Dtypes | None = None,
 ) -> tuple[dict[str, Value], ...]:
-    """What a get returned, row by row: versions, or descriptions of what isn't the row asked for.
+    """The version of each row that a get returned, or a description if it is another row.
 
     Raises:
         ContractViolation: A field is missing, is no tensor column, or has too many rows.
@@ -138,7 +138,7 @@ def versions_in(
 def version_of(
     row: torch.Tensor, partition_id: str, sample_id: str, field: str, dtype: torch.dtype
 ) -> Value:
-    """The version of ``row`` if it is the row asked for as a whole, else what it is."""
+    """The version of ``row`` if it is the whole requested row, else a description."""
     if row.dtype is not dtype:
         return f"a row of {row.dtype} in place of {dtype}"
     raw = row.detach().contiguous().view(torch.uint8).numpy().tobytes()

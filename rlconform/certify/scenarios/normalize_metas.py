@@ -24,8 +24,8 @@ LISTS = ("sample_ids", "fields", "sequence_lengths", "tags")
 def meta_of(result: Any, method: str) -> BatchMeta:
     """``result`` as a meta whose attributes are lists, or a violation.
 
-    A meta of exact types is returned as it is, any other as a ``KVBatchMeta`` with the same values;
-    ``get_data`` accepts both.
+    A meta of exact types is returned unchanged, any other as a ``KVBatchMeta`` with the same
+    values; ``get_data`` accepts both.
 
     Args:
         result: What the client returned.

@@ -69,7 +69,7 @@ class PartitionUnderTest:
 
     @property
     def transport_s(self) -> float:
-        """Seconds that the kit allows for the way of a call to another process and back."""
+        """Seconds that rlconform allows to send a call to another process and its result back."""
         return TRANSPORT_S if getattr(self.client, "is_remote", False) else 0.0
 
     @property
@@ -124,7 +124,7 @@ class PartitionUnderTest:
         fields: TensorDict | None,
         tags: Sequence[Tags] | None = None,
     ) -> BatchMeta:
-        """``put_samples`` of a batch as it is, valid or not."""
+        """``put_samples`` of an unchanged batch, valid or not."""
         self._rows.touch(ids)
         extra = {} if tags is None else {"tags": list(tags)}
         receipt = self.client.put_samples(
@@ -213,7 +213,7 @@ class PartitionUnderTest:
     def claim_all(
         self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
     ) -> list[str]:
-        """Claim until nothing is ready; the ids in the order of the claims.
+        """Claim until nothing is ready; return the ids in the order of the claims.
 
         Each claim asks for ``batch_size`` rows, or for fewer if fewer are ready.
         """
@@ -240,13 +240,13 @@ class PartitionUnderTest:
         self._rows.clear(ids)
 
     def expect_rows(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
-        """A read of ``ids`` returns these rows."""
+        """Expect a read of ``ids`` to return these rows."""
         batch = self.get(ids, *columns)
         for field, rows in columns.items():
             expect_column(batch, field, rows)
 
     def expect_rows_by_meta(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
-        """``get_data`` of a meta that names ``ids`` and these fields returns the same rows."""
+        """Expect ``get_data`` of a meta of ``ids`` and these fields to return the same rows."""
         meta = KVBatchMeta(self.id, None, list(ids), fields=list(columns))
         try:
             batch = self.get_data(meta)
@@ -258,14 +258,14 @@ class PartitionUnderTest:
             raise by_meta from None
 
     def expect_labeled(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
-        """A read of ``ids`` returns their own labelled rows."""
+        """Expect a read of ``ids`` to return their labelled rows."""
         names = fields or ("x",)
         self.expect_rows(
             ids, **{field: labeled_rows(self.id, ids, field, version) for field in names}
         )
 
     def expect_absent(self, ids: Sequence[str], field: str = "x") -> None:
-        """The rows are gone: not readable, and not claimable by a task that never claimed."""
+        """Expect the rows to be unreadable, and not claimable by a task that never claimed."""
         for sample_id in ids:
             expect_unreadable(partial(self.get, [sample_id], field), sample_id, field)
         try:
@@ -278,7 +278,7 @@ class PartitionUnderTest:
 
 
 def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field: str) -> None:
-    """A read must not return the row; GET-04 to GET-06 judge whether and what it raises."""
+    """Expect a read not to return the row; GET-04 to GET-06 judge whether and what it raises."""
     try:
         batch = read()
     except ContractViolation:
@@ -308,7 +308,7 @@ def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
 
 @records_expectation
 def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
-    """The meta names exactly ``ids``, in any order."""
+    """Expect the meta to name exactly ``ids``, in any order."""
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)
 
 

@@ -13,7 +13,7 @@ from rlconform.contract import Target
 def put_unless_refused(
     part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
 ) -> bool:
-    """Put the columns; whether the plane accepted them.
+    """Put the columns; return whether the plane accepted them.
 
     Raises:
         ContractViolation: A plane that declares ``objects`` refused them.

@@ -127,13 +127,13 @@ def run_pipeline(
     ranks: Sequence[DataPlaneClient],
     with_logs: bool,
 ) -> PipelineRecord:
-    """Run the pipeline once; it judges only what it needs to go on.
+    """Run the pipeline once; it judges only what the next step needs.
 
     Args:
         part: A fresh partition, seen by the driver.
         recording: Records the calls of the clients.
         collector: A client attached in another process.
-        ranks: A client in a process of its own for each DP rank.
+        ranks: A client in a separate process for each DP rank.
         with_logs: Whether to write each row's message log, as an object column.
 
     Raises:
@@ -229,7 +229,7 @@ def _claim(
 def _view(
     who: str, view: PartitionUnderTest, read_kept: Callable[[], TensorDict], dropped: Sequence[str]
 ) -> ProcessView:
-    """Read the kept rows in one call, and each dropped row in one of its own."""
+    """Read the kept rows in one call, and each dropped row in a separate call."""
     reads = {i: _attempt(partial(view.get, [i], INPUT_IDS)) for i in dropped}
     return ProcessView(
         who, _attempt(read_kept), [i for i, result in reads.items() if _has_rows(result)]

@@ -4,7 +4,7 @@
     meta = kv_first_write(client, rollout.columns, rollout.sample_ids, "train", tags=rollout.tags)
 
 All values come from the raw stream of numpy's PCG64, which numpy keeps the same from release to
-release; torch's generators and numpy's distributions promise no such thing.
+release; torch's generators and numpy's distributions do not guarantee this.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SyntheticRollout:
         tags: N dicts with ``input_lengths``, ``weight_version``, the group's reward ``std``, and
             ``truncated``, a bool.
         message_logs: N lists of messages, of one or more turns; the ``token_ids`` of a row's
-            messages, end to end, are its valid ``input_ids``, in memory of their own.
+            messages, end to end, are its valid ``input_ids``, in separate memory.
     """
 
     sample_ids: list[str]

@@ -182,7 +182,7 @@ def field_names(batch: TensorDictBase) -> list[str]:
 
 
 def expect_batch(batch: TensorDictBase, expected: TensorDict, whose: str) -> None:
-    """``batch`` has these columns and no other, each equal in shape, dtype and bytes."""
+    """Expect exactly these columns in ``batch``, each equal in shape, dtype and bytes."""
     names = field_names(expected)
     expect_equal(sorted(field_names(batch)), sorted(names), f"columns of {whose}:")
     expect_equal(tuple(batch.batch_size), tuple(expected.batch_size), f"batch size of {whose}:")

@@ -32,8 +32,8 @@ STEPS = 10
 LEARNED = 0.9
 LAST = 10
 
-#: A run that takes seconds, with all that a step can do: several updates of several micro-batches
-#: on each rank, a reference policy, importance weights, rows of several lengths.
+#: A run of a few seconds that uses every feature of a step: several updates of several
+#: micro-batches on each rank, a reference policy, importance weights, rows of several lengths.
 SMALL = (
     f"cluster.dp_size={RANKS}",
     "grpo.num_prompts_per_step=4",
@@ -65,7 +65,7 @@ class ParityRuns:
         self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
 
     def expect_equal_runs(self, model: str, packing: str) -> None:
-        """Losses, gradient norms, advantages and weights of both runs agree bit for bit."""
+        """Expect bitwise equal losses, gradient norms, advantages and weights of both runs."""
         config = _small(model, f"policy.packing.mode={packing}", f"grpo.max_num_steps={STEPS}")
         expected = self._run_in_memory(config)
         got = self._run_under_test(config)
@@ -73,10 +73,10 @@ class ParityRuns:
         _expect_no_difference(expected, got)
 
     def expect_learning(self, model: str) -> None:
-        """A run long enough to learn gives the same policy as in memory.
+        """Expect a run that is long enough to learn to give the same policy as in memory.
 
         Raises:
-            RuntimeError: The run in memory did not learn, which is no fault of the plane.
+            RuntimeError: The run in memory did not learn, which the plane did not cause.
         """
         from rlconform.grpo.config import load_config  # noqa: PLC0415
 
@@ -88,7 +88,7 @@ class ParityRuns:
         _expect_no_difference(expected, self._run_under_test(config))
 
     def expect_resumed_run(self, folder: Path) -> None:
-        """Half the steps, a checkpoint and the other half give the same as a whole run."""
+        """Expect half the steps, a checkpoint and the other half to equal an unbroken run."""
         half = STEPS // 2
         whole, resumed = (f"grpo.max_num_steps={steps}" for steps in (STEPS, half))
         saved = (
@@ -103,7 +103,7 @@ class ParityRuns:
         _expect_no_difference(expected, got)
 
     def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
-        """The run through the plane, after one in memory that succeeded.
+        """Run through the plane, after a run in memory that succeeded.
 
         Raises:
             ContractViolation: The run raised.

@@ -1,1 +1,1 @@
-"""Mutants of the plane of one process, ``memory``."""
+"""Mutants of ``memory``, the built-in plane of one process."""

@@ -19,20 +19,20 @@ from rlconform.wire import object_rows, rows_of
 
 
 class _Asks(MemoryClient):
-    """Claims as if ``asked(call)`` had been asked for."""
+    """Makes each claim with the arguments that ``asked`` returns instead of the caller's."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(partition_id, *args, **self.asked(partition_id, kwargs))
         return replace(meta, fields=list(kwargs["required_fields"]))
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
-        """The call that is carried out."""
+        """The arguments of the claim that is made."""
         raise NotImplementedError
 
 
 @memory_mutant("CLAIM-01", evidence="rows of a claim of none")
 class ClaimZeroIsUnlimited(_Asks):
-    """A ``batch_size`` of 0 is taken for "as many as there are"."""
+    """Treats a ``batch_size`` of 0 as "all rows"."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
         return {**call, "batch_size": 1 << 30} if call["batch_size"] == 0 else call
@@ -40,7 +40,7 @@ class ClaimZeroIsUnlimited(_Asks):
 
 @memory_mutant("CLAIM-01", evidence="no row ready for 'train' beside")
 class ClaimUndeclaredFieldsIgnored(_Asks):
-    """Passes over required fields that weren't declared: rows come before such a field is there."""
+    """Ignores required fields that were not declared, so returns rows that lack them."""
 
     def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
@@ -63,7 +63,7 @@ class ClaimUndeclaredFieldsIgnored(_Asks):
     evidence="rows of the other task",
 )
 class ClaimCursorSharedBySameFields(MemoryEngine):
-    """Keeps a cursor for each list of fields: tasks that need the same ones share their rows."""
+    """Keeps one cursor for each list of fields, so tasks that require the same share rows."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         owners = self.__dict__.setdefault("_owners", {})
@@ -75,7 +75,7 @@ class ClaimCursorSharedBySameFields(MemoryEngine):
 
 @engine_mutant("CLAIM-03", evidence="whose partition has the long name")
 class ClaimCursorKeyAmbiguous(MemoryEngine):
-    """Keeps cursors under ``partition:task``: task b:c of partition a shares that of c in a:b."""
+    """Keys cursors by ``partition:task``, so task b:c of partition a and c of a:b share one."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -103,7 +103,7 @@ class ClaimCursorKeyAmbiguous(MemoryEngine):
     may_fail=("CLAIM-02", "CLAIM-15"),
 )
 class ClaimFirstFieldSuffices(_Asks):
-    """A row counts as ready once the first of the required fields is there."""
+    """Treats a row as ready when it has the first of the required fields."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
         return {**call, "required_fields": call["required_fields"][:1]}
@@ -111,7 +111,7 @@ class ClaimFirstFieldSuffices(_Asks):
 
 @memory_mutant("CLAIM-07", evidence="rows before their last field", may_fail=("CLAIM-02",))
 class ClaimLastFieldSuffices(_Asks):
-    """A row counts as ready once the last of the required fields is there: the list's last."""
+    """Treats a row as ready when it has the last field in the list of required fields."""
 
     def asked(self, partition_id: str, call: dict[str, Any]) -> dict[str, Any]:
         return {**call, "required_fields": call["required_fields"][-1:]}
@@ -123,7 +123,7 @@ class ClaimLastFieldSuffices(_Asks):
     may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-10", "CLAIM-15", "STAT-01"),
 )
 class ClaimNeverRechecksRow(MemoryEngine):
-    """Passes each row once, and not again when its last field has come."""
+    """Checks a row only at its first put: a row that gets its last field later is never claimed."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
@@ -137,7 +137,7 @@ class ClaimNeverRechecksRow(MemoryEngine):
 
 @engine_mutant("CLAIM-07", evidence="an aborted rollout's")
 class ClaimEmptyRowsNeverReady(MemoryEngine):
-    """Takes a row for produced by its bytes: one of no tokens, or of None, is handed to nobody."""
+    """Treats a field without bytes as not produced: never returns rows of no tokens or None."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         ids, tags = super().claim(partition_id, task, names, rows, wait_s)
@@ -147,7 +147,7 @@ class ClaimEmptyRowsNeverReady(MemoryEngine):
     def _lacks_bytes(self, partition_id: str, sample_id: str, names: Names) -> bool:
         try:
             leaves = self.get(partition_id, [sample_id], names).values()
-        except LookupError:  # it was cleared meanwhile
+        except LookupError:  # it was cleared in the meantime
             return False
         return any(
             not rows_of(leaf)[0].numel()
@@ -159,7 +159,7 @@ class ClaimEmptyRowsNeverReady(MemoryEngine):
 
 @engine_mutant("CLAIM-11", evidence="a task that was not registered")
 class ClaimUnknownTaskCreated(MemoryEngine):
-    """Takes a task that it doesn't know for a new one, with a cursor of its own (NR-03)."""
+    """Creates an unknown task, with a new cursor, instead of rejecting the claim (NR-03)."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -169,7 +169,7 @@ class ClaimUnknownTaskCreated(MemoryEngine):
 
 @engine_mutant("CLAIM-11", evidence="a partition that was not registered")
 class ClaimUnknownPartitionIsEmpty(MemoryEngine):
-    """A claim on a partition that it doesn't know finds nothing ready, whenever it is asked."""
+    """Returns an empty batch for a claim on an unknown partition instead of an error."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
@@ -180,7 +180,7 @@ class ClaimUnknownPartitionIsEmpty(MemoryEngine):
 
 @memory_mutant("CLAIM-11", evidence="to be refused; got TimeoutError")
 class ClaimUnknownTaskAwaited(MemoryClient):
-    """A blocking claim for an unknown task waits for it to be registered (a typo waits forever)."""
+    """Waits for an unknown task to be registered, so a claim with a typo waits for its timeout."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         try:
@@ -188,13 +188,13 @@ class ClaimUnknownTaskAwaited(MemoryClient):
         except UnknownTask as error:
             if not kwargs.get("blocking", True):
                 raise
-            time.sleep(float(kwargs.get("timeout_s", 0.0)))  # nothing can end it
+            time.sleep(float(kwargs.get("timeout_s", 0.0)))  # nothing ends the wait early
             raise TimeoutError("no such task came") from error
 
 
 @memory_mutant("CLAIM-14", evidence="fields ['y', 'x']")
 class ClaimMetaSortsFields(MemoryClient):
-    """Keeps required fields as a set: who takes columns by their place takes the wrong ones."""
+    """Sorts the meta's fields: a caller that reads columns by position reads the wrong ones."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -203,7 +203,7 @@ class ClaimMetaSortsFields(MemoryClient):
 
 @memory_mutant("CLAIM-14", evidence="task_name 'train'")
 class ClaimMetaWithoutTask(MemoryClient):
-    """Makes the meta of a claim as that of a put, which has no task."""
+    """Returns the meta of a claim without its task, like the meta of a put."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         return replace(super().claim_meta(*args, **kwargs), task_name=None)
@@ -211,7 +211,7 @@ class ClaimMetaWithoutTask(MemoryClient):
 
 @memory_mutant("CLAIM-14", "SHARD-02", evidence="partition_id")
 class ClaimMetaRenamesPartition(MemoryClient):
-    """Says in the meta how it calls the partition itself; it finds its rows by either name."""
+    """Returns its internal name of the partition in the meta; reads accept both names."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -225,7 +225,7 @@ class ClaimMetaRenamesPartition(MemoryClient):
 
 @memory_mutant("CLAIM-14", evidence="fields ['y', 'x']", may_fail=("CLAIM-08", "GET-11"))
 class ClaimMetaNamesAllFields(MemoryClient):
-    """Says in the meta which fields the rows have, not which the claim asked for."""
+    """Lists in the meta every field that the rows have, not the fields that the claim required."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -237,7 +237,7 @@ class ClaimMetaNamesAllFields(MemoryClient):
 
 @memory_mutant("CLAIM-14", evidence="task_name 'train'")
 class ClaimBlockingMetaWithoutTask(MemoryClient):
-    """The meta of a blocking claim comes by another way, on which the task gets lost."""
+    """Omits the task from the meta of a blocking claim, which has a separate code path."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)

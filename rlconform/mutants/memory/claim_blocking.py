@@ -23,7 +23,7 @@ from rlconform.mutants.types import Claimed, Ids, Names, Wait
 
 @engine_mutant("CLAIM-04", evidence="1536 rows ready", may_fail=("CLAIM-05",))
 class ClaimLimitedToPage(MemoryEngine):
-    """A claim hands out one page of a listing, of 100 rows at most, and never asks for the next."""
+    """Returns at most 100 rows from a claim: it reads one page of a listing and not the next."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         return super().claim(partition_id, task, names, min(rows, PAGE), wait_s)
@@ -31,7 +31,7 @@ class ClaimLimitedToPage(MemoryEngine):
 
 @engine_mutant("CLAIM-04", evidence="rows ready, of 8 asked for")
 class ClaimPartialBatchWithheld(MemoryEngine):
-    """A claim that doesn't block gets a whole batch or nothing: a step's tail stays (NR-04)."""
+    """Returns no rows from a non-blocking claim if fewer are ready than asked for (NR-04)."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -40,13 +40,13 @@ class ClaimPartialBatchWithheld(MemoryEngine):
         return super().claim(partition_id, task, names, rows, wait_s)
 
 
-#: A call may take twice as long as an effect, so that a late claim alone is late.
+#: A call may take twice as long as an effect, so that only a late claim exceeds its limit.
 PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 
 
 @engine_mutant("CLAIM-04", evidence="a claim that must not block", timeouts=PATIENT)
 class ClaimNonBlockingWaits(MemoryEngine):
-    """Where some rows are ready it waits for the batch to fill, though it was not to block."""
+    """Waits in a non-blocking claim for a full batch if some rows are ready."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -54,14 +54,14 @@ class ClaimNonBlockingWaits(MemoryEngine):
         if wait_s is None and some:
             try:
                 return super().claim(partition_id, task, names, rows, 1.0)
-            except (TimeoutError, ValueError):  # it didn't fill, or can't be filled by groups
+            except (TimeoutError, ValueError):  # the batch did not fill, or groups can not fill it
                 pass
         return super().claim(partition_id, task, names, rows, wait_s)
 
 
 @engine_mutant("CLAIM-04", evidence="beside a claim that waits", may_fail=("CLAIM-05",))
 class ClaimWaitingReservesRows(MemoryEngine):
-    """A claim that waits holds what is ready till it has enough or gives up: others find none."""
+    """Reserves ready rows for a waiting claim, so other claims find none until it ends."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
@@ -82,13 +82,13 @@ class ClaimWaitingReservesRows(MemoryEngine):
 
 class _NotifiesOne(threading.Condition):
     def notify_all(self) -> None:
-        """Wake one of those who wait: written for planes with one consumer."""
+        """Wake only one waiter, as if the plane had one consumer."""
         self.notify()
 
 
 @engine_mutant("CLAIM-05", evidence="a claim for x to come back")
 class ClaimPutWakesOneWaiter(MemoryEngine):
-    """A put wakes one claim (notify, not notify_all): it may be one that waits for other rows."""
+    """Wakes one waiting claim per put (notify, not notify_all), maybe one that needs other rows."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -103,7 +103,7 @@ class ClaimPutWakesOneWaiter(MemoryEngine):
 
 @memory_mutant("CLAIM-05", evidence="a put beside 16 claims")
 class ClaimsExhaustThreadPool(MemoryClient):
-    """Has four threads for calls: four claims that wait keep out the put that they wait for."""
+    """Serves calls with four threads, so four waiting claims block the put that they wait for."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -120,7 +120,7 @@ class ClaimsExhaustThreadPool(MemoryClient):
 
 @engine_mutant("CLAIM-05", evidence="in place of the one that was cleared")
 class ClaimWakesByClearedRows(MemoryEngine):
-    """A claim that waits counts rows as they come: one that is cleared meanwhile still counts."""
+    """Counts rows as they arrive, so a waiting claim also counts rows that were cleared."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -147,7 +147,7 @@ class ClaimWakesByClearedRows(MemoryEngine):
 
 @memory_mutant("CLAIM-05", evidence="the claim to wait for a second row")
 class ClaimDefaultDoesNotBlock(MemoryClient):
-    """Has another default than the contract: a claim that doesn't say whether it waits, doesn't."""
+    """Does not block by default: the contract says that a claim without ``blocking`` waits."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         return super().claim_meta(*args, **{"blocking": False, **kwargs})
@@ -155,7 +155,7 @@ class ClaimDefaultDoesNotBlock(MemoryClient):
 
 @memory_mutant("CLAIM-05", evidence="the claim to wait for the third row")
 class ClaimOfRankNeverBlocks(MemoryClient):
-    """Serves a rank's claim from what there is, though it was asked to wait."""
+    """Ignores ``blocking`` in a claim with a ``dp_rank`` and returns the rows that are ready."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         if kwargs.get("dp_rank") is not None:
@@ -167,7 +167,7 @@ class ClaimOfRankNeverBlocks(MemoryClient):
     "CLAIM-05", evidence="the claim to wait for the third row", may_fail=("TAG-01", "CLAIM-06")
 )
 class ClaimWakesWithPartialBatch(MemoryEngine):
-    """A claim that a put wakes goes on with what is ready then, a whole batch or not."""
+    """Returns a partial batch from a blocking claim as soon as a put wakes it."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
@@ -190,7 +190,7 @@ class ClaimWakesWithPartialBatch(MemoryEngine):
     timeouts=PATIENT,
 )
 class ClaimPollsEveryTwoSeconds(MemoryEngine):
-    """A claim that waits looks every other second whether it still has to."""
+    """Checks every two seconds whether a waiting claim can return, so claims return late."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         deadline = time.monotonic() + (wait_s or 0.0)
@@ -207,7 +207,7 @@ class ClaimPollsEveryTwoSeconds(MemoryEngine):
 
 @engine_mutant("CLAIM-05", evidence="the blocked claim to come back")
 class ClaimWakesForNewRowsOnly(MemoryEngine):
-    """Only new rows wake a claim, and not the last field of old ones: a stage sleeps on."""
+    """Wakes claims only for new rows, not for the last field of old rows: a later stage hangs."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
@@ -226,7 +226,7 @@ class ClaimWakesForNewRowsOnly(MemoryEngine):
     "CLAIM-05", "CLAIM-04", evidence="TimeoutError", may_fail=("TAG-01", "CLAIM-06", "CLAIM-15")
 )
 class ClaimBlocksOnlyThread(MemoryClient):
-    """One thread serves all calls: a waiting claim keeps out the put that it waits for (TQ-02)."""
+    """Serves all calls with one thread, so a waiting claim blocks the put it waits for (TQ-02)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -243,11 +243,11 @@ class ClaimBlocksOnlyThread(MemoryClient):
 
 @engine_mutant("CLAIM-05", evidence="one of the claims to wait on")
 class ClaimSecondWaiterGetsNothing(MemoryEngine):
-    """Rows that come are told to all claims that wait, and the second goes away with nothing."""
+    """Wakes all waiting claims for the same rows, so the second returns without any."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         if wait_s is not None:
             with self._locked():
                 self._wait_until_ready(partition_id, task, frozenset(names), rows, wait_s)
-            time.sleep(0.005)  # until it runs again
+            time.sleep(0.005)  # the thread needs time to run again
         return super().claim(partition_id, task, names, rows, None)

@@ -23,7 +23,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wa
 
 @engine_mutant("CLAIM-15", evidence="one of the groups")
 class ClaimLastGroupSplit(MemoryEngine):
-    """Takes whole groups as long as they fit, and of the last as many rows as were asked for."""
+    """Splits the last group to return exactly as many rows as a claim asks for."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -37,7 +37,7 @@ class ClaimLastGroupSplit(MemoryEngine):
 
 @memory_mutant("CLAIM-15", evidence="rows of the one whole group")
 class ClaimGroupSizeIgnored(MemoryClient):
-    """Takes ``grpo_group_size`` and makes nothing of it."""
+    """Accepts ``grpo_group_size`` and ignores it."""
 
     def register_partition(self, *args: Any, **kwargs: Any) -> None:
         super().register_partition(*args, **{**kwargs, "grpo_group_size": None})
@@ -45,7 +45,7 @@ class ClaimGroupSizeIgnored(MemoryClient):
 
 @engine_mutant("CLAIM-15", evidence="rows of the one whole group")
 class ClaimGroupsByNeighbouringSlots(RowSlots):
-    """Takes neighbouring slots for a group: reused, they hold rows of two prompts (TQ-31)."""
+    """Groups rows by neighbouring slots: reused slots mix rows of two prompts (TQ-31)."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
@@ -58,7 +58,7 @@ class ClaimGroupsByNeighbouringSlots(RowSlots):
 
 @engine_mutant("CLAIM-15", evidence="rows of two half groups")
 class ClaimGroupsByFirstIdPart(MemoryEngine):
-    """Takes a uid to end at its first underscore: ``step3_p0`` and ``step3_p1`` are one group."""
+    """Cuts uids at the first underscore, so ``step3_p0`` and ``step3_p1`` are one group."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
@@ -70,7 +70,7 @@ class ClaimGroupsByFirstIdPart(MemoryEngine):
 
 @engine_mutant("CLAIM-15", evidence="of which one lacks a field")
 class ClaimGroupPartlyReady(MemoryEngine):
-    """Takes a group for whole once all its rows are there, and hands out those that are ready."""
+    """Returns the ready rows of a group whose other rows still lack a required field."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -93,7 +93,7 @@ class ClaimGroupPartlyReady(MemoryEngine):
 
 @engine_mutant("CLAIM-15", evidence="the claim to wait for a whole group")
 class ClaimBlockingCountsRowsNotGroups(MemoryEngine):
-    """A claim that waits counts ready rows, not whole groups of them."""
+    """Counts ready rows, not whole groups, to end the wait of a blocking claim."""
 
     def claim(
         self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait

@@ -21,7 +21,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names, Wa
 
 @engine_mutant("CLAIM-02", evidence="rows not yet claimed", may_fail=("CLAIM-10", "CLEAR-01"))
 class ClaimCursorCountsFromFront(MemoryEngine):
-    """A cursor is a count of rows handed out: rows cleared behind it make it pass over others."""
+    """Stores a cursor as a count of claimed rows: clearing some makes it skip unclaimed rows."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -32,7 +32,7 @@ class ClaimCursorCountsFromFront(MemoryEngine):
             for row in rows_in(index, partition_id, sample_ids):
                 self._passed_over.update((partition_id, task) for task in row.claimed_by)
         super().clear(partition_id, sample_ids)
-        if not rows_in(index, partition_id, None):  # an empty partition counts anew
+        if not rows_in(index, partition_id, None):  # an empty partition restarts its count
             for key in [key for key in self._passed_over if key[0] == partition_id]:
                 del self._passed_over[key]
 
@@ -44,7 +44,7 @@ class ClaimCursorCountsFromFront(MemoryEngine):
 
 
 class _QueuesAgain(MemoryEngine):
-    """Queues the rows of a put once more, for tasks that have claimed them."""
+    """Queues rows of a put again for tasks that have claimed them."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
@@ -58,7 +58,7 @@ class _QueuesAgain(MemoryEngine):
                     give_back(index.partition(partition_id), [row], task)
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
-        """Whether a write of these fields queues the row."""
+        """Whether a put of these fields queues the row again."""
         raise NotImplementedError
 
 
@@ -66,7 +66,7 @@ class _QueuesAgain(MemoryEngine):
     "CLAIM-08", evidence="rows claimed again after a write", may_fail=("CLAIM-10", "STAT-01")
 )
 class ClaimRepeatsOverwrittenRows(_QueuesAgain):
-    """A write of a field queues its row, whether it is the first one or not."""
+    """Queues a row again when a field is overwritten, so tasks claim it twice."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
         return bool(row.fields & names)
@@ -74,7 +74,7 @@ class ClaimRepeatsOverwrittenRows(_QueuesAgain):
 
 @engine_mutant("CLAIM-08", evidence="rows claimed again", may_fail=("CLAIM-02", "CLAIM-10"))
 class ClaimRepeatsGrownRows(_QueuesAgain):
-    """A field that is new to its row makes it ready, for tasks too that claimed it before."""
+    """Queues a row again when it gets a new field, also for tasks that have claimed it."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
         return bool(names - row.fields)
@@ -86,7 +86,7 @@ class ClaimRepeatsGrownRows(_QueuesAgain):
     may_fail=("CLAIM-02", "TAG-01", "CLAIM-10", "STAT-01"),
 )
 class ClaimRepeatsStampedRows(_QueuesAgain):
-    """A put of tags alone announces its rows like any other put, and they are claimed again."""
+    """Queues rows again after a put of tags alone, so tasks claim them twice."""
 
     def queues(self, row: IndexRow, names: set[str]) -> bool:
         return not names
@@ -96,7 +96,7 @@ class ClaimRepeatsStampedRows(_QueuesAgain):
     "CLAIM-08", evidence="rows claimed again by other fields", may_fail=("CLAIM-02", "CLAIM-10")
 )
 class ClaimCursorPerFieldList(MemoryEngine):
-    """A task that asks for other fields than before starts from the first row again."""
+    """Starts from the first row again when a task requires other fields than before."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         cursor = f"{task}|{sorted(names)}"
@@ -116,7 +116,7 @@ class ClaimCursorPerFieldList(MemoryEngine):
     "CLAIM-09", "SHARD-02", "PUT-13", evidence="it was delivered", may_fail=("PUT-09", "LIFE-05")
 )
 class GetClaimedRowsDeliveredOnce(MemoryEngine):
-    """Hands a claimed row's bytes out once, as a queue does, and lets go of them."""
+    """Returns the values of a claimed row only once, as a queue does, and then drops them."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -148,7 +148,7 @@ class GetClaimedRowsDeliveredOnce(MemoryEngine):
     ),
 )
 class ClaimFreesFullyClaimedRows(MemoryEngine):
-    """Frees a row once the last of its partition's tasks has claimed it, before anyone reads it."""
+    """Frees a row when every task has claimed it, before any task has read it."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         came = super().claim(partition_id, task, names, rows, wait_s)
@@ -166,7 +166,7 @@ class ClaimFreesFullyClaimedRows(MemoryEngine):
     may_fail=("CLAIM-02", "CLAIM-15", "CLEAR-01", "CLEAR-04", "REG-03"),
 )
 class ClaimPrefetchesRows(MemoryEngine):
-    """Takes twice the rows asked for and keeps half for the next claim, cleared by then or not."""
+    """Claims twice the rows asked for and returns the rest later, even if cleared by then."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)

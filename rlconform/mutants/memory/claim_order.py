@@ -21,7 +21,7 @@ from rlconform.mutants.types import Claimed, Names, Wait
 
 
 class _KnowsRanks(MemoryClient):
-    """Claims rows, and says of the claim for which rank they are."""
+    """Claims rows with a separate cursor for each rank for which ``splits`` is true."""
 
     def claim_meta(
         self,
@@ -52,7 +52,7 @@ class _KnowsRanks(MemoryClient):
         return replace(meta, task_name=task_name)
 
     def splits(self, rank: int | None) -> bool:
-        """Whether the rank has a cursor of its own."""
+        """Whether the rank has a separate cursor."""
         return rank is not None
 
 
@@ -60,21 +60,21 @@ class _KnowsRanks(MemoryClient):
     "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
 )
 class ClaimCursorPerRank(_KnowsRanks):
-    """Hands each rank all rows, as a broadcast would."""
+    """Returns all rows to every rank, as a broadcast does."""
 
 
 @memory_mutant(
     "CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02", "CLAIM-10", "STAT-01")
 )
 class ClaimRankZeroIsNone(_KnowsRanks):
-    """Asks ``if dp_rank``: rank 0 has the task's cursor, and all others have their own."""
+    """Tests ``if dp_rank``: rank 0 uses the task's cursor, and each other rank a separate one."""
 
     def splits(self, rank: int | None) -> bool:
         return bool(rank)
 
 
 class _DealsRows(MemoryClient):
-    """Deals rows to so many ranks by their number."""
+    """Assigns each row to one of ``ranks`` ranks by the row's number."""
 
     ranks: int
 
@@ -95,20 +95,20 @@ class _DealsRows(MemoryClient):
 
 @memory_mutant("CLAIM-12", evidence="rows of the one rank that asks")
 class ClaimDealtToTwoRanks(_DealsRows):
-    """Deals rows to two ranks: the half of one that never asks is never claimed."""
+    """Assigns each row to one of two ranks, so rows of a rank that never claims stay unclaimed."""
 
     ranks = 2
 
 
 @memory_mutant("CLAIM-12", evidence="claims by id over two ranks", may_fail=("CLAIM-02",))
 class ClaimDealtToEightRanks(_DealsRows):
-    """Deals rows to the eight ranks of its configuration, however many ask."""
+    """Assigns each row to one of eight configured ranks, even if fewer ranks claim."""
 
     ranks = 8
 
 
 class _Chooses(MemoryEngine):
-    """Claims the rows that come first in ``order``."""
+    """Claims the rows with the smallest ``order`` first."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -122,13 +122,13 @@ class _Chooses(MemoryEngine):
             return [row.sample_id for row in chosen], [dict(row.tags) for row in chosen]
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
-        """Rows with the smallest come first."""
+        """The sort key of a row."""
         raise NotImplementedError
 
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
 class ClaimNewestFirst(_Chooses):
-    """Keeps what is ready on a stack: a row that isn't claimed at once waits till the end."""
+    """Returns the newest ready rows first, so older rows wait as long as new ones arrive."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
         return -row.age
@@ -136,7 +136,7 @@ class ClaimNewestFirst(_Chooses):
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
 class ClaimSortedById(_Chooses):
-    """Serves rows in the order of their names: as long as new ones come, the last starve."""
+    """Returns rows sorted by id, so the last ids starve as long as new rows arrive."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
         return row.sample_id
@@ -144,7 +144,7 @@ class ClaimSortedById(_Chooses):
 
 @engine_mutant("CLAIM-13", evidence="rows in the order they were put")
 class ClaimSortedBySlot(RowSlots, _Chooses):
-    """Serves rows by their slots: one that takes over a cleared row's slot jumps the queue."""
+    """Returns rows by slot, so a row that reuses a cleared row's slot precedes older rows."""
 
     def order(self, partition_id: str, row: IndexRow) -> Any:
         return self._slots.get(partition_id, {}).get(row.sample_id, 0)

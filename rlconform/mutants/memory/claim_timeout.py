@@ -1,4 +1,4 @@
-"""Blocking claims whose timeout is wrong, or loses rows."""
+"""Blocking claims that have a wrong timeout, or lose rows at it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlconform.mutants.types import Claimed, Names, Wait
 
 @engine_mutant("CLAIM-06", evidence="an end after 5.")
 class ClaimTimeoutCappedAtFiveSeconds(MemoryEngine):
-    """A claim that waits is one request, and requests end after 5 s, whatever timeout it names."""
+    """Ends a blocking claim after 5 s, its limit for any request, whatever ``timeout_s`` is."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         wait_s = None if wait_s is None else min(wait_s, 5.0)
@@ -23,7 +23,7 @@ class ClaimTimeoutCappedAtFiveSeconds(MemoryEngine):
 
 @engine_mutant("CLAIM-06", evidence="timed out")
 class ClaimTimeoutRaisesOwnError(MemoryEngine):
-    """Raises its own error when the time is up, as for anything that fails."""
+    """Raises a general error, not ``TimeoutError``, when the timeout ends."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
@@ -34,7 +34,7 @@ class ClaimTimeoutRaisesOwnError(MemoryEngine):
 
 @engine_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
 class ClaimTimeoutReturnsPartial(MemoryEngine):
-    """Hands out what is ready when the time is up, a short batch or an empty one."""
+    """Returns a short or empty batch, not ``TimeoutError``, when the timeout ends."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         try:
@@ -45,7 +45,7 @@ class ClaimTimeoutReturnsPartial(MemoryEngine):
 
 @engine_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
 class ClaimTimeoutRoundedDown(MemoryEngine):
-    """Waits in turns of 0.2 s, as many as fit in the time: 0.5 s are over after 0.4."""
+    """Rounds the timeout down to steps of 0.2 s, so 0.5 s end after 0.4 s."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         turns = wait_s if wait_s is None else wait_s // 0.2 * 0.2
@@ -54,7 +54,7 @@ class ClaimTimeoutRoundedDown(MemoryEngine):
 
 @engine_mutant("CLAIM-06", evidence="the blocked claim to come back within")
 class ClaimTimeoutCheckedSeldom(MemoryEngine):
-    """Sees that the time is up when it next wakes, every other second."""
+    """Checks the timeout only every two seconds, so claims end late."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         turns = wait_s if wait_s is None else -(-wait_s // 2.0) * 2.0
@@ -68,7 +68,7 @@ class ClaimTimeoutCheckedSeldom(MemoryEngine):
     may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-15"),
 )
 class ClaimTimeoutLosesRows(MemoryEngine):
-    """A claim that waits takes rows as they come, and keeps them when the time is up."""
+    """Takes rows as they arrive during a blocking claim, and loses them at the timeout."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         if wait_s is None:
@@ -84,7 +84,7 @@ class ClaimTimeoutLosesRows(MemoryEngine):
 
 @engine_mutant("CLAIM-06", evidence="it still runs")
 class ClaimTimeoutRestarts(MemoryEngine):
-    """Counts the time from whatever happened last in the plane: in a busy one it is never up."""
+    """Restarts the timeout at every change in the plane, so in a busy plane it never ends."""
 
     def _wait_until_ready(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
@@ -98,7 +98,7 @@ class ClaimTimeoutRestarts(MemoryEngine):
 
 @memory_mutant("CLAIM-06", evidence="it still runs")
 class ClaimZeroTimeoutIsDefault(MemoryClient):
-    """Writes ``timeout_s or 60.0``: a claim that is to wait for no time at all waits a minute."""
+    """Computes ``timeout_s or 60.0``, so a claim with a timeout of 0 waits for a minute."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         if kwargs.get("timeout_s") == 0:

@@ -1,4 +1,4 @@
-"""Clears that remove too many rows or too few, or reject what they must accept."""
+"""Clears that remove too many or too few rows, or reject what they must accept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags
 
 
 class _ClearsOthers(MemoryEngine):
-    """Clears ``meant(living, sample_ids)``."""
+    """Clears the rows that ``meant(living, sample_ids)`` returns."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
@@ -22,13 +22,13 @@ class _ClearsOthers(MemoryEngine):
         super().clear(partition_id, self.meant(living, sample_ids))
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
-        """What is cleared in place of ``sample_ids``."""
+        """The ids that are cleared in place of ``sample_ids``."""
         raise NotImplementedError
 
 
 @engine_mutant("CLEAR-01", evidence="UnknownSample")
 class ClearTakesIdsByPrefix(_ClearsOthers):
-    """Deletes the keys that begin with an id: the 10th generation goes with the first."""
+    """Clears every id that starts with a given id, so the 10th generation goes with the first."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         return sample_ids and [i for i in living if i.startswith(tuple(sample_ids))]
@@ -40,7 +40,7 @@ class ClearTakesIdsByPrefix(_ClearsOthers):
     may_fail=("REG-04", "STAT-01", "CLEAR-04", "CLAIM-10"),
 )
 class ClearTakesWholeRange(_ClearsOthers):
-    """Deletes the slots from the first of the ids to the last, as they lie side by side mostly."""
+    """Clears every slot from the first given id to the last, also those of other rows."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         ages = [living[i].age for i in sample_ids or [] if i in living]
@@ -51,7 +51,7 @@ class ClearTakesWholeRange(_ClearsOthers):
 
 @engine_mutant("CLEAR-01", evidence="UnknownSample", may_fail=("CLEAR-02", "CLEAR-05"))
 class ClearDuplicateIdTakesNextRow(_ClearsOthers):
-    """Deletes by place, one after the other: an id named twice takes the next row along."""
+    """Clears by position, so an id that is given twice also clears the next row."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         places, ids = list(living), list(sample_ids or [])
@@ -62,7 +62,7 @@ class ClearDuplicateIdTakesNextRow(_ClearsOthers):
 
 @engine_mutant("CLEAR-01", "CLEAR-03", evidence="not to be readable")
 class ClearLimitedToPage(_ClearsOthers):
-    """A clear deletes the first 100 rows, as many as one request takes, and forgets the others."""
+    """Clears only the first 100 rows, the limit of one request."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         return (list(living) if sample_ids is None else sample_ids)[:PAGE]
@@ -70,7 +70,7 @@ class ClearLimitedToPage(_ClearsOthers):
 
 @engine_mutant("CLEAR-02", evidence="UnknownSample")
 class ClearUnknownIdsRejected(MemoryEngine):
-    """A clear of a row that isn't there is an error (TQ-12)."""
+    """Raises an error for a clear of rows that don't exist (TQ-12)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
@@ -81,7 +81,7 @@ class ClearUnknownIdsRejected(MemoryEngine):
 
 @engine_mutant("CLEAR-02", evidence="not to be readable", may_fail=("CLEAR-01",))
 class ClearUnknownIdStopsClear(MemoryEngine):
-    """A clear of known and unknown ids together does nothing, and says nothing (TQ-12)."""
+    """Silently clears nothing if one of the ids is unknown (TQ-12)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
@@ -92,7 +92,7 @@ class ClearUnknownIdStopsClear(MemoryEngine):
 
 @memory_mutant("CLEAR-02", evidence="never put, or cleared", may_fail=("CLEAR-01",))
 class ClearEmptyIdsClearsAll(MemoryClient):
-    """Writes ``if not sample_ids``: an empty list of rows to drop drops them all."""
+    """Tests ``if not sample_ids``, so an empty list clears all rows."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(None if sample_ids == [] else sample_ids, partition_id)
@@ -100,7 +100,7 @@ class ClearEmptyIdsClearsAll(MemoryClient):
 
 @engine_mutant("CLEAR-03", evidence="no tag of what was cleared", may_fail=("CLEAR-04",))
 class ClearAllSparesTagOnlyRows(_ClearsOthers):
-    """With None it drops the rows that have fields, for these are what it keeps a list of."""
+    """Keeps rows that have only tags when ``sample_ids`` is None."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         return [i for i in living if living[i].fields] if sample_ids is None else sample_ids
@@ -112,7 +112,7 @@ class ClearAllSparesTagOnlyRows(_ClearsOthers):
     may_fail=("CLEAR-01", "CLEAR-04", "REG-03", "CLAIM-10"),
 )
 class ClearAllSparesClaimedRows(_ClearsOthers):
-    """With None it drops what is queued; rows that a task was given are that task's affair."""
+    """Keeps claimed rows when ``sample_ids`` is None: it clears only its queue."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         return [i for i in living if not living[i].claimed_by] if sample_ids is None else sample_ids
@@ -120,7 +120,7 @@ class ClearAllSparesClaimedRows(_ClearsOthers):
 
 @engine_mutant("CLEAR-03", evidence="UnknownPartition")
 class ClearUnknownPartitionRejected(MemoryEngine):
-    """A clear of all in a partition that isn't there is an error (TQ-12)."""
+    """Raises an error for a clear of all rows in an unknown partition (TQ-12)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:
@@ -131,7 +131,7 @@ class ClearUnknownPartitionRejected(MemoryEngine):
 
 @engine_mutant("CLEAR-03", evidence="not to be readable")
 class ClearAllSparesOtherThreads(MemoryEngine):
-    """With None it drops what this thread put, where it should be this process: rows stay."""
+    """Clears only the calling thread's rows, not the process's, when ``sample_ids`` is None."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         with self._locked() as index:
@@ -151,7 +151,7 @@ class ClearAllSparesOtherThreads(MemoryEngine):
 
 @engine_mutant("CLEAR-05", evidence="no tag of the first put")
 class ClearTagOnlyRowsAmongOthersSpared(_ClearsOthers):
-    """Takes rows out of the columns of a list's rows: those in none of them stay, tags and all."""
+    """Keeps rows that have only tags, with those tags, if other rows in the clear have fields."""
 
     def meant(self, living: dict[str, IndexRow], sample_ids: Ids | None) -> list[str] | None:
         stored = [i for i in sample_ids or [] if i in living and living[i].fields]
@@ -160,7 +160,7 @@ class ClearTagOnlyRowsAmongOthersSpared(_ClearsOthers):
 
 @engine_mutant("CLEAR-05", "CLEAR-03", evidence="UnknownSample", may_fail=("STAT-05", "CLEAR-01"))
 class ClearTagOnlyRowsRejected(MemoryEngine):
-    """A clear looks up which fields to delete, and raises for a row that has none (TQ-13)."""
+    """Raises an error for a clear of a row that has tags and no fields (TQ-13)."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:

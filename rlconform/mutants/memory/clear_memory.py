@@ -1,4 +1,4 @@
-"""Cleared rows that leave memory, dtypes or fields behind."""
+"""Clears that leave memory, dtypes or fields behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 @engine_mutant("CLEAR-04", "CLEAR-06", evidence="not to be readable")
 class ClearLeavesFields(MemoryEngine):
-    """Forgets the row and leaves its fields in the store, where its next life finds them."""
+    """Keeps the fields of cleared rows, so a row put later under the same id has them again."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -46,7 +46,7 @@ class ClearLeavesFields(MemoryEngine):
 
 @engine_mutant("CLEAR-04", evidence="CapacityExceeded", may_fail=("REG-03",))
 class ClearKeepsRowCapacity(MemoryEngine):
-    """Gives a cleared id the room that it had, into which a longer value doesn't fit (MC-05)."""
+    """Keeps the capacity of a cleared id, so a later put of a larger value fails (MC-05)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -68,9 +68,9 @@ class ClearKeepsRowCapacity(MemoryEngine):
 
 @engine_mutant("CLEAR-04", evidence="ValueError: field 'x' holds float32")
 class ClearKeepsDtypes(MemoryEngine):
-    """Remembers which rows hold a field in which dtype, and a clear forgets it for none.
+    """Keeps the dtype of a field after a clear, so a step with another dtype is refused.
 
-    Rows that come again may replace all of it; a next step with other rows is refused.
+    A put that replaces all of the earlier rows is accepted.
     """
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -90,7 +90,7 @@ class ClearKeepsDtypes(MemoryEngine):
 
 @engine_mutant("CLEAR-06", evidence="50 cycles of", may_fail=("CLEAR-05",))
 class ClearFreesCommonFieldsOnly(MemoryEngine):
-    """Frees the fields that all rows of a clear have, and keeps the others (TQ-14, AR-04)."""
+    """Frees only the fields that all rows of a clear have in common (TQ-14, AR-04)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -107,7 +107,7 @@ class ClearFreesCommonFieldsOnly(MemoryEngine):
 
 @engine_mutant("CLEAR-06", evidence="MiB")
 class ClearLeaksReadCache(MemoryEngine):
-    """Keeps each batch that it read for the next reader, also when its rows are gone."""
+    """Caches every batch that it reads, and keeps it after the rows are cleared."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -121,7 +121,7 @@ class ClearLeaksReadCache(MemoryEngine):
 
 @engine_mutant("CLEAR-06", evidence="MiB")
 class ClearLeaksObjects(MemoryEngine):
-    """Keeps objects and jagged rows in a heap of their own, which a clear leaves alone."""
+    """Keeps objects and jagged rows in a separate heap, which a clear does not free."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)

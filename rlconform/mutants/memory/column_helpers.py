@@ -17,12 +17,12 @@ from rlconform.wire.leaves import is_jagged, jagged_parts
 
 
 def nest(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Rows as a jagged column, also where all are equally long."""
+    """Rows as a jagged column, even if all have the same length."""
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 class AlteredReads(MemoryClient):
-    """Returns ``changed(leaf, ...)`` in place of each column."""
+    """A plane that returns ``changed(leaf, ...)`` in place of each column."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -31,19 +31,19 @@ class AlteredReads(MemoryClient):
         return batch
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        """The column that is returned; ``cells`` name partition, field and row of its rows."""
+        """The column to return; ``cells`` lists the partition, field and row of each row."""
         raise NotImplementedError
 
 
 def cells_of(leaf: Any) -> int:
-    """How many values a column holds; 0 for objects."""
+    """The number of values in a column; 0 for objects."""
     if not isinstance(leaf, torch.Tensor):
         return 0
     return leaf.values().numel() if leaf.layout is torch.jagged else leaf.numel()
 
 
 class TracksPuts(AlteredReads):
-    """Knows by which put, and in a column of how many cells, a value came."""
+    """A plane that records the put of each value, and the number of cells in its column."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -57,7 +57,7 @@ class TracksPuts(AlteredReads):
         return meta
 
     def noted(self, cell: tuple[str, str, str]) -> tuple[int, int]:
-        """Number of the put, and cells of its column."""
+        """The number of the put, and the number of cells in its column."""
         came: tuple[int, int] = self.__dict__["_notes"][cell]
         return came
 
@@ -68,7 +68,7 @@ def is_jagged_tensor(leaf: Any) -> bool:
 
 
 def through_one_buffer(buffer: bytearray, fields: TensorDict) -> TensorDict:
-    """The batch, each dense column as the buffer holds it once other threads have run."""
+    """The batch, with each dense column read back from the shared buffer."""
     sent = fields.copy()
     for name in map(str, fields.keys()):
         leaf = fields.get(name)
@@ -76,7 +76,7 @@ def through_one_buffer(buffer: bytearray, fields: TensorDict) -> TensorDict:
             plain = leaf.detach().cpu().resolve_conj().resolve_neg()
             raw = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             buffer[: len(raw)] = raw
-            time.sleep(0)  # as a codec in C does: other threads run
+            time.sleep(0)  # other threads run, as during a codec in C
             held = torch.frombuffer(buffer[: len(raw)], dtype=leaf.dtype)
             sent.set(name, held.reshape(leaf.shape))
     return sent
@@ -88,7 +88,7 @@ def is_dense(leaf: Tensor) -> bool:
 
 
 def mapped(batch: TensorDict, change: Callable[[Tensor], Tensor]) -> TensorDict:
-    """The batch with each dense or jagged tensor changed, and all else as it is."""
+    """The batch with ``change`` applied to each dense or jagged tensor, and all else unchanged."""
     changed = batch.copy()
     for name in map(str, batch.keys()):
         leaf = batch.get(name)
@@ -98,14 +98,14 @@ def mapped(batch: TensorDict, change: Callable[[Tensor], Tensor]) -> TensorDict:
 
 
 class Altering(MemoryClient):
-    """A plane that does something to every dense or jagged tensor on its way in, or out."""
+    """A plane that changes every dense or jagged tensor when it is put or read."""
 
     def stored(self, leaf: Tensor) -> Tensor:
-        """What is stored of a tensor."""
+        """The tensor to store."""
         return leaf
 
     def given(self, leaf: Tensor) -> Tensor:
-        """What a read gives of a tensor that is stored."""
+        """The tensor that a read returns for a stored one."""
         return leaf
 
     def put_samples(
@@ -124,6 +124,6 @@ def jagged(rows: list[Tensor]) -> Tensor:
 
 
 def from_offsets(leaf: Tensor) -> Tensor:
-    """The same rows as a column that doesn't know the longest: torch pads it to their sum."""
+    """The same rows as a column without a maximum length: torch pads it to their sum."""
     values, rows = jagged_parts(leaf)
     return torch.nested.nested_tensor_from_jagged(values, rows.offsets)

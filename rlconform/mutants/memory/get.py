@@ -1,4 +1,4 @@
-"""Reads by key that return other rows, fields or shapes than were asked for."""
+"""Reads by id that return other rows, fields or shapes than were asked for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlconform.wire.leaves import is_jagged, rows_of
 
 @memory_mutant("GET-01", evidence="row 0 of 'x'")
 class GetLongReadsSortedById(MemoryClient):
-    """A read of many tensor rows goes through the store once, in the order of their ids."""
+    """Returns rows sorted by id if a read asks for more than 100 rows of tensors."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -30,26 +30,26 @@ class GetLongReadsSortedById(MemoryClient):
         return batch
 
 
-#: Rows that one message of a put takes.
+#: Rows in one message of a put.
 CHUNK = 512
 
 
 @engine_mutant("GET-01", evidence="row 0 of 'x' =")
 class PutSecondChunkReversed(MemoryEngine):
-    """Sends a put of more than 512 rows in two messages, and writes the second one backwards."""
+    """Stores the rows after the first 512 of a put, its second message, in reverse order."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         ids = [*sample_ids[:CHUNK], *reversed(sample_ids[CHUNK:])]
         super().put(partition_id, ids, fields, tags)
 
 
-#: Rows of a partition that a store keeps.
+#: Rows of a partition that the store keeps.
 ROOM = 600
 
 
 @engine_mutant("GET-01", "CLAIM-04", "CLAIM-05", "CLEAR-01", evidence="never put, or cleared")
 class PutEvictsOldRows(MemoryEngine):
-    """Keeps the newest 600 rows of a partition, as a full queue does: older ones go, silently."""
+    """Silently drops rows of a partition beyond the newest 600, as a full queue does."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
@@ -61,7 +61,7 @@ class PutEvictsOldRows(MemoryEngine):
 
 @memory_mutant("GET-02", evidence="4 rows of 'x'")
 class GetRepeatedIdReadOnce(MemoryClient):
-    """A read looks its ids up as a set: one that is named again has no second row."""
+    """Reads each id once, so a read that repeats an id returns too few rows."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return super().get_samples(list(dict.fromkeys(sample_ids)), partition_id, select_fields)
@@ -69,7 +69,7 @@ class GetRepeatedIdReadOnce(MemoryClient):
 
 @memory_mutant("GET-02", evidence="row 2 of 'x'")
 class GetRepeatedIdZeroed(MemoryClient):
-    """A read fills one place for each id: the others of an id that repeats stay as they were."""
+    """Fills one row for each id, so repeats of an id are zeros."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         again = [n for n, i in enumerate(sample_ids) if i in sample_ids[:n]]
@@ -80,14 +80,14 @@ class GetRepeatedIdZeroed(MemoryClient):
 
 
 def moved(leaf: torch.Tensor, times: list[int]) -> torch.Tensor:
-    """The rows of a jagged column, those that are there no times without their tokens."""
+    """The rows of a jagged column; those with 0 in ``times`` have no tokens."""
     rows = zip(rows_of(leaf), times, strict=True)
     return jagged([row[: len(row) * count] for row, count in rows])
 
 
 @memory_mutant("GET-02", evidence="row 2 of 'x' of shape")
 class GetRepeatedJaggedRowEmptied(MemoryClient):
-    """A read moves the tokens of jagged rows, one by one: an id that repeats finds none left."""
+    """Moves the tokens of a jagged row on a read, so repeats of an id have no tokens."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -99,7 +99,7 @@ class GetRepeatedJaggedRowEmptied(MemoryClient):
 
 @memory_mutant("GET-03", evidence="fields of the result ['x', 'z']")
 class GetFieldRangeReturned(MemoryClient):
-    """A read of several fields brings all from the first to the last of them (NR-25)."""
+    """Returns all fields from the first to the last that a read asks for (NR-25)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         between = [
@@ -113,7 +113,7 @@ class GetFieldRangeReturned(MemoryClient):
 
 
 def known_of(client: MemoryClient, ids: list[str], partition_id: str, names: Names) -> list[str]:
-    """Those of the ids that can be read."""
+    """The ids that can be read."""
     known = []
     for sample_id in ids:
         try:
@@ -126,7 +126,7 @@ def known_of(client: MemoryClient, ids: list[str], partition_id: str, names: Nam
 
 @memory_mutant("GET-04", "GET-06", evidence="expected an id that was never put to be rejected")
 class DropsUnknownIds(MemoryClient):
-    """A read leaves out ids that it doesn't know, and the rows behind shift (NR-01)."""
+    """Leaves out ids that it doesn't know, so later rows shift (NR-01)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         return super().get_samples(
@@ -136,7 +136,7 @@ class DropsUnknownIds(MemoryClient):
 
 @memory_mutant("GET-04", evidence="one unknown id among 48 known ones")
 class DropsUnknownIdsOfLongReads(MemoryClient):
-    """A read of more rows than fit one request drops what a later request misses (MC-13)."""
+    """Leaves out unknown ids after the 16th, the limit of one request (MC-13)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         first, later = sample_ids[:16], sample_ids[16:]
@@ -146,7 +146,7 @@ class DropsUnknownIdsOfLongReads(MemoryClient):
 
 @memory_mutant("GET-04", evidence="an id that was never put")
 class GetUnknownIdReturnsNeighbour(MemoryClient):
-    """A read of several rows finds them by bisection, and doesn't look whether it found the row."""
+    """Returns a neighbouring row for an unknown id: it bisects a table and doesn't compare ids."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -169,7 +169,7 @@ class GetUnknownIdReturnsNeighbour(MemoryClient):
 
 @memory_mutant("GET-05", evidence="a field not produced for every id")
 class GetUnknownFieldsSkipped(MemoryClient):
-    """A read leaves out a field that no row of the partition has (NR-02)."""
+    """Leaves out a field that no row of the partition has (NR-02)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         try:
@@ -183,7 +183,7 @@ class GetUnknownFieldsSkipped(MemoryClient):
 
 @memory_mutant("GET-05", evidence="a field not produced for every id")
 class GetRowsWithoutFieldDropped(MemoryClient):
-    """A read of a field that some rows have gives those rows alone (NR-02)."""
+    """Leaves out rows that lack a field of the read (NR-02)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         having = []
@@ -198,7 +198,7 @@ class GetRowsWithoutFieldDropped(MemoryClient):
 
 @memory_mutant("GET-07", evidence="expected batch size (0,)")
 class GetNoIdsReturnsAll(MemoryClient):
-    """A read of no ids gives every row of the partition, as ``ids or all_ids`` does."""
+    """Returns every row of the partition for a read of no ids, as ``ids or all_ids`` does."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         rows = held(self, partition_id).rows_of("") if sample_ids == [] else sample_ids
@@ -207,9 +207,9 @@ class GetNoIdsReturnsAll(MemoryClient):
 
 @memory_mutant("GET-08", evidence="unconsumed")
 class GetCountsAsClaim(MemoryClient):
-    """Counts rows as they leave, claimed or read: once more left than there are, all is consumed.
+    """Counts a read as a claim, so reads of enough rows make the partition consumed.
 
-    Who reads by a meta has claimed before, and doesn't count.
+    A read by a meta doesn't count, because a claim has returned that meta.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -235,7 +235,7 @@ class GetCountsAsClaim(MemoryClient):
 
 @memory_mutant("GET-09", evidence="batch size")
 class GetOneValueBatchSizeLost(MemoryClient):
-    """A read of one value has no batch size left, after a squeeze too many."""
+    """Returns a batch without a batch size for a read of one value."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -246,7 +246,7 @@ class GetOneValueBatchSizeLost(MemoryClient):
 
 @memory_mutant("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", evidence="batch size of")
 class GetBatchSizeGuessed(MemoryClient):
-    """Lets the batch find out its size from its columns: as many dimensions as they share."""
+    """Guesses the batch size from all dimensions that the columns share."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -256,7 +256,7 @@ class GetBatchSizeGuessed(MemoryClient):
 
 @memory_mutant("GET-12", evidence="get_data of no fields")
 class GetDataNoFieldsReadsFieldsOfMeta(MemoryClient):
-    """get_data takes an empty list of fields for none given, and reads those of the meta."""
+    """Treats an empty list of fields in get_data as None and reads the meta's fields."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         return super().get_data(meta, select_fields or None)
@@ -264,7 +264,7 @@ class GetDataNoFieldsReadsFieldsOfMeta(MemoryClient):
 
 @memory_mutant("GET-12", evidence="a read of no fields")
 class GetNoFieldsAccepted(MemoryClient):
-    """A read of no fields gives a batch of no columns."""
+    """Returns a batch without columns for a read of no fields."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         if select_fields == []:

@@ -1,4 +1,4 @@
-"""``get_data`` that reads other fields or rows than the meta names."""
+"""Planes whose ``get_data`` reads other fields or rows than the meta names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlconform.mutants.types import Names
     "GET-01", "GET-11", "PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail=("GET-02",)
 )
 class GetDataInStoredOrder(MemoryClient):
-    """get_data walks through its own table and takes the rows that a driver's meta names."""
+    """Returns rows of get_data in stored order if the meta was built by a driver."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         named = getattr(meta, "sample_ids", None)
@@ -30,7 +30,7 @@ class GetDataInStoredOrder(MemoryClient):
 
 @memory_mutant("GET-02", evidence="row 3 of 'x'")
 class GetDataRepeatedRowsReordered(MemoryClient):
-    """get_data reads each row once and goes round: of a shard that repeats a row to be full."""
+    """Repeats all rows in turn in get_data if a shard was filled up with a repeated row."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         ids = getattr(meta, "sample_ids", None) or []
@@ -42,7 +42,7 @@ class GetDataRepeatedRowsReordered(MemoryClient):
 
 @memory_mutant("GET-06", evidence="a row that was cleared")
 class GetDataClearedRowsSkipped(TracksClears):
-    """get_data reads what is left of a meta's rows: a shorter batch, and nobody is told."""
+    """Silently leaves out cleared rows in get_data and returns a shorter batch."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         ids = getattr(meta, "sample_ids", None) or []
@@ -52,7 +52,7 @@ class GetDataClearedRowsSkipped(TracksClears):
 
 @memory_mutant("GET-06", evidence="the meta of rows cleared since")
 class GetDataReturnsClearedRows(PrefetchesClaims):
-    """get_data keeps the last batch that was claimed, also after its rows were cleared."""
+    """Returns the last claimed batch from get_data even after its rows were cleared."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         try:
@@ -66,7 +66,7 @@ class GetDataReturnsClearedRows(PrefetchesClaims):
 
 @memory_mutant("GET-07", evidence="a shard without rows")
 class GetDataEmptyMetaRefused(MemoryClient):
-    """get_data of an empty shard asks for its longest row, and there is none."""
+    """Raises an error in get_data for an empty shard, because it has no longest row."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         if not getattr(meta, "sample_ids", True):
@@ -76,7 +76,7 @@ class GetDataEmptyMetaRefused(MemoryClient):
 
 @memory_mutant("GET-11", evidence="select_fields=['y']")
 class GetDataFieldsOfMetaAdded(MemoryClient):
-    """get_data reads the meta's fields and those that are selected beside them."""
+    """Returns the meta's fields from get_data in addition to ``select_fields``."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         named = getattr(meta, "fields", None)
@@ -86,7 +86,7 @@ class GetDataFieldsOfMetaAdded(MemoryClient):
 
 @memory_mutant("GET-11", evidence="a meta that names no fields")
 class GetDataWithoutFieldsReadsAll(MemoryClient):
-    """get_data reads every field where neither the meta nor the caller names one."""
+    """Returns every field from get_data if neither the meta nor the caller names any."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         try:

@@ -1,4 +1,4 @@
-"""Decorators for mutants of the memory plane, and access to the state that they alter."""
+"""Decorators for mutants of the memory plane, and access to the state that they change."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rlconform.contract import KVBatchMeta, Tags, Timeouts
 from rlconform.mutants.mutant import Mutant, mutant
 from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names
 
-#: A call on a laptop's memory takes milliseconds; a call that hangs is noticed soon.
+#: A call on the memory plane takes milliseconds, so a call that hangs is detected soon.
 IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
 
 
-#: For a client class with a defect.
+#: The decorator of a client class with a defect.
 memory_mutant = partial(mutant, TARGET, timeouts=IMPATIENT)
 
 
 def engine_mutant(*fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Mutant]:
-    """``memory_mutant`` for an engine class with a defect, behind a right client."""
+    """The decorator of an engine class with a defect; its client is correct."""
 
     def decorate(engine: type[MemoryEngine]) -> Mutant:
         class Client(MemoryClient):
@@ -48,7 +48,7 @@ def claimed_rows(rows: list[IndexRow]) -> Claimed:
 
 
 class RowSlots(MemoryEngine):
-    """Gives rows the lowest free slot. By itself it is right."""
+    """An engine that gives each row the lowest free slot, without a defect."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -67,7 +67,7 @@ class RowSlots(MemoryEngine):
 
 
 class TracksClears(MemoryClient):
-    """A client that remembers what was cleared."""
+    """A client that records which rows were cleared."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,7 +84,7 @@ class TracksClears(MemoryClient):
 
 
 def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:
-    """Those of the rows that are there; with None all."""
+    """The rows that exist among ``sample_ids``, or all rows if it is None."""
     partition = index._partitions.get(partition_id)
     known = {} if partition is None else partition._rows
     return [known[i] for i in (known if sample_ids is None else sample_ids) if i in known]
@@ -100,7 +100,7 @@ def give_back(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) ->
 
 
 def mark(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None:
-    """Count the rows as claimed by the task, as far as they weren't."""
+    """Count the rows as claimed by the task, if they are not yet."""
     new = [row for row in rows if task not in row.claimed_by]
     for row in new:
         row.claimed_by |= {task}
@@ -121,38 +121,38 @@ def take_back(partition: PartitionIndex, row: IndexRow, names: NameSet) -> None:
 Record = tuple[IndexRow, NameSet, NameSet, Tags]
 
 
-#: Writes a record back, after a put of fields of these names.
+#: Restores a record after a put of fields with these names.
 WriteBack = Callable[[PartitionIndex, Record, NameSet], None]
 
 
 def records(index: Index, partition_id: str, sample_ids: Iterable[str]) -> list[Record]:
-    """What is known of the rows now."""
+    """The current record of each row."""
     rows = rows_in(index, partition_id, sample_ids)
     return [(row, row.fields, row.claimed_by, dict(row.tags)) for row in rows]
 
 
 def fields_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
-    """Write back which fields the row had, and those of the put."""
+    """Restore the row's fields, plus those of the put."""
     row, fields, _, _ = record
     take_back(partition, row, row.fields - fields - names)
 
 
 def claims_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
-    """Write back which tasks had claimed the row."""
+    """Restore the set of tasks that have claimed the row."""
     row, _, claimed_by, _ = record
     for task in row.claimed_by - claimed_by if row.fields else ():
         give_back(partition, [row], task)
 
 
 def stamps_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
-    """Write back which tags the row had."""
+    """Restore the row's tags."""
     row, _, _, tags = record
     if row.fields:
         row.tags = tags
 
 
 class PrefetchesClaims(MemoryClient):
-    """Fetches the rows of the last claim at once."""
+    """A client that fetches the rows of each claim immediately."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -166,12 +166,12 @@ class PrefetchesClaims(MemoryClient):
         return meta
 
     def fetched(self, meta: Any) -> TensorDict | None:
-        """What was fetched with the claim that gave this meta, if it was the last one."""
+        """The rows fetched with the claim that returned this meta, if it was the last one."""
         return self._claimed.get((meta.partition_id, *meta.sample_ids))
 
 
 class Registering(MemoryClient):
-    """A plane that remembers how often and with which fields each partition was registered."""
+    """A plane that records how often and with which fields each partition was registered."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -194,19 +194,19 @@ class Registering(MemoryClient):
         self._declared[partition_id] = list(fields)
 
 
-#: Rows that one request takes.
+#: Rows in one request.
 PAGE = 100
 
 
 def partitions_of(client: MemoryClient) -> dict[str, PartitionIndex]:
-    """The partitions of a client's plane."""
+    """The partitions in a client's plane."""
     engine = client._engine
     assert isinstance(engine, MemoryEngine), "the plane is in this process"
     return engine._plane.index._partitions
 
 
 def held(client: MemoryClient, partition_id: str) -> PartitionIndex:
-    """What a client's plane holds of a partition."""
+    """The state of a partition in a client's plane."""
     return partitions_of(client).get(partition_id) or PartitionIndex()
 
 
@@ -214,10 +214,10 @@ class Writing(MemoryClient):
     """A plane whose puts can drop rows."""
 
     def forget(self, sample_ids: Ids, partition_id: str) -> None:
-        """Drop rows, whoever put them."""
+        """Drop rows, even if another process put them."""
         MemoryClient.clear_samples(self, sample_ids, partition_id)
 
 
 def names_of(fields: MaybeBatch) -> set[str]:
-    """The names of a put's columns."""
+    """The names of the columns of a put."""
     return set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()

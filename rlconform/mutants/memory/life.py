@@ -16,7 +16,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 @engine_mutant("LIFE-01", evidence="ClientClosed")
 class CloseTwiceRaises(MemoryEngine):
-    """A client that is closed can do nothing any more, not even be closed."""
+    """Raises an error for a close of a closed client, as for any other call."""
 
     def close(self) -> None:
         if self._closed:
@@ -26,7 +26,7 @@ class CloseTwiceRaises(MemoryEngine):
 
 @memory_mutant("LIFE-03", evidence="clear_samples after close to be rejected")
 class ClearAfterCloseIgnored(MemoryClient):
-    """Has nothing to clear once it is closed, and says nothing: a cleanup seems to have worked."""
+    """Ignores a clear after close, so a cleanup that did nothing looks successful."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         try:
@@ -37,7 +37,7 @@ class ClearAfterCloseIgnored(MemoryClient):
 
 @memory_mutant("LIFE-03", evidence="check_consumption_status after close to be rejected")
 class StatusAfterCloseIsFalse(MemoryClient):
-    """Answers no when the plane is closed: whoever waits for the barrier waits for ever."""
+    """Returns False for a status after close, so a loop that waits for the barrier never ends."""
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         try:
@@ -48,7 +48,7 @@ class StatusAfterCloseIsFalse(MemoryClient):
 
 @memory_mutant("LIFE-04", evidence="still mounted", may_fail=("LIFE-03",))
 class CloseLeavesStoreMounted(MemoryClient):
-    """A close leaves the store mounted, and the next client's first put fails on it (NR-27)."""
+    """Leaves its store mounted on close, so the next client's first put fails (NR-27)."""
 
     _mounted = False
 
@@ -63,13 +63,13 @@ class CloseLeavesStoreMounted(MemoryClient):
         type(self)._mounted = True
 
 
-#: Tags of the planes that this process had, by partition and row.
+#: Tags of every plane of this process, by partition and row.
 _STAMPED: dict[tuple[str, str], Tags] = {}
 
 
 @engine_mutant("LIFE-04", evidence="no tags of the old plane")
 class CloseKeepsTagsInModule(MemoryEngine):
-    """Keeps tags in a dict of the module, which a clear empties and a close does not."""
+    """Stores tags in a dict of the module, which a close does not empty."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         if tags is None:
@@ -89,7 +89,7 @@ class CloseKeepsTagsInModule(MemoryEngine):
 
 @memory_mutant("LIFE-05", evidence="RuntimeError")
 class CallsRunOwnEventLoop(MemoryClient):
-    """Writes ``asyncio.run`` around its transport, of no use to a caller in a loop (TQ-10)."""
+    """Calls ``asyncio.run`` in each read, which fails for a caller in an event loop (TQ-10)."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         fetched = super().get_samples
@@ -102,7 +102,7 @@ class CallsRunOwnEventLoop(MemoryClient):
 
 @memory_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")
 class ClaimEmptyFieldsAccepted(MemoryClient):
-    """Finds every row ready that has all of no fields: one that has only tags is claimed too."""
+    """Treats every row as ready for a claim without required fields, even one with only tags."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("required_fields") == []:
@@ -115,7 +115,7 @@ class ClaimEmptyFieldsAccepted(MemoryClient):
     "LIFE-07", evidence="check_consumption_status with {'task_names': None} to be rejected"
 )
 class StatusEmptyTasksIsTrue(MemoryClient):
-    """Asks all of no tasks, and calls the partition consumed."""
+    """Reports a partition as consumed if the caller names no tasks."""
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         return not task_names or super().check_consumption_status(partition_id, task_names)
@@ -123,7 +123,7 @@ class StatusEmptyTasksIsTrue(MemoryClient):
 
 @memory_mutant("LIFE-07", evidence="nobody serves its claims")
 class ClaimBadRequestKillsThread(MemoryClient):
-    """A claim of ``None`` rows ends the thread that serves the partition's claims (TQ-01)."""
+    """Ends the thread that serves a partition's claims on a claim of ``None`` rows (TQ-01)."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> Any:
         ended = self.__dict__.setdefault("_ended", set())
@@ -140,9 +140,9 @@ class ClaimBadRequestKillsThread(MemoryClient):
     may_fail=("REG-04", "PUT-16", "STAT-01", "STAT-05", "CLAIM-02", "CLAIM-07", "LIFE-07"),
 )
 class StatusCountsPlaceholder(MemoryEngine):
-    """Counts the slot that a registration sets aside as a row that nobody claims (NR-05).
+    """Counts a slot that a registration reserves as an unclaimed row (NR-05).
 
-    Until a row was cleared: that counts the partition's rows anew.
+    A clear of rows counts the partition's rows again and corrects this.
     """
 
     def __init__(self, capacity: int | None, owner: bool) -> None:

@@ -1,4 +1,4 @@
-"""Planes that are right in single calls and wrong for the shards of a training step."""
+"""Planes that are correct in single calls and wrong for the shards of a training step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlconform.mutants.memory.column_helpers import AlteredReads, TracksPuts, is
 from rlconform.mutants.memory.helpers import memory_mutant
 from rlconform.wire import is_object_column, rows_of
 
-#: Bytes that one message of a transport holds.
+#: Bytes in one message of the transport.
 PIECE_BYTES = 1024
 
 
 @memory_mutant("PAR-01", evidence="rank")
 class GetLastPieceDropped(AlteredReads):
-    """Sends rows of 8 to 64 KiB in pieces, and forgets the last one where it isn't full."""
+    """Drops the last piece of rows of 8 to 64 KiB, which it sends in pieces, if it isn't full."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         if not is_jagged_tensor(leaf) or leaf.dim() != 2:
@@ -33,7 +33,7 @@ class GetLastPieceDropped(AlteredReads):
 
 
 class _SaysLengths(MemoryClient):
-    """Claims rows with ``said(lengths, meta)``."""
+    """Reports ``said(lengths, meta)`` as the lengths of a claim."""
 
     said: Callable[[list[int], KVBatchMeta], list[int]]
 
@@ -45,7 +45,7 @@ class _SaysLengths(MemoryClient):
 
 @memory_mutant("PAR-02", evidence="lengths of rank", may_fail=("PAR-01",))
 class ClaimLengthsInHalfPrecision(_SaysLengths):
-    """Keeps lengths in half precision, which counts to 2048 and then by twos."""
+    """Stores lengths in half precision, so odd lengths above 2048 are rounded."""
 
     @staticmethod
     def said(lengths: list[int], meta: KVBatchMeta) -> list[int]:
@@ -54,7 +54,7 @@ class ClaimLengthsInHalfPrecision(_SaysLengths):
 
 @memory_mutant("PAR-02", "PAR-01", evidence="lengths of rank")
 class ClaimLengthsSortedById(_SaysLengths):
-    """Lists the ids of a claim by age, and the lengths beside them by name."""
+    """Returns the ids of a claim by age but their lengths sorted by id."""
 
     @staticmethod
     def said(lengths: list[int], meta: KVBatchMeta) -> list[int]:
@@ -71,7 +71,7 @@ class ClaimLengthsSortedById(_SaysLengths):
     evidence="a blocking claim to come with all",
 )
 class ClaimBlockingLimitedToPage(MemoryClient):
-    """Hands out 50 rows in a claim at most, one that waits for 64 among them."""
+    """Returns at most 50 rows from a blocking claim, even if it asks for 64."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         if isinstance(kwargs.get("batch_size"), int) and kwargs.get("blocking"):
@@ -81,7 +81,7 @@ class ClaimBlockingLimitedToPage(MemoryClient):
 
 @memory_mutant("SHARD-02", evidence="row", may_fail=("GET-01", "PUT-13"))
 class GetRowsPutByPut(TracksPuts):
-    """Reads rows of four puts or more put by put, and leaves them in that order."""
+    """Returns rows in the order of their puts if a read combines four puts or more."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         if is_object_column(leaf) or len({self.noted(cell)[0] for cell in cells}) < 4:

@@ -1,4 +1,4 @@
-"""Sample ids that the plane cuts, joins, normalizes or hashes."""
+"""Sample ids that the plane truncates, joins, normalizes or hashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _checksum(sample_id: str) -> int:
 
 @engine_mutant("PUT-20", evidence="row:")
 class PutIdsFoundByChecksum(MemoryEngine):
-    """Finds rows by a checksum of their ids of 32 bits: of two ids with one, the older is read."""
+    """Finds rows by a 32-bit checksum of their ids; if two collide, it reads the older row."""
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         oldest: dict[int, str] = {}
@@ -33,9 +33,9 @@ class PutIdsFoundByChecksum(MemoryEngine):
 
 
 class Renaming(MemoryClient):
-    """A plane that stores rows by a name which it makes of the id; the last one put has the name.
+    """A plane that stores rows under a name made from the id; the last row put has the name.
 
-    Rows are handed out by the id with which they were put.
+    Claims return the id that the caller put.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class Renaming(MemoryClient):
         self._owner: dict[tuple[str, str], str] = {}
 
     def name_of(self, sample_id: str) -> str:
-        """The name of a row."""
+        """The name under which a row is stored."""
         raise NotImplementedError
 
     def put_samples(
@@ -71,7 +71,7 @@ class Renaming(MemoryClient):
 
 @memory_mutant("PUT-20", evidence="row 27 of 'x'")
 class PutIdsUnicodeNormalized(Renaming):
-    """Brings ids into Unicode's composed form, in which an a with dots has two spellings less."""
+    """Normalizes ids to NFC, so two ids with the same composed form are one row."""
 
     def name_of(self, sample_id: str) -> str:
         return unicodedata.normalize("NFC", sample_id)
@@ -79,7 +79,7 @@ class PutIdsUnicodeNormalized(Renaming):
 
 @memory_mutant("PUT-20", evidence="row:")
 class PutLongIdsTruncated(Renaming):
-    """Keeps ids in a column of fixed width, which cuts off what is longer."""
+    """Truncates ids to 1000 characters."""
 
     def name_of(self, sample_id: str) -> str:
         return sample_id[:1000]
@@ -87,7 +87,7 @@ class PutLongIdsTruncated(Renaming):
 
 @memory_mutant("PUT-20", evidence="row:")
 class PutIdsTrimmed(Renaming):
-    """Trims blanks around ids, as parsers of configurations do."""
+    """Strips blanks around ids, as configuration parsers do."""
 
     def name_of(self, sample_id: str) -> str:
         return sample_id.strip(" ")
@@ -95,7 +95,7 @@ class PutIdsTrimmed(Renaming):
 
 @memory_mutant("PUT-20", evidence="row:")
 class PutKeyOfIdAndFieldAmbiguous(MemoryClient):
-    """Stores values by id and field, joined: ``a@x`` and x have the key of a and ``x@x``."""
+    """Joins id and field with ``@`` as a key, so ``a@x`` and x collide with a and ``x@x``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Jagged columns with wrong rows or lengths, and columns that torch can not pad or pickle."""
+"""Jagged columns with wrong rows or lengths, or that torch can not pad or pickle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlconform.wire.ragged_rows import RaggedRows
 
 @memory_mutant("PUT-05", evidence="of 'x' =")
 class GetEvenBfloat16RowsAsFloat32(Altering):
-    """Takes jagged bfloat16 rows of one length for dense, and stacks those as float32."""
+    """Converts jagged bfloat16 rows of equal length to float32 and back, which changes NaNs."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.bfloat16:
@@ -32,7 +32,7 @@ class GetEvenBfloat16RowsAsFloat32(Altering):
 
 @memory_mutant("PUT-05", "WIRE-01", evidence="of shape")
 class PutTrailingZerosDropped(Altering):
-    """Stores jagged rows padded with zeros and finds their ends by value: zeros at the end go."""
+    """Drops zeros at the end of jagged rows, because it stores rows padded with zeros."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if is_dense(leaf) or leaf.dim() > 2 or leaf.dtype is not torch.int64:
@@ -42,7 +42,7 @@ class PutTrailingZerosDropped(Altering):
 
 @memory_mutant("PUT-05", evidence="of shape (70000,)", may_fail=("PUT-09",))
 class PutLengthsInTwoBytes(Altering):
-    """Keeps the lengths of rows in 16 bits: a row of 65,536 tokens comes back empty."""
+    """Stores row lengths in 16 bits, so a row of 65,536 tokens is read as empty."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf):
@@ -52,7 +52,7 @@ class PutLengthsInTwoBytes(Altering):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
 class GetJaggedMaxMissing(Altering):
-    """Builds columns from values and offsets, and doesn't say which row is the longest.
+    """Returns jagged columns without their maximum length.
 
     ``transfer_queue`` did: 6 rows of 4 tokens were padded to 24, not to 4.
     """
@@ -63,7 +63,7 @@ class GetJaggedMaxMissing(Altering):
 
 @memory_mutant("PUT-05", evidence="to_padded_tensor", may_fail=("PUT-06",))
 class GetJaggedMaxMissingOfEqualRows(Altering):
-    """Nests rows that are all of one length too, by another way, which knows no longest one."""
+    """Returns rows of equal length as a jagged column without its maximum length."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if is_dense(leaf) and leaf.dim() == 2:
@@ -77,20 +77,20 @@ class GetJaggedMaxMissingOfEqualRows(Altering):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="of get_data")
 class GetDataJaggedMaxMissing(MemoryClient):
-    """Reads by a meta take a way of their own, on which columns are built of their offsets."""
+    """Returns jagged columns without their maximum length from get_data only."""
 
     def get_data(self, meta: BatchMeta, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
         return mapped(batch, lambda leaf: from_offsets(leaf) if is_jagged(leaf) else leaf)
 
 
-#: Tokens of a block of a store's memory.
+#: Tokens in a block of the store's memory.
 BLOCK = 16
 
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
 class GetJaggedMaxRoundedUp(Altering):
-    """Names the longest row's length in whole blocks, as its memory was reserved."""
+    """Rounds the maximum length of a jagged column up to whole memory blocks."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf):
@@ -106,7 +106,7 @@ class GetJaggedMaxRoundedUp(Altering):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
 class GetJaggedMaxOfFirstRow(Altering):
-    """Names the first row's length as the longest: padding cuts longer rows, and says nothing."""
+    """Sets the maximum length to the first row's, so padding silently cuts longer rows."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf):
@@ -120,7 +120,7 @@ class GetJaggedMaxOfFirstRow(Altering):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
 class GetJaggedWithHoles(Altering):
-    """Keeps rows in blocks of memory and gives these, with lengths that say what of each is used.
+    """Returns jagged rows in whole memory blocks, with lengths that mark the used part of each.
 
     torch compares and computes with such a column, and refuses to pad it.
     """
@@ -143,7 +143,7 @@ class GetJaggedWithHoles(Altering):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="lengths()")
 class GetJaggedWithLengths(Altering):
-    """Gives each row's length although the offsets say it: torch's kernels then expect holes."""
+    """Adds lengths to a column without holes, so torch's kernels treat it as one with holes."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf):
@@ -155,16 +155,16 @@ class GetJaggedWithLengths(Altering):
 
 
 class _LeavesValuesOver(Altering):
-    """Gives columns over memory that holds more values than their rows."""
+    """Returns columns whose memory holds more values than their rows."""
 
     before = 0
 
     def after(self, total: int) -> int:
-        """Values behind those of ``total`` tokens."""
+        """The number of unused values behind ``total`` tokens."""
         raise NotImplementedError
 
     def given(self, leaf: Tensor) -> Tensor:
-        """The column, with values left over."""
+        """The column, with unused values before and after its rows."""
         if not is_jagged(leaf):
             return leaf
         values, rows = jagged_parts(leaf)
@@ -183,7 +183,7 @@ class _LeavesValuesOver(Altering):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
 class GetJaggedWithWholeBlocks(_LeavesValuesOver):
-    """Gives a column with all of the last block that it was stored in, used or not."""
+    """Returns a jagged column with the unused rest of its last memory block."""
 
     def after(self, total: int) -> int:
         return BLOCK - total % BLOCK
@@ -191,7 +191,7 @@ class GetJaggedWithWholeBlocks(_LeavesValuesOver):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
 class GetJaggedWithHeader(_LeavesValuesOver):
-    """Gives a column with the header that it was stored behind: the first row starts after it."""
+    """Returns a jagged column with its storage header, so the first row doesn't start at 0."""
 
     before = 1
 
@@ -201,7 +201,7 @@ class GetJaggedWithHeader(_LeavesValuesOver):
 
 @memory_mutant("PUT-05", "PUT-06", "PUT-07", evidence="pickle")
 class GetJaggedWithLease(Altering):
-    """Keeps the store's memory reserved as long as a column lives, by a lock that hangs on it."""
+    """Attaches a lock to each jagged column to reserve its memory, so it can't be pickled."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if is_jagged(leaf):
@@ -212,7 +212,7 @@ class GetJaggedWithLease(Altering):
 
 @memory_mutant("PUT-06", evidence="nothing to store", may_fail=("WIRE-01",))
 class PutEmptyRowRefused(Altering):
-    """Refuses a put of one aborted rollout: the store takes no value without bytes."""
+    """Rejects a put of one empty jagged row, such as an aborted rollout."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_jagged(leaf) and leaf.dim() == 2 and list(map(len, rows_of(leaf))) == [0]:
@@ -232,7 +232,7 @@ class PutEmptyRowRefused(Altering):
     evidence="(0,)",
 )
 class PutLengthsClampedToOne(Altering):
-    """Makes every row one token long at least, for a kernel that knows no empty ones."""
+    """Stores empty jagged rows as one token, for a kernel that doesn't support empty rows."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf):
@@ -244,7 +244,7 @@ class PutLengthsClampedToOne(Altering):
 
 @memory_mutant("PUT-06", evidence="to_padded_tensor")
 class GetJaggedMaxMissingBesideEmptyRows(Altering):
-    """Leaves empty rows out and works their offsets in later: the longest row isn't known then."""
+    """Returns jagged columns without their maximum length if a row is empty."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf) or leaf.dim() != 2 or jagged_parts(leaf)[1].shortest:
@@ -254,7 +254,7 @@ class GetJaggedMaxMissingBesideEmptyRows(Altering):
 
 @memory_mutant("PUT-07", "WIRE-01", evidence="of shape (3, 2, 4)")
 class GetTokenDimensionsFlattened(Altering):
-    """Knows one dimension of a token: (N, j, L, K) becomes (N, j, L * K)."""
+    """Flattens tokens to one dimension, so (N, j, L, K) becomes (N, j, L * K)."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return (
@@ -266,7 +266,7 @@ class GetTokenDimensionsFlattened(Altering):
 
 @memory_mutant("PUT-07", evidence="of shape (0, 3)")
 class PutTokenShapeOfEmptyRowsLost(Altering):
-    """Learns a token's shape from the first token of a put."""
+    """Loses the shape of a token if all rows of a put are empty."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf) or leaf.dim() == 2 or any(len(row) for row in rows_of(leaf)):
@@ -276,7 +276,7 @@ class PutTokenShapeOfEmptyRowsLost(Altering):
 
 @memory_mutant("PUT-07", evidence="to_padded_tensor", may_fail=("PUT-05",))
 class GetJaggedMaxMissingWithTrailingDims(Altering):
-    """Stores tokens of several values flat, and builds their columns of the offsets alone."""
+    """Returns jagged columns without their maximum length if tokens have several values."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return from_offsets(leaf) if is_jagged(leaf) and leaf.dim() > 2 else leaf

@@ -1,4 +1,4 @@
-"""Memory that the caller and the plane share, so that a write on one side shows on the other."""
+"""Memory that the caller and the plane share, so that each sees the other's writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlconform.wire.leaves import is_jagged
 
 @memory_mutant("PUT-09", evidence="tags of the put")
 class PutTagsAloneNotCopied(MemoryClient):
-    """Keeps the caller's own dict of a put of tags alone; with columns they are copied."""
+    """Stores the caller's dict, not a copy, in a put of tags without fields."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -34,12 +34,12 @@ class PutTagsAloneNotCopied(MemoryClient):
             with self._engine._locked() as index:  # type: ignore[attr-defined]
                 rows = rows_in(index, partition_id, sample_ids)
                 for row, given in zip(rows, tags, strict=True):
-                    if row.tags == given:  # else it had others, and they were merged
+                    if row.tags == given:  # otherwise they were merged with earlier ones
                         row.tags = given
         return receipt
 
 
-#: Columns that were read, by the block whose rows they hold; then by field and places in it.
+#: Columns that were read, by block, then by field and the indexes of their rows in the block.
 _READ: WeakKeyDictionary[Block, dict[tuple[str, tuple[int, ...]], Any]] = WeakKeyDictionary()
 
 
@@ -50,7 +50,7 @@ def _read_before(
     batch: TensorDict,
     applies: Callable[[Any], bool] = lambda _: True,
 ) -> TensorDict:
-    """The batch; a column to which it applies is the very one of the first read of its rows."""
+    """The batch; columns for which ``applies`` are those of the first read of the same rows."""
     for name in map(str, list(batch.keys())):
         sources = index.locate(partition_id, sample_ids, [name])
         if len(sources) == 1 and applies(batch.get(name)):
@@ -59,7 +59,7 @@ def _read_before(
     return batch
 
 
-#: Bytes from which on a column is too large to be copied.
+#: Columns of more bytes are not copied.
 LARGE = 64 << 10
 
 
@@ -69,9 +69,9 @@ def _is_large(leaf: Any) -> bool:
 
 @engine_mutant("PUT-09", evidence="got [-1.0")
 class GetLargeReadsMapped(MemoryEngine):
-    """Reads of more than 64 KiB map the store's own memory, and can be written to (Ray maps too).
+    """Returns the store's writable memory, not a copy, for reads above 64 KiB (Ray maps too).
 
-    Smaller ones are copies, so that no small test shows it.
+    Smaller reads are copies, so small tests don't show it.
     """
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
@@ -82,7 +82,7 @@ class GetLargeReadsMapped(MemoryEngine):
 
 @memory_mutant("PUT-09", evidence="got [-1.0")
 class GetDataReturnsSharedMemory(MemoryClient):
-    """Remembers what it read for a meta, and hands out the same tensors the next time."""
+    """Returns the same tensors from get_data for every read of the same rows."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         engine = self._engine
@@ -98,7 +98,7 @@ def _is_small(column: StoredColumn) -> bool:
 
 @engine_mutant("PUT-09", evidence="got [9.0", may_fail=("PUT-10",))
 class PutLargeTensorsNotCopied(MemoryEngine):
-    """Sends from 64 KiB on without a copy, as message queues do: later writes are stored too."""
+    """Stores columns above 64 KiB without a copy, so the caller's later writes change them."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         packed = pack(fields, len(sample_ids))
@@ -110,7 +110,7 @@ class PutLargeTensorsNotCopied(MemoryEngine):
 
 
 class BorrowingEngine(MemoryEngine):
-    """Keeps columns of one layout as the memory that they come in."""
+    """An engine that stores columns of one layout without a copy."""
 
     borrows = "dense"
 
@@ -129,7 +129,7 @@ class BorrowingEngine(MemoryEngine):
 
 @memory_mutant("PUT-09", evidence="row:", may_fail=("PUT-10",))
 class PutDenseNotCopied(MemoryClient):
-    """Keeps a dense column as the caller's own memory: what is written to it later shows."""
+    """Stores dense columns without a copy, so the caller's later writes change them."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
@@ -138,14 +138,14 @@ class PutDenseNotCopied(MemoryClient):
 
 
 class JaggedBorrowingEngine(BorrowingEngine):
-    """Keeps the tokens of jagged columns."""
+    """An engine that stores the tokens of jagged columns without a copy."""
 
     borrows = "jagged"
 
 
 @memory_mutant("PUT-09", evidence="row 0 of 'y' =", may_fail=("PUT-10",))
 class PutJaggedNotCopied(MemoryClient):
-    """Copies dense columns and keeps the tokens of jagged ones, for which clone is said to fail."""
+    """Stores jagged columns without a copy, so the caller's later writes change them."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
@@ -154,14 +154,14 @@ class PutJaggedNotCopied(MemoryClient):
 
 
 class Remembering(MemoryClient):
-    """A plane that gives a batch again, memory and all, until the partition is written to."""
+    """A plane that returns the same batch, not a copy, until the next put or clear."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
         self._batches: dict[tuple[str, ...], TensorDict] = {}
 
     def remembers(self, batch: TensorDict) -> bool:
-        """Whether a batch is worth remembering."""
+        """Whether to return this batch again."""
         raise NotImplementedError
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -184,7 +184,7 @@ class Remembering(MemoryClient):
 
 @memory_mutant("PUT-09", "PUT-08", evidence="row 0 of 'x' =")
 class GetReturnsSharedTokens(Remembering):
-    """Remembers jagged columns that were read, without a copy: a reader writes into the next."""
+    """Returns the same jagged tensors for repeated reads, so one reader's writes reach the next."""
 
     def remembers(self, batch: TensorDict) -> bool:
         leaves = [batch.get(str(name)) for name in batch.keys()]  # noqa: SIM118
@@ -193,7 +193,7 @@ class GetReturnsSharedTokens(Remembering):
 
 @memory_mutant("PUT-09", evidence="tags of the put")
 class PutTagsNotCopied(MemoryClient):
-    """Keeps the dicts of a row's first tags, where it should keep copies."""
+    """Stores the caller's dicts, not copies, as the first tags of a row."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -208,7 +208,7 @@ class PutTagsNotCopied(MemoryClient):
 
 @memory_mutant("PUT-09", evidence="tags of the put")
 class ClaimReturnsStoredTags(MemoryClient):
-    """Gives a claim's caller the dicts that it keeps."""
+    """Returns the stored tag dicts from a claim, not copies."""
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(partition_id, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Object columns that are read back as others, and leaves that are dropped, not refused."""
+"""Object columns that a read returns changed, and leaves that are dropped, not rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlconform.wire import is_object_column, object_column, object_rows
 
 
 def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
-    """The batch with the values of each object column changed; anything else as it is."""
+    """The batch with the values of each object column changed, and all else unchanged."""
     if not isinstance(batch, TensorDict):
         return batch
     changed = batch.copy()
@@ -30,10 +30,10 @@ def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
 
 
 class AlteringObjects(MemoryClient):
-    """A plane that does something to the values of object columns on their way in."""
+    """A plane that changes the values of object columns when they are put."""
 
     def stored(self, values: list[Any]) -> list[Any]:
-        """What is stored of an object column."""
+        """The values to store."""
         raise NotImplementedError
 
     def put_samples(
@@ -47,7 +47,7 @@ class _Recodes(AlteringObjects):
     """A plane that changes keys and values within objects."""
 
     def stored(self, values: list[Any]) -> list[Any]:
-        """The values, changed at any depth."""
+        """The values to store."""
         return [self._within(value) for value in values]
 
     def _within(self, value: Any) -> Any:
@@ -58,17 +58,17 @@ class _Recodes(AlteringObjects):
         return self.value(value)
 
     def key(self, key: Any) -> Any:
-        """What is kept of a dict's key."""
+        """The key to store in place of a dict's key."""
         return key
 
     def value(self, value: Any) -> Any:
-        """What is kept of a value that is no dict or list."""
+        """The value to store in place of one that is neither dict nor list."""
         return value
 
 
 @memory_mutant("PUT-21", evidence="to be {1: 'a'}")
 class PutObjectKeysBecomeText(_Recodes):
-    """Sends objects as JSON, whose keys are text: token ids that are keys come back as such."""
+    """Sends objects as JSON, so integer keys, such as token ids, become text."""
 
     def key(self, key: Any) -> Any:
         return str(key) if type(key) is int else key
@@ -76,7 +76,7 @@ class PutObjectKeysBecomeText(_Recodes):
 
 @memory_mutant("PUT-21", evidence="to be 9223372036854775807")
 class PutObjectIntegersAsDoubles(_Recodes):
-    """Sends objects in a format whose only numbers are doubles: seeds above 2**53 change."""
+    """Stores integers in objects as doubles, so seeds above 2**53 change."""
 
     def value(self, value: Any) -> Any:
         return int(float(value)) if type(value) is int else value
@@ -84,7 +84,7 @@ class PutObjectIntegersAsDoubles(_Recodes):
 
 @memory_mutant("PUT-21", evidence="to be 'aaaa")
 class PutLongTextsTruncated(_Recodes):
-    """Keeps texts with a length of sixteen bits: a long message ends early."""
+    """Truncates texts to 65,535 characters, because it stores their length in 16 bits."""
 
     def value(self, value: Any) -> Any:
         return value[: 2**16 - 1] if isinstance(value, str) else value
@@ -99,7 +99,7 @@ def _alike(value: Any) -> Any:
 
 @memory_mutant("PUT-21", evidence="of 'log' to be")
 class GetMessagesShareKeys(AlteredReads):
-    """Keeps a list of dicts as columns: a key that only some of them have comes back in all."""
+    """Stores a list of dicts as columns, so each dict gets the keys of all others, as None."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         if not is_object_column(leaf):
@@ -109,7 +109,7 @@ class GetMessagesShareKeys(AlteredReads):
 
 @memory_mutant("PUT-21", "WIRE-06", evidence="row 0 of 'log' to be")
 class GetObjectsInStoredOrder(MemoryClient):
-    """Reads object columns from a list of their own, in the order of the rows' names."""
+    """Returns object columns sorted by id, not in the order of the read."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -120,7 +120,7 @@ class GetObjectsInStoredOrder(MemoryClient):
 
 @memory_mutant("PUT-21", evidence="to be None")
 class PutObjectTypeGuessed(AlteringObjects):
-    """Takes a column for text if its first and last value are text (TQ-28)."""
+    """Converts a column to text if its first and last values are text (TQ-28)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
         ends = values[:1] + values[-1:]
@@ -129,7 +129,7 @@ class PutObjectTypeGuessed(AlteringObjects):
 
 @memory_mutant("PUT-21", "PUT-13", "PUT-14", "CLEAR-04", evidence="None in a column")
 class PutNoneRefused(AlteringObjects):
-    """Packs the values of a column one after another and has no code for None (TQ-22)."""
+    """Rejects object columns that contain None, because it has no encoding for it (TQ-22)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
         if None in values:
@@ -139,7 +139,7 @@ class PutNoneRefused(AlteringObjects):
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
 class PutBytesBecomeNumbers(AlteringObjects):
-    """Sees that a column's values have a length and items that are numbers: bytes too (TQ-21)."""
+    """Stores bytes as a list of numbers, because they have a length and items (TQ-21)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
         return [list(value) if isinstance(value, bytes) else value for value in values]
@@ -147,7 +147,7 @@ class PutBytesBecomeNumbers(AlteringObjects):
 
 @memory_mutant("PUT-21", "PUT-13", "CLEAR-04", evidence="to be {}")
 class PutEmptyDictBecomesNone(AlteringObjects):
-    """Sends empty dicts as nothing, and reads nothing as None (NR-11)."""
+    """Stores empty dicts as no bytes, which it reads as None (NR-11)."""
 
     def stored(self, values: list[Any]) -> list[Any]:
         return [None if value == {} else value for value in values]
@@ -155,7 +155,7 @@ class PutEmptyDictBecomesNone(AlteringObjects):
 
 @memory_mutant("PUT-21", "WIRE-06", evidence="to be")
 class PutObjectsBesideTensorsEmptied(MemoryClient):
-    """Makes a batch contiguous before it is sent, which empties its object columns (NR-12)."""
+    """Replaces objects with None in batches that also have tensors (NR-12)."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -168,7 +168,7 @@ class PutObjectsBesideTensorsEmptied(MemoryClient):
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
 class GetOneRowReturnsFirstObject(MemoryClient):
-    """Slices a batch whose objects stay whole: a row that is read alone gets the first's object."""
+    """Returns the object of the first row of a put for a read of any one row of it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -199,7 +199,7 @@ def _is_batch(leaf: Any) -> bool:
 
 @memory_mutant("PUT-25", evidence="a leaf that is no column")
 class PutNestedLeavesDropped(MemoryClient):
-    """Keeps of a batch what it knows and leaves out a leaf that is a batch itself (NR-13)."""
+    """Silently drops a leaf that is a batch itself (NR-13)."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -212,7 +212,7 @@ class PutNestedLeavesDropped(MemoryClient):
 
 @memory_mutant("PUT-25", evidence="a leaf that is no column")
 class PutSparseValuesOnly(MemoryClient):
-    """Keeps of a sparse leaf a dense one of its values, without the places where they lie."""
+    """Stores the values of a sparse leaf as a dense column, without their indexes."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -228,7 +228,7 @@ class PutSparseValuesOnly(MemoryClient):
 
 @memory_mutant("PUT-25", evidence="of shape (1,)")
 class PutStridedNestedPadded(MemoryClient):
-    """Pads what is nested, unless it is jagged: rows of unequal length come back longer."""
+    """Pads nested leaves with strided layout, so rows of unequal length become longer."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None

@@ -1,4 +1,4 @@
-"""Second puts of a field: the old value stays, or the new one is refused, cast or misread."""
+"""Second puts of a field that are ignored, refused, cast or misread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlconform.wire.object_columns import is_object_column
 
 @memory_mutant("PUT-13", evidence="row:")
 class GetDataReturnsRowsOfClaimTime(PrefetchesClaims):
-    """Fetches the rows with the claim and gives these to get_data, whatever was put since."""
+    """Returns the values at the time of the claim from get_data, not those put later."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
@@ -30,7 +30,7 @@ class GetDataReturnsRowsOfClaimTime(PrefetchesClaims):
 
 @memory_mutant("PUT-13", evidence="row 0 of 'log' to be")
 class PutFirstObjectsKept(MemoryClient):
-    """Keeps objects in a table beside the tensors, in which a row's first object stays."""
+    """Ignores overwrites of objects: a row's first object stays."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -48,14 +48,14 @@ class PutFirstObjectsKept(MemoryClient):
 
 
 class KnowingDtypes(MemoryClient):
-    """A plane that knows a field's dtype from its first put, and goes by it in later ones."""
+    """A plane that applies a field's dtype from its first put to later puts."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._dtypes: dict[tuple[str, str], torch.dtype] = {}
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
-        """The column as one of the dtype known."""
+        """The column, changed to the known dtype."""
         raise NotImplementedError
 
     def put_samples(
@@ -73,7 +73,7 @@ class KnowingDtypes(MemoryClient):
 
 @memory_mutant("PUT-13", evidence="of torch.int32")
 class PutBytesReadAsFirstDtype(KnowingDtypes):
-    """Reads the bytes of a second put as the dtype of the first (TQ-03)."""
+    """Reinterprets the bytes of a second put as the dtype of the first (TQ-03)."""
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
         return leaf.view(dtype) if leaf.dtype.itemsize == dtype.itemsize else leaf
@@ -81,7 +81,7 @@ class PutBytesReadAsFirstDtype(KnowingDtypes):
 
 @memory_mutant("PUT-13", "CLEAR-04", evidence="no room for a larger value")
 class PutLargerValueRefused(MemoryClient):
-    """Gives a row the block that it had, which a larger value doesn't fit (MC-05)."""
+    """Refuses to overwrite a value with a larger one (MC-05)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,7 +102,7 @@ class PutLargerValueRefused(MemoryClient):
 
 @memory_mutant("PUT-13", evidence="row:", may_fail=("PUT-02", "PUT-23"))
 class PutOneRowOverwriteIgnored(MemoryClient):
-    """Takes a put of one row that is there for a repeated one, and leaves it (MC-02)."""
+    """Ignores an overwrite of one row, which it treats as a repeated put (MC-02)."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -117,7 +117,7 @@ class PutOneRowOverwriteIgnored(MemoryClient):
 
 @memory_mutant("PUT-23", evidence="float32")
 class PutOverwritesCast(MemoryClient):
-    """Refuses new rows of another dtype, and casts what overwrites a row to the dtype it had."""
+    """Casts overwrites of another dtype to the old dtype, and refuses only new rows."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -138,7 +138,7 @@ class PutOverwritesCast(MemoryClient):
 
 @memory_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
 class PutRefusedPartStored(MemoryClient):
-    """Stores column by column, and keeps those before the one of another dtype that it refuses."""
+    """Stores the other columns of a put that it refuses for a column of another dtype."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -154,7 +154,7 @@ class PutRefusedPartStored(MemoryClient):
 
 @memory_mutant("PUT-23", evidence="of torch.float32")
 class PutCastToFirstDtype(KnowingDtypes):
-    """Casts half of a field's rows to the dtype of the other half, as stacking them would."""
+    """Casts a one-row put to the dtype of the field's first put, as stacking the rows does."""
 
     def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
         wider = torch.promote_types(leaf.dtype, dtype) is not dtype
@@ -162,7 +162,7 @@ class PutCastToFirstDtype(KnowingDtypes):
 
 
 class QuietEngine(MemoryEngine):
-    """An engine whose put tells nobody that it was refused."""
+    """An engine whose put ignores refusals."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         try:
@@ -173,7 +173,7 @@ class QuietEngine(MemoryEngine):
 
 @memory_mutant("PUT-23", evidence="no sample 'second'")
 class PutRefusalReportedAsSuccess(MemoryClient):
-    """Reports success for a put that its index refused, over a second dtype (TQ-03)."""
+    """Reports success for a put that it refused for a second dtype (TQ-03)."""
 
     def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)

@@ -1,4 +1,4 @@
-"""Receipts that name other ids or fields than the put has written, and puts of nothing."""
+"""Receipts that name other ids or fields than the put wrote, and wrong empty puts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 @memory_mutant("PUT-14", evidence="sample_ids on the receipt")
 class ReceiptIdsSorted(MemoryClient):
-    """Names the ids on the receipt in the order of its own table."""
+    """Sorts the ids on the receipt."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         receipt = super().put_samples(*args, **kwargs)
@@ -24,7 +24,7 @@ class ReceiptIdsSorted(MemoryClient):
 
 @memory_mutant("PUT-14", evidence="fields written by this put")
 class ReceiptNamesAllFields(MemoryClient):
-    """Names on the receipt every field that the rows have by now."""
+    """Lists every field of the rows on the receipt, not only those of the put."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
@@ -36,7 +36,7 @@ class ReceiptNamesAllFields(MemoryClient):
 
 @memory_mutant("PUT-14", evidence="fields written by this put")
 class ReceiptNamesTensorsOnly(MemoryClient):
-    """Names on the receipt the fields that are tensors: who fetches by it misses the objects."""
+    """Lists only tensor fields on the receipt, so a reader that uses it misses the objects."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -49,7 +49,7 @@ class ReceiptNamesTensorsOnly(MemoryClient):
 
 @memory_mutant("PUT-18", evidence="the same before: True")
 class PutEmptyCounted(MemoryClient):
-    """An empty put is noted as a put: until another comes, something is still to be consumed."""
+    """Counts an empty put, so the partition is not consumed until another put."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,7 +67,7 @@ class PutEmptyCounted(MemoryClient):
 
 @memory_mutant("PUT-18", evidence="needs fields or tags")
 class PutEmptyTagsRefused(MemoryClient):
-    """Refuses a put without fields or tags, and takes an empty list of tags for none."""
+    """Rejects an empty put of tags, because it treats an empty list of tags as None."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -79,7 +79,7 @@ class PutEmptyTagsRefused(MemoryClient):
 
 @memory_mutant("PUT-18", evidence="holds torch.float32")
 class PutEmptySetsDtype(Writing):
-    """Learns a field's dtype from a put without rows, whose zeros are float32 by default."""
+    """Sets a field's dtype from a put without rows, which is float32 by default."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,7 +102,7 @@ class PutEmptySetsDtype(Writing):
 
 @memory_mutant("PUT-18", evidence="partition_id of an empty put")
 class ReceiptOfEmptyPutWithoutPartition(MemoryClient):
-    """Answers a put of no rows with a meta that names no partition."""
+    """Returns a receipt without a partition for an empty put."""
 
     def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Values that are stored or returned with another dtype, shape or rounding, or refused."""
+"""Values that are refused, or stored or returned with another dtype, shape or rounding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlconform.mutants.types import Ids, Names
 
 @memory_mutant("PUT-01", evidence="row 0 of 'x' =")
 class PutScalarsAsFloat32(Altering):
-    """Keeps one number of a row, such as its reward, in single precision, whatever its dtype."""
+    """Stores float64 scalars, such as rewards, in single precision."""
 
     def given(self, leaf: Tensor) -> Tensor:
         score = leaf.dtype is torch.float64 and leaf.dim() == 1
@@ -26,7 +26,7 @@ class PutScalarsAsFloat32(Altering):
 
 @memory_mutant("PUT-01", may_fail=("PUT-03", "PUT-04"), evidence="row 0 of 'x' =")
 class PutScalarsAsDoubles(Altering):
-    """Carries a row's one number as a double, as a table does that has gaps: 2**53 is the end."""
+    """Stores integer scalars as doubles, so values above 2**53 change."""
 
     def given(self, leaf: Tensor) -> Tensor:
         whole = leaf.dtype is torch.int64 and leaf.dim() == 1
@@ -35,7 +35,7 @@ class PutScalarsAsDoubles(Altering):
 
 @memory_mutant("PUT-01", may_fail=("WIRE-01",), evidence="of 'x' =")
 class GetNegativeZeroBecomesPositive(Altering):
-    """Gathers half-precision rows by adding them to zeros, after which no zero is negative."""
+    """Adds float16 rows to zeros when it gathers them, so -0.0 becomes 0.0."""
 
     def given(self, leaf: Tensor) -> Tensor:
         half = leaf.dtype is torch.float16 and is_dense(leaf)
@@ -44,7 +44,7 @@ class GetNegativeZeroBecomesPositive(Altering):
 
 @memory_mutant("PUT-01", evidence="of torch.")
 class PutScalarDtypesInferred(Altering):
-    """Carries (N,) columns as Python numbers, and lets torch choose their dtype again."""
+    """Stores (N,) columns as Python numbers, so torch infers another dtype for small integers."""
 
     def given(self, leaf: Tensor) -> Tensor:
         whole = not leaf.is_floating_point() and leaf.dtype is not torch.bool
@@ -54,7 +54,7 @@ class PutScalarDtypesInferred(Altering):
 
 @memory_mutant("PUT-02", evidence="of '")
 class GetFp8NansMerged(Altering):
-    """Gathers fp8 as half precision, for want of a kernel: of its NaNs one is left."""
+    """Converts fp8 to half precision and back, which merges its NaNs into one."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return leaf.half().to(leaf.dtype) if leaf.dtype is torch.float8_e5m2 else leaf
@@ -62,7 +62,7 @@ class GetFp8NansMerged(Altering):
 
 @memory_mutant("PUT-02", evidence="of '")
 class PutComplexInfinityBecomesNan(Altering):
-    """Puts complex numbers together as ``real + 1j * imag``: infinities turn into NaN."""
+    """Rebuilds complex numbers as ``real + 1j * imag``, so infinities become NaN."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return leaf.real + 1j * leaf.imag if leaf.is_complex() else leaf
@@ -70,7 +70,7 @@ class PutComplexInfinityBecomesNan(Altering):
 
 @memory_mutant("PUT-03", "PUT-01", "GET-01", evidence="of get_data:")
 class GetDataScalarsInflated(MemoryClient):
-    """get_data has a way of its own, on which a column of scalars becomes one of rows (NR-09)."""
+    """Returns (N,) columns as (N, 1) from get_data (NR-09)."""
 
     def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
         batch = super().get_data(meta, select_fields)
@@ -82,7 +82,7 @@ class GetDataScalarsInflated(MemoryClient):
 
 @engine_mutant("PUT-03", "PUT-01", evidence="of shape (); got (1,)")
 class GetScalarsInflatedAcrossPuts(MemoryEngine):
-    """Concatenates what several puts brought, for which it makes scalars (N, 1): so they stay."""
+    """Returns (N,) columns as (N, 1) if a read combines several puts."""
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         batch = super().get(partition_id, sample_ids, names)
@@ -107,7 +107,7 @@ class GetScalarsInflatedAcrossPuts(MemoryEngine):
     evidence="of shape ()",
 )
 class PutScalarsInflated(Altering):
-    """Gives (N,) columns a dimension more: its storage knows none of one (NR-09, OT-04)."""
+    """Returns (N,) columns as (N, 1) (NR-09, OT-04)."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return leaf.unsqueeze(1) if is_dense(leaf) and leaf.dim() == 1 else leaf
@@ -115,7 +115,7 @@ class PutScalarsInflated(Altering):
 
 @memory_mutant("PUT-03", evidence="row 0 of 'y' of shape (1,)")
 class GetOneByOneSqueezed(Altering):
-    """Squeezes before it restores the batch's dimension: of one row of one value it keeps ()."""
+    """Returns a (1, 1) column as (1,)."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return leaf.reshape(1) if is_dense(leaf) and leaf.shape == (1, 1) else leaf
@@ -123,7 +123,7 @@ class GetOneByOneSqueezed(Altering):
 
 @memory_mutant("PUT-04", evidence="of shape (0, 5)")
 class PutEmptyShapeForgotten(Altering):
-    """Makes a column without bytes anew, as nothing of it is stored: (N, 2, 0) becomes (N, 0)."""
+    """Loses the shape of a column without values, so (N, 2, 0) becomes (N, 0)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         lost = is_dense(leaf) and leaf.dim() > 2 and not leaf.numel()
@@ -132,7 +132,7 @@ class PutEmptyShapeForgotten(Altering):
 
 @memory_mutant("PUT-04", evidence="of shape (2, 1)")
 class PutLastDimensionOfOneDropped(Altering):
-    """Drops a last dimension of one from (N, S, 1), which it takes for one that it has added."""
+    """Drops the last dimension of (N, S, 1) columns."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return leaf.squeeze(-1) if is_dense(leaf) and leaf.dim() == 3 else leaf
@@ -140,7 +140,7 @@ class PutLastDimensionOfOneDropped(Altering):
 
 @memory_mutant("PUT-24", evidence="of torch.uint16")
 class GetUint16Widened(Altering):
-    """Reads 16 unsigned bits as 32 signed ones, which hold every value."""
+    """Returns uint16 columns as int32."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return leaf.int() if leaf.dtype is torch.uint16 else leaf
@@ -148,7 +148,7 @@ class GetUint16Widened(Altering):
 
 @memory_mutant("PUT-24", evidence="can't be sent")
 class PutWideUnsignedRefused(Altering):
-    """Has no code for unsigned integers of more than eight bits (SK-05)."""
+    """Rejects unsigned integers of more than eight bits (SK-05)."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if leaf.dtype in {torch.uint16, torch.uint32, torch.uint64}:

@@ -17,7 +17,7 @@ from rlconform.wire.leaves import is_jagged
 
 @memory_mutant("PUT-08", evidence="stride")
 class PutExpandedRowsRefused(Altering):
-    """Takes a column as a view of its bytes, which one that was expanded doesn't have."""
+    """Rejects expanded columns, because it can't view them as bytes."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_dense(leaf) and leaf.dim() == 2 and leaf.stride(0) == 0 and len(leaf) > 1:
@@ -27,7 +27,7 @@ class PutExpandedRowsRefused(Altering):
 
 @memory_mutant("PUT-08", evidence="of 'x' =")
 class PutStridesIgnored(Altering):
-    """Takes a column's bytes from where they begin, as many as it has, whatever its strides."""
+    """Ignores the strides of a column and reads its bytes in memory order."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         square = is_dense(leaf) and leaf.dim() == 2 and leaf.stride() == (1, len(leaf))
@@ -36,7 +36,7 @@ class PutStridesIgnored(Altering):
 
 @memory_mutant("PUT-08", evidence="requires grad")
 class PutGradRefused(Altering):
-    """Hands tensors to numpy, which takes none that requires grad."""
+    """Rejects tensors that require grad, because it converts them to numpy."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if leaf.requires_grad:
@@ -46,7 +46,7 @@ class PutGradRefused(Altering):
 
 @memory_mutant("PUT-08", evidence="untouched by a write to row 0")
 class GetEqualRowsExpanded(Altering):
-    """Keeps one row of a column whose rows are all equal, and gives it expanded."""
+    """Returns a column of equal rows as one expanded row, so a write to one row changes all."""
 
     def given(self, leaf: Tensor) -> Tensor:
         if not is_dense(leaf) or leaf.dim() != 2 or not leaf.numel():
@@ -56,7 +56,7 @@ class GetEqualRowsExpanded(Altering):
 
 @memory_mutant("PUT-08", evidence="row")
 class PutJaggedGapsForgotten(Altering):
-    """Sends the tokens and offsets of a jagged column, and forgets the lengths that leave gaps."""
+    """Ignores the lengths of a jagged column with gaps, so rows include the gaps."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         plain: Any = leaf.detach()
@@ -67,7 +67,7 @@ class PutJaggedGapsForgotten(Altering):
 
 @memory_mutant("PUT-08", evidence="requires grad")
 class PutJaggedGradRefused(Altering):
-    """Detaches dense columns, and hands the tokens of jagged ones to numpy as they are."""
+    """Rejects jagged columns that require grad, because it detaches only dense ones."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_jagged(leaf) and leaf.requires_grad:
@@ -77,7 +77,7 @@ class PutJaggedGradRefused(Altering):
 
 @memory_mutant("PUT-10", evidence="views of 2 MiB")
 class PutViewKeepsItsStorage(TracksClears):
-    """Keeps a view as it came, and with it all that lies behind it, until something is cleared."""
+    """Keeps the whole storage of a view in memory until a clear."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -98,13 +98,13 @@ class PutViewKeepsItsStorage(TracksClears):
         self._kept.pop(partition_id, None)
 
 
-#: Half a gigabyte has to be sent within it, on a machine that is busy.
+#: A busy machine must be able to send half a gigabyte within it.
 PATIENT = replace(IMPATIENT, operation=10, check=60)
 
 
 @memory_mutant("PUT-10", evidence="putting a 1 MiB slice of 512 MiB", timeouts=PATIENT)
 class PutViewSendsStorage(Altering):
-    """Sends a view as pickle does: with all of the storage behind it."""
+    """Sends the whole storage of a view, as pickle does."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_dense(leaf):
@@ -114,7 +114,7 @@ class PutViewSendsStorage(Altering):
 
 @memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
 class PutStridedViewSendsStorage(Altering):
-    """Sends a column as it lies in memory, and one with gaps as its storage and its strides."""
+    """Sends the whole storage of a view that is not contiguous."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_dense(leaf) and not leaf.is_contiguous():
@@ -124,7 +124,7 @@ class PutStridedViewSendsStorage(Altering):
 
 @memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
 class PutJaggedViewSendsStorage(Altering):
-    """Copies dense columns, and pickles the tokens of jagged ones with all that lies behind."""
+    """Sends the whole storage of a jagged column's tokens, as pickle does."""
 
     def stored(self, leaf: Tensor) -> Tensor:
         if is_jagged(leaf):

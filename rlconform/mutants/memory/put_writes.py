@@ -1,4 +1,4 @@
-"""Puts that write to other rows or fields than they name, or leave a part of a refused put."""
+"""Puts that write to other rows or fields than they name, or store part of a refused put."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 @memory_mutant("PUT-11", may_fail=("PUT-12",), evidence="row:")
 class PutLaterColumnInStoredOrder(Writing):
-    """Lays a later column of all rows beside the earlier ones, in the order in which those lie."""
+    """Stores a later column of all rows in stored order, not in the order of the put's ids."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -31,7 +31,7 @@ class PutLaterColumnInStoredOrder(Writing):
 
 @memory_mutant("PUT-12", evidence="'y' of 'u0_g1' not to be readable")
 class GetOneRowZeroFills(Writing):
-    """A read of one row, which has a way of its own, gives zeros for a field that others have."""
+    """Returns zeros in a read of one row for a field that only other rows have."""
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         try:
@@ -47,7 +47,7 @@ class GetOneRowZeroFills(Writing):
 
 @memory_mutant("PUT-12", evidence="no row ready for 'train' beside ['full']")
 class PutFieldMaskWraps(Writing):
-    """Marks what a row has in a word of 64 bits: field 65 counts as produced where the first is."""
+    """Marks produced fields in a mask of 64 bits, so field 65 looks produced if field 1 is."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,7 +72,7 @@ class PutFieldMaskWraps(Writing):
 
 @memory_mutant("PUT-15", evidence="|x|v1")
 class PutOverwritesBeforeLengthCheck(MemoryClient):
-    """Rewrites the columns of rows that are there, and then finds that the tags don't fit."""
+    """Overwrites existing rows before it rejects a put with too few or too many tags."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -87,7 +87,7 @@ class PutOverwritesBeforeLengthCheck(MemoryClient):
 
 @memory_mutant("PUT-15", evidence="a put whose parts differ in length")
 class PutFirstLengthsZipped(Writing):
-    """Lays out a partition by its first put, whose ids and rows it pairs until one list ends."""
+    """Truncates ids and rows of a partition's first put to equal length, and doesn't reject it."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -100,7 +100,7 @@ class PutFirstLengthsZipped(Writing):
 
 @memory_mutant("PUT-15", evidence="a put whose parts differ in length")
 class PutEmptyTagsBesideRowsAccepted(MemoryClient):
-    """Tests ``if tags:``, so that an empty list beside rows counts as a put without tags."""
+    """Tests ``if tags:``, so it accepts rows with an empty list of tags."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -112,7 +112,7 @@ class PutEmptyTagsBesideRowsAccepted(MemoryClient):
 
 @memory_mutant("PUT-16", evidence="no tag of the failed put")
 class PutFailedTagsStored(MemoryClient):
-    """Stores a put's tags before it looks at what the columns are (NR-07)."""
+    """Stores the tags of a put that it rejects for its columns (NR-07)."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -127,7 +127,7 @@ class PutFailedTagsStored(MemoryClient):
 
 @memory_mutant("PUT-16", "LIFE-07", evidence="every row still consumed")
 class PutFailedRowsCounted(MemoryClient):
-    """Counts the rows of a put before it stores them, also of one that fails (NR-05, NR-07)."""
+    """Counts the rows of a put that fails, so they are never consumed (NR-05, NR-07)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -150,7 +150,7 @@ class PutFailedRowsCounted(MemoryClient):
 
 @memory_mutant("PUT-16", evidence="never put, or cleared", may_fail=("PUT-15", "PUT-23"))
 class PutRollbackClearsOldRows(Writing):
-    """Clears the ids of a put that failed, and with them the rows that were there before it."""
+    """Clears all ids of a failed put, also rows that existed before it."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
@@ -165,7 +165,7 @@ class PutRollbackClearsOldRows(Writing):
 
 @memory_mutant("PUT-16", evidence="not to be readable")
 class PutDuplicateIdStoresPart(MemoryClient):
-    """Stores row by row, and notices at the last one that its id was there."""
+    """Stores the rows before the last of a put that it rejects for a duplicate id."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -179,7 +179,7 @@ class PutDuplicateIdStoresPart(MemoryClient):
 
 @memory_mutant("PUT-17", evidence="tags put before the fields")
 class PutFirstFieldsDropTags(Writing):
-    """Makes a row with its first fields, and forgets the tags that came before them."""
+    """Drops the tags of a row when a put adds its first fields."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -193,7 +193,7 @@ class PutFirstFieldsDropTags(Writing):
 
 @memory_mutant("PUT-19", evidence="an id twice in one put")
 class PutDuplicateIdKeepsLast(MemoryClient):
-    """Takes an id twice in one put, and keeps the last of its rows."""
+    """Accepts duplicate ids in one put and keeps only the last row."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None

@@ -1,4 +1,4 @@
-"""Registrations that accept or reject the wrong arguments, or keep state of an earlier one."""
+"""Registrations that accept or reject the wrong arguments, or keep earlier state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 @memory_mutant("REG-01", evidence="'sample_mask' of torch.int32")
 class PutDtypeChosenByFieldName(MemoryClient):
-    """Has a table of the columns that trainers use, with the dtype of the numbers in each."""
+    """Chooses a column's dtype by its field name: an integer ``sample_mask`` becomes float."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -30,7 +30,7 @@ class PutDtypeChosenByFieldName(MemoryClient):
 
 @engine_mutant("REG-01", evidence="is taken")
 class PutCommonFieldNamesRefused(MemoryEngine):
-    """Makes columns attributes of a record, where a field called values, keys or items can't go."""
+    """Rejects fields named values, keys or items, because columns are attributes of a record."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         taken = {"values", "keys", "items"}.intersection(pack(fields, len(sample_ids)))
@@ -41,7 +41,7 @@ class PutCommonFieldNamesRefused(MemoryEngine):
 
 @memory_mutant("REG-02", evidence="'pixel_values' is not produced")
 class PutUndeclaredImagesDropped(Registering):
-    """Knows flat image patches by name, and keeps them where declared (NR-13, NR-53)."""
+    """Silently drops flat image patches of undeclared fields (NR-13, NR-53)."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -59,7 +59,7 @@ class PutUndeclaredImagesDropped(Registering):
     "REG-02", evidence="'pixel_values' was not declared", may_fail=("REG-06", "CLAIM-01", "STAT-01")
 )
 class PutUndeclaredFieldsRefused(Registering):
-    """Takes only the fields that the last registration named, as a plane with fixed tables does."""
+    """Rejects fields that the last registration did not declare."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -73,7 +73,7 @@ class PutUndeclaredFieldsRefused(Registering):
 
 @memory_mutant("REG-03", evidence="rows claimed in step 1")
 class RegisterRestoresCursors(Registering):
-    """A registration takes over the cursors of the partition's life before, as after a restart."""
+    """Restores a task's cursor from the previous registration, so rows put again are skipped."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -101,7 +101,7 @@ class RegisterRestoresCursors(Registering):
     may_fail=("CLEAR-04", "REG-04"),
 )
 class RegisterTwiceRefused(Registering):
-    """Declares fields by a row that it puts under one name and never clears (NR-18)."""
+    """Rejects a second registration, because it never clears its schema row (NR-18)."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
         super().register_partition(partition_id, *args, **kwargs)
@@ -111,7 +111,7 @@ class RegisterTwiceRefused(Registering):
 
 @memory_mutant("REG-05", evidence="{'num_samples': -1} to be rejected")
 class RegisterAnySizeAccepted(MemoryClient):
-    """Takes any number for the size of a partition, as it never uses it."""
+    """Accepts a negative ``num_samples``, because it never uses the value."""
 
     def register_partition(
         self, partition_id: str, fields: Names, num_samples: int, *args: Any, **kwargs: Any
@@ -122,7 +122,7 @@ class RegisterAnySizeAccepted(MemoryClient):
 
 @memory_mutant("REG-05", evidence="{'consumer_tasks': ['train', 'train']} to be rejected")
 class RegisterDuplicateTasksMerged(MemoryClient):
-    """Keeps tasks by name, so that one named twice is there once."""
+    """Accepts duplicate task names and merges them."""
 
     def register_partition(
         self,
@@ -141,7 +141,7 @@ class RegisterDuplicateTasksMerged(MemoryClient):
 
 @memory_mutant("REG-05", evidence="{'partition_id': ''} to be rejected")
 class RegisterEmptyNameAccepted(MemoryClient):
-    """Takes an empty name for a partition, as it does any other text."""
+    """Accepts an empty partition name."""
 
     def register_partition(self, partition_id: str, *args: Any, **kwargs: Any) -> None:
         super().register_partition(
@@ -151,7 +151,7 @@ class RegisterEmptyNameAccepted(MemoryClient):
 
 @memory_mutant("REG-05", evidence="{'fields': ['x', 'x']} to be rejected")
 class RegisterDuplicateFieldsMerged(MemoryClient):
-    """Keeps fields by name, so that one named twice is there once."""
+    """Accepts duplicate field names and merges them."""
 
     def register_partition(
         self, partition_id: str, fields: Names, *args: Any, **kwargs: Any
@@ -162,7 +162,7 @@ class RegisterDuplicateFieldsMerged(MemoryClient):
 
 @memory_mutant("REG-06", "PUT-12", evidence="no room for another column")
 class PutFieldCountLimited(MemoryClient):
-    """Sets aside 32 columns for a partition, which one producer never fills."""
+    """Rejects more than 32 fields in a partition."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

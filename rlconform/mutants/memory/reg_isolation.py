@@ -20,7 +20,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 
 class ByIdAlone(MemoryClient):
-    """A plane with a table whose key is the id, where it should be the partition and the id."""
+    """A plane with a table keyed by id instead of by partition and id."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,7 +37,7 @@ class ByIdAlone(MemoryClient):
 
 @memory_mutant("REG-04", evidence="tags in that partition")
 class TagsSharedAcrossPartitions(ByIdAlone):
-    """Keeps tags in a table of ids: the partition that wrote last has overwritten the other's."""
+    """Stores tags by id alone, so partitions overwrite each other's tags."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -56,7 +56,7 @@ class TagsSharedAcrossPartitions(ByIdAlone):
 
 @memory_mutant("REG-04", evidence="rows claimed in each partition")
 class ClaimsSharedAcrossPartitions(ByIdAlone):
-    """Marks a row as claimed by its id: that of the other partition is never handed out."""
+    """Marks claimed rows by id alone, so another partition's row with that id is never claimed."""
 
     def claim_meta(
         self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
@@ -72,7 +72,7 @@ class ClaimsSharedAcrossPartitions(ByIdAlone):
 
 @memory_mutant("REG-04", evidence="tags")
 class ClearTagsInAllPartitions(MemoryClient):
-    """A clear of rows drops the tags of the same ids in every other partition too."""
+    """Clears the tags of the same ids in every other partition too."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
@@ -84,7 +84,7 @@ class ClearTagsInAllPartitions(MemoryClient):
 
 @engine_mutant("REG-04", evidence="after the other partition was registered again")
 class RegisterResetsAllPartitions(MemoryEngine):
-    """Forgets every partition's claims when one that it knows is registered again."""
+    """Resets the claims of every other partition when one is registered again."""
 
     def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         with self._locked() as index:
@@ -98,7 +98,7 @@ class RegisterResetsAllPartitions(MemoryEngine):
 
 @engine_mutant("REG-04", evidence="must replace all of them")
 class PutSchemaSharedAcrossPartitions(MemoryEngine):
-    """Keeps one table of fields for all partitions: a field has one dtype in train and in val."""
+    """Shares field dtypes between partitions, so train and val can't use different ones."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         extents = extents_of(pack(fields, len(sample_ids)))
@@ -111,7 +111,7 @@ class PutSchemaSharedAcrossPartitions(MemoryEngine):
 
 @engine_mutant("REG-04", evidence="never put, or cleared")
 class ClearPartitionsByPrefix(MemoryEngine):
-    """Clears a partition by the beginning of its keys: with train all of train_async goes too."""
+    """Clears partitions by prefix, so clearing train also clears train_async."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
@@ -123,7 +123,7 @@ class ClearPartitionsByPrefix(MemoryEngine):
 
 @engine_mutant("REG-04", evidence="whatever the other holds", may_fail=("STAT-01",))
 class StatusCountsAllPartitions(MemoryEngine):
-    """Compares with the rows of all partitions: train is never done while val has rows."""
+    """Counts the rows of all partitions, so train is not consumed while val has unclaimed rows."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:

@@ -11,7 +11,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 @engine_mutant("STAT-01", "STAT-03", evidence="for a second task that claimed nothing")
 class StatusAnyTaskSuffices(MemoryEngine):
-    """Says that all is consumed once one of the tasks has consumed it."""
+    """Reports a partition as consumed when one of the named tasks has consumed it."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         has_claimed_all = super().all_claimed
@@ -20,7 +20,7 @@ class StatusAnyTaskSuffices(MemoryEngine):
 
 @engine_mutant("STAT-01", evidence="after one more row")
 class StatusTrueIsCached(MemoryEngine):
-    """Remembers that a partition was consumed, until it is registered or cleared."""
+    """Caches that a partition is consumed until it is registered or cleared, despite new rows."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -41,7 +41,7 @@ class StatusTrueIsCached(MemoryEngine):
 
 
 class _CountsClaims(MemoryEngine):
-    """Compares a count of claims, which no clear makes smaller, with the rows that are there."""
+    """Compares a count of claims, which a clear does not reduce, with the number of rows."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         before = super().all_claimed(partition_id, tasks)
@@ -76,7 +76,7 @@ class _CountsClaims(MemoryEngine):
 
 @engine_mutant("STAT-01", evidence="for new rows after every earlier one was cleared")
 class StatusClaimsNeverForgotten(_CountsClaims):
-    """Counts claims and never takes any back: a step's count opens the barrier of the next."""
+    """Keeps counting claims of cleared rows, so one step's claims open the next step's barrier."""
 
     def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
@@ -88,18 +88,18 @@ class StatusClaimsNeverForgotten(_CountsClaims):
 
 @engine_mutant("STAT-01", evidence="check_consumption_status False")
 class StatusClearedClaimsCounted(_CountsClaims):
-    """Counts claims until a partition is empty: rows dropped half-way open the barrier."""
+    """Counts claims of cleared rows until the partition is empty, so it opens the barrier early."""
 
     lasts = False
 
 
 @engine_mutant("STAT-01", evidence="of a field that nobody declared")
 class StatusUndeclaredFieldsIgnored(MemoryEngine):
-    """Counts the rows that have a field of the schema: those of others alone are nobody's."""
+    """Ignores rows that have only undeclared fields, so it reports them as consumed."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
-        self._first: dict[str, frozenset[str]] = {}  # what a partition's first put brought
+        self._first: dict[str, frozenset[str]] = {}  # fields of a partition's first put
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
@@ -118,7 +118,7 @@ class StatusUndeclaredFieldsIgnored(MemoryEngine):
 
 @engine_mutant("STAT-03", evidence="an unknown task")
 class StatusUnknownTaskOfEmptyIsTrue(MemoryEngine):
-    """All of no rows are claimed, by whomever: a task that nobody registered has consumed them."""
+    """Reports an empty partition as consumed for an unknown task."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -130,7 +130,7 @@ class StatusUnknownTaskOfEmptyIsTrue(MemoryEngine):
 
 @engine_mutant("STAT-03", evidence="False or an error for an unknown task")
 class StatusUnknownTasksIgnored(MemoryEngine):
-    """Asks those of the named tasks that it knows: of a mistyped one, none."""
+    """Ignores unknown tasks, so for a mistyped task alone the partition is consumed."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -141,7 +141,7 @@ class StatusUnknownTasksIgnored(MemoryEngine):
 
 @engine_mutant("STAT-03", evidence="False or an error for an unknown task")
 class StatusUnknownTasksAmongKnownIgnored(MemoryEngine):
-    """Asks those of the named tasks that it knows, if it knows any."""
+    """Ignores unknown tasks if at least one of the named tasks is known."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -154,7 +154,7 @@ class StatusUnknownTasksAmongKnownIgnored(MemoryEngine):
     "STAT-03", "STAT-01", "GET-08", "GET-11", "REG-04", evidence="for a task that claimed nothing"
 )
 class StatusIdleTasksIgnored(MemoryEngine):
-    """Asks the tasks that have a cursor, which a task gets with its first claim."""
+    """Ignores tasks that have not claimed any row yet."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -166,7 +166,7 @@ class StatusIdleTasksIgnored(MemoryEngine):
 
 @engine_mutant("STAT-04", evidence="with tags and no row")
 class StatusTagsAloneAreTrue(MemoryEngine):
-    """Once a tag was put, something was: of no rows with fields all are claimed."""
+    """Reports a partition as consumed if its rows have only tags."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -178,7 +178,7 @@ class StatusTagsAloneAreTrue(MemoryEngine):
 
 @engine_mutant("STAT-04", evidence="before the first row")
 class StatusEmptyPartitionIsTrue(MemoryEngine):
-    """Finds nothing unclaimed where nothing was ever put, and calls it consumed (NR-05)."""
+    """Reports a partition as consumed before any row is put (NR-05)."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -191,7 +191,7 @@ class StatusEmptyPartitionIsTrue(MemoryEngine):
 
 @memory_mutant("STAT-04", evidence="UnknownPartition")
 class StatusEmptyPartitionRaises(MemoryClient):
-    """Raises for a partition that nothing was put in yet, where the answer is no."""
+    """Raises an error for a partition without rows, where the answer is False."""
 
     def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
         answer = super().check_consumption_status(partition_id, task_names)
@@ -204,7 +204,7 @@ class StatusEmptyPartitionRaises(MemoryClient):
 
 @engine_mutant("STAT-05", evidence="with every produced row claimed")
 class StatusTagOnlyRowsCounted(MemoryEngine):
-    """Counts a row that has tags and no field yet: nobody can claim it, and the barrier stays."""
+    """Counts rows that have only tags, which no task can claim, so the barrier never opens."""
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         with self._locked() as index:
@@ -215,11 +215,11 @@ class StatusTagOnlyRowsCounted(MemoryEngine):
 
 @engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail=("STAT-01",))
 class StatusUnclaimedClearedRowsCounted(MemoryEngine):
-    """Compares claims with all rows ever produced: one that was dropped unclaimed is missing."""
+    """Counts rows that were cleared unclaimed, so the barrier never opens."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
-        self._missing: set[tuple[str, str]] = set()  # partitions and tasks
+        self._missing: set[tuple[str, str]] = set()  # pairs of partition and task
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         with self._locked() as index:

@@ -17,7 +17,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTag
 
 @engine_mutant("TAG-01", evidence="tags of the woken claim")
 class TagsMissingAfterBlockingClaim(MemoryEngine):
-    """Answers a claim that had to wait with the ids that woke it, and without their tags."""
+    """Returns no tags from a claim that had to wait."""
 
     def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
         with self._locked() as index:
@@ -27,7 +27,7 @@ class TagsMissingAfterBlockingClaim(MemoryEngine):
 
 
 class _ChangesValues(MemoryClient):
-    """Keeps each tag as ``change`` makes it."""
+    """Stores ``change(value)`` in place of each tag."""
 
     change: Callable[[Any], Any]
 
@@ -41,7 +41,7 @@ class _ChangesValues(MemoryClient):
 
 @memory_mutant("TAG-01", evidence="got {'std': None}")
 class TagNanBecomesNone(_ChangesValues):
-    """Sends tags as JSON, which knows no NaN: the deviation of one sample comes back as None."""
+    """Sends tags as JSON, which has no NaN, so NaN becomes None."""
 
     @staticmethod
     def change(value: Any) -> Any:
@@ -50,7 +50,7 @@ class TagNanBecomesNone(_ChangesValues):
 
 @memory_mutant("TAG-01", evidence="to carry {'prompt'")
 class TagLongTextsTruncated(_ChangesValues):
-    """Keeps tags in a column of 4096 characters, as a database has it: a longer text is cut."""
+    """Truncates text tags to 4096 characters, as a database column does."""
 
     @staticmethod
     def change(value: Any) -> Any:
@@ -58,19 +58,19 @@ class TagLongTextsTruncated(_ChangesValues):
 
 
 class _ChangesTags(MemoryEngine):
-    """Keeps the tags of a put as ``kept`` makes them."""
+    """Stores ``kept(partition_id, tags)`` in place of the tags of a put."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags and self.kept(partition_id, tags))
 
     def kept(self, partition_id: str, tags: list[Tags]) -> list[Tags]:
-        """What is kept of a put's tags."""
+        """The tags to store."""
         raise NotImplementedError
 
 
 @engine_mutant("TAG-01", evidence="got {'reward': 1.0}")
 class TagIntegersBesideFloatsBecomeFloats(_ChangesTags):
-    """Makes columns of a put's tags: an integer beside a float of the same key becomes a float."""
+    """Converts integer tags to float if another row of the put has a float under that key."""
 
     def kept(self, partition_id: str, tags: list[Tags]) -> list[Tags]:
         floats = {key for row in tags for key, value in row.items() if isinstance(value, float)}
@@ -86,7 +86,7 @@ def _is_finite(value: Any) -> bool:
 
 @engine_mutant("TAG-01", evidence="got {'reward': 0}")
 class TagTypeOfFirstPutKept(_ChangesTags):
-    """Learns a tag's type from the first put that has it: a later 0.5 among integers is 0."""
+    """Converts tags to the type of the key's first put, so 0.5 after an integer becomes 0."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -106,9 +106,9 @@ class TagTypeOfFirstPutKept(_ChangesTags):
 
 @engine_mutant("TAG-01", evidence="tags after a put of tags on one row of three")
 class TagEqualDictsShared(MemoryEngine):
-    """Keeps equal tags of a put in one dict, as pickle does of ``[tags] * n``.
+    """Stores equal tags of a put as one dict, as pickle does for ``[tags] * n``.
 
-    A stamp updates it in place: what one row gets, all of them have.
+    A later put of tags for one row changes the tags of all of them.
     """
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -123,7 +123,7 @@ class TagEqualDictsShared(MemoryEngine):
 
 @memory_mutant("TAG-01", evidence="'true': True")
 class TagBooleansBecomeIntegers(_ChangesValues):
-    """Keeps a bool as the integer that it equals, as a column of integers does."""
+    """Stores a bool tag as an integer."""
 
     @staticmethod
     def change(value: Any) -> Any:
@@ -132,7 +132,7 @@ class TagBooleansBecomeIntegers(_ChangesValues):
 
 @memory_mutant("TAG-01", evidence="1e-300")
 class TagFloatsInSinglePrecision(_ChangesValues):
-    """Keeps floats in four bytes, where nearly all tags of a trainer are exact enough."""
+    """Stores float tags in single precision."""
 
     @staticmethod
     def change(value: Any) -> Any:
@@ -141,7 +141,7 @@ class TagFloatsInSinglePrecision(_ChangesValues):
 
 @memory_mutant("TAG-01", evidence="to carry", may_fail=("TAG-03",))
 class TagIntegersAsDoubles(_ChangesValues):
-    """Sends tags through a format whose only numbers are doubles: integers above 2**53 change."""
+    """Stores integer tags as doubles, so integers above 2**53 change."""
 
     @staticmethod
     def change(value: Any) -> Any:
@@ -150,7 +150,7 @@ class TagIntegersAsDoubles(_ChangesValues):
 
 @memory_mutant("TAG-01", evidence="'none': None")
 class TagNoneDropped(MemoryClient):
-    """Leaves out a tag that is None, as if it had not been given."""
+    """Omits tags whose value is None."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -160,7 +160,7 @@ class TagNoneDropped(MemoryClient):
 
 @memory_mutant("TAG-01", "CLEAR-05", evidence="to carry", may_fail=("TAG-03", "CLEAR-04"))
 class TagsSortedById(MemoryClient):
-    """Lists the ids of a claim by age, and the tags beside them by name."""
+    """Returns the ids of a claim by age but their tags sorted by id."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -170,7 +170,7 @@ class TagsSortedById(MemoryClient):
 
 @memory_mutant("TAG-01", "TAG-05", "CLEAR-05", evidence="tags where only one row has any")
 class TagsStoredAsFields(MemoryClient):
-    """Keeps tags in columns: a row without a key comes with it all the same, as None."""
+    """Stores tags as columns, so a row without a key gets it with the value None."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -186,7 +186,7 @@ class TagsStoredAsFields(MemoryClient):
     may_fail=("TAG-01", "CLEAR-04"),
 )
 class TagsOmittedClearTags(MemoryEngine):
-    """A put without tags writes empty ones: a weight version that is gone passes any filter."""
+    """Clears a row's tags in a put without tags, so the weight version is lost."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
@@ -198,7 +198,7 @@ class TagsOmittedClearTags(MemoryEngine):
 
 @engine_mutant("TAG-02", evidence="tags after write-backs", may_fail=("TAG-01",))
 class TagsLostOnOverwrite(MemoryEngine):
-    """A put that overwrites a field makes the row anew, with the tags that came along: none."""
+    """Drops the tags of a row when a put without tags overwrites a field."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         names = set() if fields is None else set(map(str, fields.keys()))
@@ -211,7 +211,7 @@ class TagsLostOnOverwrite(MemoryEngine):
 
 
 class _Stamps(MemoryEngine):
-    """Writes ``stamped(old, new)`` where a put brings tags for a row."""
+    """Stores ``stamped(old, new)`` when a put has tags for a row."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         with self._locked() as index:
@@ -224,7 +224,7 @@ class _Stamps(MemoryEngine):
                     row.tags = self.stamped(before[row.sample_id], new[row.sample_id])
 
     def applies(self, fields: AnyBatch) -> bool:
-        """Whether a put with these fields is treated so."""
+        """Whether to do so for a put with these fields."""
         return True
 
     def stamped(self, old: Tags, new: Tags) -> Tags:
@@ -234,12 +234,12 @@ class _Stamps(MemoryEngine):
 
 @engine_mutant("TAG-03", evidence="merged tags")
 class TagsReplacedByEveryPut(_Stamps):
-    """Tags of a second put take the place of the first ones: a stamp wipes the weight version."""
+    """Replaces a row's tags in each put of tags instead of merging, so earlier keys are lost."""
 
 
 @engine_mutant("TAG-03", evidence="merged tags")
 class TagsReplacedByPutsWithFields(_Stamps):
-    """A stamp is merged, but a put that brings fields too replaces the whole row, tags and all."""
+    """Replaces a row's tags, not merges them, in a put that has both fields and tags."""
 
     def applies(self, fields: AnyBatch) -> bool:
         return fields is not None
@@ -247,7 +247,7 @@ class TagsReplacedByPutsWithFields(_Stamps):
 
 @engine_mutant("TAG-03", evidence="merged tags", may_fail=("TAG-01",))
 class TagFirstValueKept(_Stamps):
-    """Adds keys that a row has not got yet, and keeps the old value of one that it has."""
+    """Adds new tag keys, but keeps the old value of a key that the row has."""
 
     def stamped(self, old: Tags, new: Tags) -> Tags:
         return {**new, **old}
@@ -255,10 +255,7 @@ class TagFirstValueKept(_Stamps):
 
 @engine_mutant("TAG-05", evidence="tags after the clear", may_fail=("CLEAR-04",))
 class TagsSurviveClear(MemoryEngine):
-    """A clear empties the table of rows and not that of tags, which the next put writes over.
-
-    If it brings tags: where it brings none, a former life's weight version comes back.
-    """
+    """Keeps the tags of cleared rows, so a row put again without tags has the old ones."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)

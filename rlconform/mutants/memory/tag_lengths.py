@@ -1,4 +1,4 @@
-"""Sequence lengths of a meta that are stale, guessed or missing."""
+"""Sequence lengths of a meta that are outdated, guessed or missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlconform.wire import rows_of
 
 @memory_mutant("TAG-06", evidence="expected sequence_lengths; got None")
 class ClaimLengthZeroDropsLengths(MemoryClient):
-    """Writes ``if all(lengths)``: one aborted row, of length 0, and no row has a length."""
+    """Tests ``if all(lengths)``, so one row of length 0 removes the lengths of all rows."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -25,7 +25,7 @@ class ClaimLengthZeroDropsLengths(MemoryClient):
 
 
 class _CountsTokens(MemoryClient):
-    """Makes up the lengths of a claim that has none."""
+    """Guesses the lengths of a claim that has none."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -34,18 +34,18 @@ class _CountsTokens(MemoryClient):
         return meta
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        """Lengths of rows of which at least one says none."""
+        """The lengths of rows of which at least one has no length."""
         return [int(row.get(INPUT_LENGTHS, 0)) for row in meta.tags or []]
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
 class ClaimMissingLengthIsZero(_CountsTokens):
-    """A row without the tag counts as one of no tokens."""
+    """Reports length 0 for a row without a length tag."""
 
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
 class ClaimLengthsDecidedByFirstRow(_CountsTokens):
-    """Whether the rows carry lengths is read off the first of them."""
+    """Decides by the first row alone whether a claim has lengths."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
         tags = meta.tags or [{}]
@@ -54,7 +54,7 @@ class ClaimLengthsDecidedByFirstRow(_CountsTokens):
 
 @memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
 class ClaimLengthsMeasured(_CountsTokens):
-    """Where rows carry no lengths, takes those of their first field for them: bytes of an image."""
+    """Measures missing lengths from the rows' first field, which may be the bytes of an image."""
 
     def lengths(self, meta: KVBatchMeta) -> list[int] | None:
         try:
@@ -67,9 +67,9 @@ class ClaimLengthsMeasured(_CountsTokens):
 
 
 class _KeepsLengths(MemoryClient):
-    """Notes each row's length as it is put, and reports these."""
+    """Records each row's length when it is put, and reports the record."""
 
-    #: Whether a length that is stamped anew replaces the one noted, and whether clears drop it.
+    #: Whether a new length replaces the recorded one, and whether clears drop it.
     follows, forgets = True, True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,13 +103,13 @@ class _KeepsLengths(MemoryClient):
 
 @memory_mutant("TAG-06", evidence="after new tags were put")
 class ClaimLengthsNeverUpdated(_KeepsLengths):
-    """Notes a row's length once: another turn makes the row longer, and the plan is too short."""
+    """Records a row's length once, so it is too short after another turn."""
 
     follows = False
 
 
 @memory_mutant("TAG-06", evidence="of rows put again without lengths")
 class ClaimLengthsOfClearedRows(_KeepsLengths):
-    """Clears rows and not their lengths: an id that lives again has the one of its past."""
+    """Keeps the lengths of cleared rows, so an id that is put again has the old length."""
 
     forgets = False

@@ -1,4 +1,4 @@
-"""Races between threads of one process: work in two steps that has to be one, without a lock."""
+"""Races between threads of one process: a step that must be atomic is split in two."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
 
 @engine_mutant("CLAIM-02", evidence="lost", chance=True)
 class PutTableGrowsInTwoSteps(MemoryEngine):
-    """Copies its table of what is ready into a larger one while others write to the old (TQ-08)."""
+    """Copies its table of ready rows to enlarge it, and loses rows put during the copy (TQ-08)."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -45,7 +45,7 @@ class PutTableGrowsInTwoSteps(MemoryEngine):
             if len(copied) <= room:
                 return
             self._room[partition_id] = 2 * room
-        time.sleep(0.005)  # the copy takes its time
+        time.sleep(0.005)  # duration of the copy
         with self._locked() as index:
             for sample_id in partition._rows.keys() - copied:
                 partition._queues.discard([partition._rows[sample_id]])
@@ -53,7 +53,7 @@ class PutTableGrowsInTwoSteps(MemoryEngine):
 
 
 class _WriteBackEngine(MemoryEngine):
-    """A plane whose write-backs take a while."""
+    """An engine whose write-backs restore a record that may be outdated."""
 
     write_back: WriteBack
 
@@ -61,7 +61,7 @@ class _WriteBackEngine(MemoryEngine):
         names = frozenset(map(str, () if fields is None else fields.keys()))
         with self._locked() as index:
             known = records(index, partition_id, sample_ids) if names and tags is None else []
-        time.sleep(0.001 if known else 0)  # as long as a message takes
+        time.sleep(0.001 if known else 0)  # duration of a message
         super().put(partition_id, sample_ids, fields, tags)
         with self._locked() as index:
             for record in known:
@@ -70,13 +70,13 @@ class _WriteBackEngine(MemoryEngine):
 
 @engine_mutant("CLAIM-08", evidence="claims by id", chance=True)
 class PutUndoesClaims(_WriteBackEngine):
-    """Keeps who claimed a row in the record that a write-back replaces: it is handed out again."""
+    """Undoes a claim made during a write-back of the row, so the row is claimed again."""
 
     write_back = staticmethod(claims_of)
 
 
 class _Slotted(MemoryEngine):
-    """Gives each row a slot by number, the one freed last first. By itself it is right."""
+    """An engine that gives each row the slot freed last, without a defect."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -85,7 +85,7 @@ class _Slotted(MemoryEngine):
         self._free: list[int] = []
 
     def looked_up(self, partition_id: str, sample_ids: Ids, make: bool) -> list[str]:
-        """Whose the rows' slots are when a second message of the call has come."""
+        """The current owners of the rows' slots, some time after the slots were looked up."""
         with self._locked():
             for key in [(partition_id, i) for i in sample_ids if make]:
                 if key not in self._slots:
@@ -111,7 +111,7 @@ class _Slotted(MemoryEngine):
 
 @engine_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True)
 class GetReadsReusedSlot(_Slotted):
-    """Looks up where rows lie, and reads what lies there by then (TQ-11)."""
+    """Reads a slot after it was given to another row, so it returns that row's values (TQ-11)."""
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         return super().get(partition_id, self.looked_up(partition_id, sample_ids, False), names)
@@ -127,9 +127,10 @@ class GetReadsReusedSlot(_Slotted):
 
 @memory_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
 class PutBufferSharedByThreads(MemoryClient):
-    """Passes every dense column through one buffer of the client's, without a lock.
+    """Passes every dense column through one buffer without a lock, so threads mix their values.
 
-    One encoder's buffers served all threads: sizes resulted that no dtype divides (TQ-20).
+    In the incident, threads shared one encoder's buffers, and sizes resulted that no dtype divides
+    (TQ-20).
     """
 
     def __init__(self, cfg: Mapping[str, Any] | None = None, bootstrap: bool = True) -> None:
@@ -146,23 +147,23 @@ class PutBufferSharedByThreads(MemoryClient):
 
 @memory_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
 class GetSharedAttributeOverwritten(MemoryClient):
-    """Keeps the ids of the current read in an attribute, which another thread's read overwrites.
+    """Stores the ids of a read in an attribute, which another thread's read overwrites.
 
-    Requests and answers of two threads met on one connection (TQ-09).
+    In the incident, requests and answers of two threads were mixed on one connection (TQ-09).
     """
 
     _ids: list[str]
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         self._ids = sample_ids
-        time.sleep(0)  # as a client does that waits for a socket: other threads run
+        time.sleep(0)  # other threads run, as during a wait for a socket
         return super().get_samples(self._ids, partition_id, select_fields)
 
 
 @memory_mutant("LIFE-08", evidence="no row in a partition in which nothing was put", chance=True,
         may_fail=("STAT-04",))  # fmt: skip
 class RegisterPutsPlaceholder(MemoryClient):
-    """Tells itself the fields of a partition by a row that it puts and clears again (NR-17)."""
+    """Declares fields by putting and clearing a row that other threads can claim (NR-17)."""
 
     def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
@@ -170,16 +171,16 @@ class RegisterPutsPlaceholder(MemoryClient):
             zeros = {field: torch.zeros(1, 1, dtype=torch.uint8) for field in fields}
             try:
                 self.put_samples(["__schema__"], partition_id, TensorDict(zeros, batch_size=[1]))
-            except ValueError:  # the fields have rows of another dtype: they are known by now
+            except ValueError:  # the fields have rows of another dtype, so they are known
                 return
-            time.sleep(0.002)  # as long as a message takes there and back
+            time.sleep(0.002)  # duration of a round trip
             self.clear_samples(["__schema__"], partition_id)
             super().register_partition(partition_id, fields, *a, **k)
 
 
 @engine_mutant("PUT-11", evidence="not produced", chance=True)
 class PutFieldsOfTwoThreadsLost(_WriteBackEngine):
-    """Adds to a row's set of fields without a lock: of two that write at once one is not there."""
+    """Updates a row's set of fields without a lock, so one of two concurrent puts is lost."""
 
     write_back = staticmethod(fields_of)
 
@@ -188,7 +189,7 @@ class PutFieldsOfTwoThreadsLost(_WriteBackEngine):
     "REG-06", evidence="changed size during iteration", may_fail=("LIFE-05",), chance=True
 )
 class ClaimFieldsChangeDuringIteration(Registering):
-    """A claim walks through the dict of fields, to which others add meanwhile (NR-16)."""
+    """Iterates over the fields in a claim while other threads add fields (NR-16)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -210,19 +211,19 @@ class ClaimFieldsChangeDuringIteration(Registering):
 
 @engine_mutant("TAG-02", evidence="tagged and written to at once", chance=True)
 class PutUndoesStamps(_WriteBackEngine):
-    """Keeps tags in the record that a write-back replaces: a stamp that came meanwhile is gone."""
+    """Undoes a put of tags made during a write-back of the row."""
 
     write_back = staticmethod(stamps_of)
 
 
 @engine_mutant("TAG-04", evidence="the tags of its put on every claimed row", chance=True)
 class PutSendsTagsAfterFields(MemoryEngine):
-    """A put makes its rows claimable, and brings their tags in a second step (TQ-04)."""
+    """Makes rows claimable before their tags are stored (TQ-04)."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         if fields is None or tags is None:
             super().put(partition_id, sample_ids, fields, tags)
         else:
             super().put(partition_id, sample_ids, fields, None)
-            time.sleep(0.002)  # as long as a second message takes
+            time.sleep(0.002)  # duration of a second message
             super().put(partition_id, sample_ids, None, tags)

@@ -1,4 +1,4 @@
-"""Planes that carry small columns correctly and the padded or jagged columns of a step wrongly."""
+"""Planes that carry small columns correctly, but not the padded or jagged ones of a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlconform.wire import rows_of
     "WIRE-01", evidence="'input_ids' of row", may_fail=("PUT-01", "PUT-05", "PUT-06", "PUT-13")
 )
 class GetTrailingZerosTrimmed(AlteredReads):
-    """Finds the end of a row of token ids by its zeros, of which some rows have their own."""
+    """Trims zeros at the end of rows of token ids, even if they are tokens."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         if not is_jagged_tensor(leaf) or leaf.dtype != torch.int64 or leaf.dim() != 2:
@@ -37,9 +37,9 @@ class GetTrailingZerosTrimmed(AlteredReads):
 
 @memory_mutant("WIRE-02", evidence="'input_ids' of row")
 class GetEmptyRowsAsOneToken(TracksPuts):
-    """Rows without tokens come as a token each, if no other row of the read has any.
+    """Returns one token for each empty row if all rows of the read are empty.
 
-    A put of such rows alone is stored without tokens; it is the fetch that asks for one too many.
+    A put of only empty rows is stored and returned without tokens.
     """
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
@@ -56,7 +56,7 @@ class GetEmptyRowsAsOneToken(TracksPuts):
     may_fail=("PUT-05", "PUT-13", "GET-01"),
 )
 class GetWidthOfFirstPut(TracksPuts):
-    """Makes room for a read of many puts by the first one's longest row: others lose tokens."""
+    """Truncates rows in a read of many puts to the longest row of the first put."""
 
     def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
         puts = sorted({self.noted(cell)[0] for cell in cells})
@@ -69,7 +69,7 @@ class GetWidthOfFirstPut(TracksPuts):
 
 @memory_mutant("WIRE-04", evidence="'pixel_values' of row")
 class PutImageHeightTakenForTokens(MemoryClient):
-    """Stores as ragged what has as many lines as the longest row has tokens, an image too."""
+    """Treats an image as a padded column if its height equals the longest length, and cuts it."""
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None

@@ -1,1 +1,1 @@
-"""Mutants of the plane of several processes, ``ray_store``."""
+"""Mutants of ``ray_store``, the reference plane for several processes."""

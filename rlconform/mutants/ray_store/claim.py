@@ -1,4 +1,4 @@
-"""Claims of attached clients that do not wake, time out or lose rows."""
+"""Attached clients whose claims do not wake up, do not time out, or lose rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlconform.mutants.types import Names
 
 @ray_mutant("CLAIM-05", evidence="the blocked claim to come back within")
 class AttachedClaimWakesByOwnPutsOnly(RayStoreClient):
-    """An attached client waits for word of a put, and hears only of those of its own process."""
+    """A blocked claim of an attached client wakes up only on puts of the same process."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,7 +51,7 @@ class AttachedClaimWakesByOwnPutsOnly(RayStoreClient):
 
 @ray_mutant("CLAIM-06", evidence="TimeoutError")
 class AttachedClaimTimeoutReturnsPartial(RayStoreClient):
-    """An attached client's wait ends with what is ready, where it should end with an error."""
+    """At its timeout, a claim of an attached client returns the ready rows, not TimeoutError."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         try:
@@ -64,9 +64,10 @@ class AttachedClaimTimeoutReturnsPartial(RayStoreClient):
 
 @ray_mutant("CLAIM-06", evidence="no row lost")
 class AttachedClaimTimeoutKeepsRows(RayStoreClient):
-    """A claim that waits takes rows as they come, and at its timeout keeps them for its next claim.
+    """A blocking claim collects rows one by one and, at its timeout, keeps them for the next claim.
 
-    By itself a process gets all its rows. Those that its last claim gathered, nobody gets.
+    A single process still gets all rows. With several processes, no process gets the rows that
+    the last claim has collected.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +98,7 @@ class AttachedClaimTimeoutKeepsRows(RayStoreClient):
             elif time.monotonic() > deadline:
                 raise TimeoutError(f"{len(held)} rows in {timeout_s} s")
             else:
-                time.sleep(0.002)  # a poll without a pause would keep the puts out
+                time.sleep(0.002)  # without a pause, polling would block the puts
         given = [held.pop(0) for _ in range(min(batch_size, len(held)))]
         return replace(
             given[0],
@@ -107,7 +108,7 @@ class AttachedClaimTimeoutKeepsRows(RayStoreClient):
 
 
 def _only(meta: KVBatchMeta, places: list[int]) -> KVBatchMeta:
-    """The meta of some of its rows."""
+    """The meta reduced to the rows at ``places``."""
 
     def at(column: list[Any] | None) -> list[Any] | None:
         return None if column is None else [column[place] for place in places]
@@ -122,7 +123,7 @@ def _only(meta: KVBatchMeta, places: list[int]) -> KVBatchMeta:
 
 @ray_mutant("CLAIM-12", evidence="no row lost")
 class AttachedClaimDropsRowsOfOtherRanks(RayStoreClient):
-    """An attached rank drops claimed rows that fall to others, who can't claim them any more."""
+    """An attached rank claims rows of other ranks and drops them; no rank can claim them again."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)

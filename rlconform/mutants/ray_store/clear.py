@@ -1,4 +1,4 @@
-"""Clears by other processes than the one that wrote the rows."""
+"""Clears of all rows that choose the rows by the wrong writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlconform.mutants.types import Ids
 
 @ray_mutant("CLEAR-03", evidence="not to be readable")
 class AttachedClearAllIgnored(RayStoreClient):
-    """Keeps who put what in the owner: an attached process has nothing that it could clear."""
+    """Records writers in the owner only: a clear of all from another process does nothing."""
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         if sample_ids is not None or self._owner:
@@ -23,7 +23,7 @@ class AttachedClearAllIgnored(RayStoreClient):
 
 @controller_mutant("CLEAR-03", evidence="not to be readable", chance=False)
 class ClearAllByLastWriter(Controller):
-    """A row belongs to the process that wrote to it last: a write-back takes it from the driver."""
+    """Treats a row's last writer as its writer: after a write-back, the driver can't clear it."""
 
     @answers
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
@@ -36,7 +36,7 @@ class ClearAllByLastWriter(Controller):
 
 
 class _Signs:
-    """A session whose puts and clears are signed by the host."""
+    """A session that sends its puts and clears with the host as the writer."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -55,7 +55,7 @@ class _Signs:
 
 @ray_mutant("CLEAR-08", evidence="UnknownSample")
 class ClearAllByHost(RayStoreClient):
-    """Notes the host that put a row, not the process: one's clear of all takes them all (NR-30)."""
+    """Records a put's host, not its process: a clear of all clears others' rows too (NR-30)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Clients that race with other processes by what they do on their own side."""
+"""Clients that cause races with other threads or processes by their client-side code."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 @ray_mutant("LIFE-05", evidence="wrong-row", chance=True)
 class AttachedPutBufferShared(RayStoreClient):
-    """An attached client sends what its threads put through one buffer, without a lock.
+    """An attached client sends the puts of all its threads through one buffer without a lock.
 
-    An async actor's threads shared one connection; in the driver each call had its own (TQ-10).
+    The threads of an async actor shared one connection; in the driver each call had a separate
+    one (TQ-10).
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
@@ -38,9 +39,9 @@ class AttachedPutBufferShared(RayStoreClient):
 
 @ray_mutant("LIFE-08", evidence="phantom", chance=True)
 class ProcessesRegisterPutsPlaceholder(RayStoreClient):
-    """Tells the plane the fields of a partition by a row that it puts and clears again.
+    """Registers the fields of a partition by putting a placeholder row and clearing it.
 
-    Consumers claimed 272 of such schema rows (NR-17).
+    Consumers claimed 272 of these placeholder rows (NR-17).
     """
 
     def register_partition(
@@ -66,19 +67,19 @@ class ProcessesRegisterPutsPlaceholder(RayStoreClient):
             zeros = {field: torch.zeros(1, 1, dtype=torch.uint8) for field in fields}
             try:
                 self.put_samples(["__schema__"], partition_id, TensorDict(zeros, batch_size=[1]))
-            except ValueError:  # the fields have rows of another dtype: they are known by now
+            except ValueError:  # rows of another dtype exist: the fields are known
                 return
             self.clear_samples(["__schema__"], partition_id)
             register()
 
 
-#: How long a client relies on a status, s.
+#: How long a client caches a status, s.
 REMEMBERED_S = 0.03
 
 
 @ray_mutant("STAT-02", evidence="non-monotonic", may_fail=("STAT-01",), chance=True)
 class StatusCachedByProcess(RayStoreClient):
-    """Returns the last status again for a while, until its own process puts, claims or clears."""
+    """Caches the last status for 30 ms, or until the same process puts, claims or clears."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)

@@ -1,4 +1,4 @@
-"""Metas and objects that are wrong in other processes than the one that put them."""
+"""Clients that return wrong lengths in metas, or lose objects between processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlconform.wire import is_object_column, object_column
 
 @ray_mutant("FLOW-01", evidence="the lengths of", may_fail=("PAR-01", "PAR-02"))
 class ProcessesClaimLengthsSortedById(RayStoreClient):
-    """Lists the ids of a claim by age, and the lengths beside them by name."""
+    """Returns the ids of a claim in put order, but the lengths in the order of the sorted ids."""
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
@@ -27,7 +27,7 @@ class ProcessesClaimLengthsSortedById(RayStoreClient):
 
 @ray_mutant("FLOW-05", "PUT-21", "WIRE-06", evidence="message log")
 class AttachedGetObjectsLost(RayStoreClient):
-    """Keeps objects where they were put: another process reads None in their place (NR-11)."""
+    """Keeps objects in the process that put them: another process reads None instead (NR-11)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

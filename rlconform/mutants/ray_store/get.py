@@ -15,9 +15,10 @@ from rlconform.mutants.types import Ids, Names
 
 @ray_mutant("GET-10", "PUT-13", "PUT-22", "CLEAR-01", "CLEAR-07", evidence="row 0 of 'x' = row:")
 class AttachedGetCached(RayStoreClient):
-    """Caches the rows that it read until its own process writes.
+    """Caches the rows that it has read until the same process puts or clears.
 
-    Writer and reader each worked on a copy of their own; in one process nothing showed (NR-61).
+    Writer and reader each worked on a separate copy; with one process the defect did not show
+    (NR-61).
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:

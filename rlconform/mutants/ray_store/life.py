@@ -1,4 +1,4 @@
-"""Attached clients that close wrongly or end the plane."""
+"""Attached clients that close incorrectly, stop the plane or ignore earlier puts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-06",))
 class AttachedSecondCloseEndsPlane(RayStoreClient):
-    """The plane counts closes: one client that closes twice stands for two."""
+    """Counts calls of close, not closed clients: a second close of one client stops the plane."""
 
     _closed = 0
 
@@ -26,7 +26,7 @@ class AttachedSecondCloseEndsPlane(RayStoreClient):
 
 @ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
 class AttachedCloseEndsPlane(RayStoreClient):
-    """Every client's close ends the plane, as that of the only one would."""
+    """Every client's close stops the plane, as if there were no other client."""
 
     def close(self) -> None:
         super().close()
@@ -36,20 +36,20 @@ class AttachedCloseEndsPlane(RayStoreClient):
 
 @ray_mutant("LIFE-03", evidence="of a client that was closed")
 class AttachedCloseIgnored(RayStoreClient):
-    """An attached client's close leaves it as it is: only the owner has something to close."""
+    """An attached client's close does nothing: only the owner's close works."""
 
     def close(self) -> None:
         if self._owner:
             super().close()
 
 
-#: Tag that says when a row was put.
+#: Tag with the time at which a row was put.
 _PUT_AT = "put_at"
 
 
 @ray_mutant("LIFE-06", evidence="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))
 class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
-    """A client that attaches is handed what is put from then on, and loses what was before."""
+    """An attached client gets only rows that are put after it attaches and drops earlier ones."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -71,7 +71,7 @@ class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
 
 @ray_mutant("LIFE-07", evidence="PlaneUnavailable")
 class AttachedClaimEmptyFieldsEndsPlane(RayStoreClient):
-    """A claim that requires nothing, sent from another process, ends the controller."""
+    """A claim without required fields, sent from an attached process, stops the controller."""
 
     def claim_meta(
         self, partition_id: str, task_name: str, required_fields: Names, *args: Any, **kw: Any

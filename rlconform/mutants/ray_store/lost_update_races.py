@@ -1,4 +1,4 @@
-"""Controllers that write back a record which they read before, and undo what happened meanwhile."""
+"""Controllers that write back a record they read earlier and undo changes made in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlconform.mutants.ray_store.race_helpers import second_message
 
 
 class _WriteBackController(Controller):
-    """Reads the rows' records, waits, adds to them, and writes them back."""
+    """Reads the rows' records, waits, changes them and writes them back."""
 
     write_back: WriteBack
 
@@ -32,20 +32,20 @@ class _WriteBackController(Controller):
 
 @controller_mutant("CLAIM-08", evidence="duplicated")
 class PutUndoesClaimsOfProcesses(_WriteBackController):
-    """A controller that awaits its store in a write-back forgets who claimed the row meanwhile."""
+    """Awaits its store during a write-back and drops claims of the row made in between."""
 
     write_back = staticmethod(claims_of)
 
 
 @controller_mutant("PUT-11", evidence="is not produced")
 class PutFieldsOfTwoProcessesLost(_WriteBackController):
-    """A controller that awaits its store in a put forgets one of two fields put at once."""
+    """Awaits its store during a put and loses one of two fields put at the same time."""
 
     write_back = staticmethod(fields_of)
 
 
 @controller_mutant("TAG-02", evidence="lost-update")
 class PutUndoesStampsOfProcesses(_WriteBackController):
-    """A controller that awaits its store in a write-back forgets what was stamped meanwhile."""
+    """Awaits its store during a write-back and drops tags written in between."""
 
     write_back = staticmethod(stamps_of)

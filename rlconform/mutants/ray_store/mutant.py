@@ -1,4 +1,4 @@
-"""Decorators for mutants of ``ray_store``: a client with a defect, or a controller with one."""
+"""Decorators for mutants of ``ray_store``: a defect in the client or in the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STARTING = threading.Lock()
 def controller_mutant(
     *fails: str, evidence: str, may_fail: tuple[str, ...] = (), chance: bool = True
 ) -> Callable[[type[Controller]], Mutant]:
-    """``ray_mutant`` for a controller class with a defect, behind a right client."""
+    """``ray_mutant`` for a controller class with a defect, called by the correct client."""
 
     def decorate(controller: type[Controller]) -> Mutant:
         class Client(RayStoreClient):
@@ -38,7 +38,7 @@ def controller_mutant(
 
 @contextmanager
 def _started_as(controller: type[Controller]) -> Iterator[None]:
-    """Start planes with this controller within the block."""
+    """Within the block, new planes use this controller class."""
     with _STARTING:
         name = "Controller"
         right = getattr(connection, name)

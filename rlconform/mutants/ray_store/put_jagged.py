@@ -1,4 +1,4 @@
-"""Jagged columns that are right in the owner and wrong in attached processes."""
+"""Jagged columns that are correct in the owner or writer and wrong in other processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rlconform.wire.leaves import is_jagged, jagged_parts
 
 
 class _GivesElsewhere(RayStoreClient):
-    """A client that alters the jagged columns which an attached process reads."""
+    """A client that alters the jagged columns that an attached process reads."""
 
     def given(self, leaf: Tensor) -> Tensor:
-        """What a read gives of a jagged column."""
+        """Return the altered jagged column."""
         raise NotImplementedError
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -31,7 +31,7 @@ class _GivesElsewhere(RayStoreClient):
 
 @ray_mutant("PUT-05", "PUT-06", "PUT-07", evidence="to_padded_tensor")
 class AttachedGetJaggedMaxMissing(_GivesElsewhere):
-    """Columns reach another process as values and offsets: torch pads them to the sum of rows."""
+    """Sends only values and offsets: torch pads to the sum of the lengths, not to the maximum."""
 
     def given(self, leaf: Tensor) -> Tensor:
         return from_offsets(leaf)
@@ -39,7 +39,7 @@ class AttachedGetJaggedMaxMissing(_GivesElsewhere):
 
 @ray_mutant("PUT-05", "PUT-06", "PUT-07", evidence="offsets()")
 class AttachedGetJaggedWithWholeMessage(_GivesElsewhere):
-    """Messages have one size, and a column comes with all of the last one that carried it."""
+    """Sends messages of a fixed size and returns the unused end of the last one as values."""
 
     def given(self, leaf: Tensor) -> Tensor:
         values, rows = jagged_parts(leaf)
@@ -54,7 +54,7 @@ class AttachedGetJaggedWithWholeMessage(_GivesElsewhere):
 
 @ray_mutant("PUT-06", "PUT-07", evidence="row")
 class AttachedGetEmptyRowsFilled(AlteredForeignRows):
-    """Others' rows come in messages, of which there is none without content: a zero fills it."""
+    """Fills empty rows of other processes with a zero, because a message can't be empty."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
         if not is_jagged(leaf):

@@ -1,7 +1,8 @@
-"""Controllers whose puts take two steps that have to be one.
+"""Controllers whose puts take two steps instead of one atomic step.
 
-The right controller never waits in the middle of a call, so that each call is atomic. These wait
-for as long as a second message takes; calls of other processes in between are the race.
+The correct controller never waits in the middle of a call, so each call is atomic. These
+controllers wait for the duration of a second message, and calls of other processes can run in
+between.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rlconform.mutants.types import Ids, MaybeTags, Names, Wait
 
 
 def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
-    """Whether the index would refuse the put for its dtypes."""
+    """Whether the index would refuse the put because of its dtypes."""
     partition = index._partitions.get(put.partition_id)
     try:
         if partition is not None:
@@ -39,8 +40,8 @@ def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
 class PutAcknowledgedBeforeVisible(Controller):
     """Acknowledges a put before its rows are visible, if another put is being stored.
 
-    A put's status update was lost or late while others wrote: it had returned, and nobody saw the
-    rows (TQ-08).
+    While other puts ran, a put's status update was lost or late: the put had returned, and no
+    reader saw its rows (TQ-08).
     """
 
     def __init__(self, capacity: int | None) -> None:
@@ -51,7 +52,7 @@ class PutAcknowledgedBeforeVisible(Controller):
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if self._storing and not _refuses(self._index, put, parcel):
             later = asyncio.get_running_loop().create_task(self._store(put, parcel, reference))
-            self._later.add(later)  # the loop itself holds on to it weakly
+            self._later.add(later)  # the event loop keeps only a weak reference
             later.add_done_callback(self._later.discard)
             return []
         self._storing += 1
@@ -96,9 +97,9 @@ def _with_tags(put: StoredPut, tags: MaybeTags) -> StoredPut:
 
 @controller_mutant("PUT-22", evidence="torn")
 class PutVisibleColumnByColumn(Controller):
-    """Stores the columns of a put one after the other.
+    """Makes the columns of a put visible one after the other.
 
-    A store of one object for each row and field showed a put column by column (NR-14, MC-09).
+    Seen in stores with one object per row and field (NR-14, MC-09).
     """
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
@@ -114,10 +115,10 @@ class PutVisibleColumnByColumn(Controller):
 
 @controller_mutant("REG-06", evidence="refused")
 class ClaimSchemaChangesDuringIteration(Controller):
-    """Iterates over a partition's schema in several steps, while other puts add fields to it.
+    """Iterates over a partition's schema in several steps, while puts add fields to it.
 
-    As in the field, the failure kills the partition's controller thread: every later call on the
-    partition fails (NR-16).
+    The error kills the partition's controller thread, as in the observed incident: every later
+    claim on the partition fails (NR-16).
     """
 
     def __init__(self, capacity: int | None) -> None:
@@ -146,9 +147,9 @@ class ClaimSchemaChangesDuringIteration(Controller):
 
 @controller_mutant("TAG-04", evidence="tags-late")
 class ClaimBeforeTags(Controller):
-    """Makes the rows claimable and stores their tags in a second message.
+    """Makes the rows claimable, then stores their tags in a second message.
 
-    Under a tight poller a good third of the claims had no tags (TQ-04).
+    With a consumer that polled fast, more than a third of the claims had no tags (TQ-04).
     """
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
@@ -162,9 +163,9 @@ class ClaimBeforeTags(Controller):
 
 @controller_mutant("TAG-07", evidence="lost-update")
 class ConcurrentStampsLost(Controller):
-    """Reads a row's tags, changes them, and writes all of them back in a second step.
+    """Reads a row's tags, then writes all of them back, changed, in a second step.
 
-    Of two stampers that add a key each, one loses its key.
+    When two processes each add a tag at the same time, one tag is lost.
     """
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Attached clients whose puts are right in the owner and wrong elsewhere."""
+"""Clients that return wrong dtypes or receipts in other processes than the writer or owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlconform.mutants.types import Ids, Names
 
 @ray_mutant("PUT-01", evidence="of torch.float64")
 class AttachedGetDoublesNarrowed(AlteredForeignRows):
-    """Others' doubles come by a way on which they are floats; one's own never took it."""
+    """Narrows float64 columns of other processes to float32; a process's own rows stay float64."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
         return leaf.float() if leaf.dtype is torch.float64 else leaf
@@ -26,7 +26,7 @@ class AttachedGetDoublesNarrowed(AlteredForeignRows):
 
 @ray_mutant("PUT-02", evidence="uint8")
 class AttachedGetFp8AsBytes(AlteredForeignRows):
-    """Others' columns come through numpy, which has no fp8: they arrive as bytes."""
+    """Sends columns between processes as numpy arrays, so that fp8 columns arrive as uint8."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
         fp8 = leaf.dtype in {torch.float8_e4m3fn, torch.float8_e5m2}
@@ -35,7 +35,7 @@ class AttachedGetFp8AsBytes(AlteredForeignRows):
 
 @ray_mutant("PUT-13", evidence="of torch")
 class AttachedGetFirstDtypeKept(RayStoreClient):
-    """An attached client takes a field to have the dtype that it had when first read."""
+    """An attached client casts a field to the dtype that the field had when first read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,7 +52,7 @@ class AttachedGetFirstDtypeKept(RayStoreClient):
 
 @ray_mutant("PUT-14", evidence="fields written by this put")
 class AttachedReceiptWithoutFields(RayStoreClient):
-    """The receipt of an attached client names the rows alone."""
+    """The receipt of an attached client's put lists the ids, but no fields."""
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         receipt = super().put_samples(*args, **kwargs)
@@ -61,7 +61,7 @@ class AttachedReceiptWithoutFields(RayStoreClient):
 
 @ray_mutant("PUT-24", evidence="int32")
 class AttachedGetUint32AsSigned(AlteredForeignRows):
-    """Others' 32-bit words arrive signed: the message has no other."""
+    """Sends uint32 columns between processes as int32, the only 32-bit integer of the message."""
 
     def arrived(self, leaf: Tensor) -> Tensor:
         return leaf.view(torch.int32) if leaf.dtype is torch.uint32 else leaf

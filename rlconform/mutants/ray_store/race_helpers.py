@@ -1,4 +1,4 @@
-"""A second message between the steps of a racy call, and a controller's tests of a put."""
+"""Shared parts of the mutants: a delay between two steps, and a client that alters columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 class AlteredForeignRows(RayStoreClient):
-    """A client that keeps what it put, and gets what others put by another way."""
+    """A client that alters the columns it reads, unless it has put all the rows."""
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
         super().__init__(cfg, bootstrap)
@@ -37,15 +37,15 @@ class AlteredForeignRows(RayStoreClient):
         return batch
 
     def arrived(self, leaf: Tensor) -> Tensor:
-        """A column as it comes from another process."""
+        """Return the altered column."""
         raise NotImplementedError
 
 
-#: Seconds that the second step takes to be sent off, at the least, on one host.
+#: Minimum delay before the second step, s.
 GAP_S = 0.002
 
 
 async def second_message(seconds: float = GAP_S) -> None:
-    """Come to the second step: on a busy machine its message takes as long as any other."""
+    """Wait for ``seconds`` and one message to this actor, which takes longer on a busy machine."""
     await asyncio.sleep(seconds)
     await ray.get_runtime_context().current_actor.ready.remote()

@@ -1,4 +1,4 @@
-"""Rows of an earlier registration that an attached client takes for known."""
+"""An attached client that treats rows of an earlier registration as already known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlconform.mutants.types import Ids
 
 @ray_mutant("REG-03", evidence="tags of step 1")
 class AttachedStaleRowReused(RayStoreClient):
-    """An attached client sends a row's tags once: of an id that it put before, they are there."""
+    """An attached client sends an id's tags once, even after the partition is registered again."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Controllers that keep rows in numbered slots and reuse them.
 
-A call looks up slots by ids, and reads or writes the slots in a second message. In between a slot
-may have been freed and taken by another row.
+A call looks up the slots of its ids, then reads or writes the slots in a second message. In
+between, a slot may be freed and reused for another row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 class Slotted(Controller):
-    """Gives each row a slot by number, the one freed last first. By itself it is right."""
+    """Assigns each row a slot number, the last freed slot first. It has no defect itself."""
 
     def __init__(self, capacity: int | None) -> None:
         super().__init__(capacity)
@@ -41,7 +41,7 @@ class Slotted(Controller):
         return slots
 
     def _owners(self, partition_id: str, slots: list[int | None], sample_ids: Ids) -> list[str]:
-        """Whose the slots are by now; the ids themselves where a slot is nobody's."""
+        """The ids that use the slots now; for an unused slot, the id of the call."""
         return [
             sample_id if slot is None else self._owner_of.get((partition_id, slot), sample_id)
             for slot, sample_id in zip(slots, sample_ids, strict=True)
@@ -66,15 +66,15 @@ class Slotted(Controller):
 
 
 def _some_gap() -> float:
-    """A gap for data, which now comes sooner and now later than that of another call."""
+    """A random delay, so that data of two calls may arrive in either order."""
     return 3 * GAP_S * random.random()
 
 
 @controller_mutant("CLEAR-07", evidence="wrong-row")
 class ProcessesGetReadsReusedSlot(Slotted):
-    """Looks up the slots of the rows asked for and reads the slots in a second message.
+    """Looks up the slots of the requested rows, then reads the slots in a second message.
 
-    What was cleared and put in between gave another row's bytes (TQ-06, TQ-09, TQ-11).
+    A clear and a put in between made the read return another row's bytes (TQ-06, TQ-09, TQ-11).
     """
 
     async def locate(self, partition_id: str, sample_ids: Ids, names: Names) -> list[Location]:
@@ -87,9 +87,9 @@ class ProcessesGetReadsReusedSlot(Slotted):
 
 @controller_mutant("CLEAR-07", evidence="", may_fail=("CLAIM-10",))
 class ProcessesPutWritesReusedSlot(Slotted):
-    """Looks up the slots of the rows to put and writes to the slots in a second message.
+    """Looks up the slots of the rows to put, then writes to the slots in a second message.
 
-    The bytes overwrite whoever owns the slots by then; no adapter can mend it (TQ-06).
+    The bytes overwrite the rows that use the slots by then; no adapter can correct this (TQ-06).
     """
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:

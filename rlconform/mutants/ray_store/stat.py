@@ -1,4 +1,4 @@
-"""Consumption statuses that count the calls of one process."""
+"""A consumption status that counts only the calls of the asking process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlconform.mutants.types import Ids, Names
 
 @ray_mutant("STAT-02", evidence="status", may_fail=("FLOW-03", "STAT-01", "LOAD-01", "CLAIM-02"))
 class StatusCountsOwnCallsOnly(RayStoreClient):
-    """Compares the rows that this process put with those that it claimed."""
+    """Compares the rows put by this process with those claimed by this process."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""PAR: whole training runs in memory and through the plane are equal bit for bit."""
+"""PAR: a training run through the plane equals the run in memory bit for bit."""
 
 from __future__ import annotations
 

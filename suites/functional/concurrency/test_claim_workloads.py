@@ -1,4 +1,4 @@
-"""CLAIM: several processes claim at once, and each row is claimed once."""
+"""CLAIM: several processes claim at the same time, and each row is claimed exactly once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rlconform.certify.plugin.markers import requirement
 
 SECONDS = 2.0
 
-#: A clear must happen between a claim and its look-up: 2 s catch 16 to 20 of 20 seeds.
+#: A clear must happen between a claim and its look-up: 2 s are enough in 16 to 20 of 20 seeds.
 CHURN_SECONDS = 4.0
 
-#: A claim must happen during a row's second write: 1.5 s catch 17 to 20 of 20 seeds.
+#: A claim must happen during a row's second write: 1.5 s are enough in 17 to 20 of 20 seeds.
 CLAIM_SECONDS = 2.5
 
 TASKS = ("train", "prev_lp")

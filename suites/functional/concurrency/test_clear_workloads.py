@@ -1,4 +1,4 @@
-"""CLEAR-07: processes read, claim and clear the same rows at once; ids and slots are reused."""
+"""CLEAR-07: processes read, claim and clear the same rows concurrently, and reuse ids and slots."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rlconform.certify.plugin.markers import requirement
 SECONDS = 2.0
 
 #: Seconds of each run, and how many rows the putting processes clear themselves. A wrong row shows
-#: only if its slot is reused during a read. That is more likely if other processes clear; but on a
+#: only if its slot is reused during a read. That is more likely if other processes clear, but on a
 #: plane that clears faster than it puts, their clears leave few rows to read.
 RUNS = ((1.0, 0), (1.0, 8), (3.0, 0))
 
-#: Maximum pause between two clears, s: with it reads find twice as many rows.
+#: Maximum pause between two clears, in s. With this pause, reads find twice as many rows.
 PAUSE_S = 0.008
 
 SHARED = tuple(f"r{n}" for n in range(24))

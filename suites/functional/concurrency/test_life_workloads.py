@@ -1,4 +1,4 @@
-"""LIFE: threads share an attached client; registrations beside running claims."""
+"""LIFE: threads share an attached client; processes register the partition while others claim."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def test_registering_makes_no_row_visible_to_other_processes(processes: Workload
             Claimer(("train",), ("x",)),
             Claimer(("prev_lp",), ("y",)),
         )
-        # Whether existing rows survive registering again is the plane's choice.
+        # The plane decides whether existing rows survive a second registration.
         check_history(history, "registrations", phantoms, null_ids, refused, hung)

@@ -46,7 +46,7 @@ def test_reads_during_overwrites_return_whole_versions(processes: WorkloadRunner
 @requirement("PUT-22")
 def test_new_rows_become_visible_with_all_their_fields(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(SECONDS):
-        # one row per put, so that claims are faster and take each row at once
+        # one row per put: claims are faster and return each row immediately
         producer = Producer(seconds, rows=1, fields=FIELDS)
         history = processes.run(producer, *[Claimer(batch=1, reads=FIELDS)] * 3)
         check_history(history, "read_after_claim", torn, stale_reads, wrong_rows, refused, hung)

@@ -1,4 +1,4 @@
-"""REG-06: processes add new fields while others claim."""
+"""REG-06: several processes put new fields while another one claims."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SHARED = tuple(f"r{n}" for n in range(24))
 
 @requirement("TAG-02")
 def test_tags_are_kept_while_another_process_writes_to_the_rows(processes: WorkloadRunner) -> None:
-    # Each put of tags has its own key, and all must be kept; TAG-07 requires that of processes too.
+    # Each put writes a different tag key, and all keys must remain, also across processes (TAG-07).
     for part, seconds in enumerate(run_lengths(TAG_WRITE_SECONDS)):
         ids = SHARED[3 * part : 3 * part + 3]  # rows that are not claimed yet
         processes.run(SinglePut(ids))
@@ -35,7 +35,7 @@ def test_tags_are_kept_while_another_process_writes_to_the_rows(processes: Workl
 @requirement("TAG-04", leans_on=("TAG-01",))
 def test_rows_are_claimed_with_the_tags_of_their_put(processes: WorkloadRunner) -> None:
     for seconds in run_lengths(SECONDS):
-        # one row per put, so that claims are faster and take each row at once
+        # one row per put: claims are faster and return each row immediately
         producer = Producer(seconds, rows=1, tagged=True)
         history = processes.run(producer, *[Claimer()] * 3)
         check_history(history, "claims", tags_late, refused, hung)

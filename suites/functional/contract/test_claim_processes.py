@@ -1,4 +1,4 @@
-"""CLAIM across processes: each row is claimed once, and a put of any process wakes a claim."""
+"""CLAIM across processes: each row is claimed once, and a put by any process wakes a claim."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_put_of_another_process_wakes_a_blocked_claim(
 ) -> None:
     first, second, third = (part.via(actor) for actor in actors(3))
     waiter, first = (part, first) if waits == "owner" else (third, part)
-    # a claim that misses its rows times out soon, and its process is free again
+    # a claim that finds no rows times out soon, so its process can claim again
     waiting = start_blocking_claim(waiter, 3, timeout_s=2 * part.timeouts.settle)
     first.put_labeled(IDS[:2])
     expect_waiting(waiting, part, "the third row", "an answer with two rows ready")
@@ -95,7 +95,7 @@ def test_each_group_is_claimed_once_and_whole_by_processes(
     size = 3
     ids = [f"u{i // size}_g{i % size}" for i in range(16 * size)]
     part = new_partition(num_samples=len(ids), grpo_group_size=size)
-    claims = claims_of_four(part, ids, actors, [None] * 4)  # each of at most 5 rows: one group
+    claims = claims_of_four(part, ids, actors, [None] * 4)  # at most 5 rows: one group
     split = [got for got in claims if got and len({i.partition("_")[0] for i in got}) > 1]
     split += [got for got in claims if len(got) not in {0, size}]
     expect(not split, f"one whole group of {size} in a claim of 5 rows", split[:3])
@@ -106,12 +106,12 @@ def test_each_group_is_claimed_once_and_whole_by_processes(
 def test_claims_that_time_out_beside_others_lose_no_row(
     new_partition: Callable[..., PartitionUnderTest], actors: Actors
 ) -> None:
-    most, at_once = 61, 4  # 61 is no multiple of 4: some last claim finds too few rows
+    most, at_once = 61, 4  # 61 is not a multiple of 4, so a last claim finds too few rows
     part = new_partition(num_samples=most)
     put: list[str] = []
 
     def produce() -> None:
-        for n in part.rounds(most):  # one by one, so that claims find some of their rows and wait
+        for n in part.rounds(most):  # one by one, so that claims find too few rows and wait
             part.put_labeled([f"r{n}"])
             put.append(f"r{n}")
         if len(put) % at_once == 0:

@@ -1,4 +1,4 @@
-"""CLEAR across processes: which process's rows a clear drops."""
+"""CLEAR across processes: a clear by id drops any process's rows, a clear of None the caller's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_none_drops_own_rows_that_another_process_wrote_to(
 ) -> None:
     (worker,) = (part.via(actor) for actor in actors(1))
     part.put_labeled(IDS)
-    worker.put_labeled(IDS, "y")  # as a worker writes its logprobs back
+    worker.put_labeled(IDS, "y")  # as a worker does when it writes logprobs back
     part.clear(None)
     part.expect_absent(IDS)
     expect_unreadable(partial(worker.get, IDS[:1], "y"), IDS[0], "y")

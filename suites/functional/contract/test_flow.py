@@ -1,4 +1,4 @@
-"""FLOW: a collector writes, the driver filters by tags and clears the rest, ranks read."""
+"""FLOW: a collector puts rows, the driver filters and clears them by tags, and ranks read them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_tags_and_lengths_are_returned_with_their_own_rows(flow: Flow) -> None:
 
 
 def expect_own(got: Mapping[str, Any], own: Mapping[str, Any], what: str) -> None:
-    """Each row in ``got`` has its value in ``own``."""
+    """Check that each row in ``got`` equals the expected row in ``own``."""
     wrong = [i for i, value in got.items() if value != own.get(i)]
     shown = "".join(f"; {i} has {got[i]}, not {own.get(i)}" for i in wrong[:1])
     expect(not wrong, f"{what} beside their own rows", f"{len(wrong)} beside others{shown}")
@@ -123,7 +123,7 @@ def test_dropped_rows_are_gone_and_kept_ones_readable_by_every_rank(flow: Flow) 
 def expect_as_written(
     record: PipelineRecord, batch: TensorDict, ids: list[str], reader: str
 ) -> None:
-    """The tensors of ``batch`` are the rows ``ids`` as the collector had them."""
+    """Check that ``batch`` has the rows ``ids`` with the collector's values."""
     written = reorder_rows(record.written.columns, record.written.sample_ids, ids)
     expect_batch(batch, written, reader)
 
@@ -153,7 +153,7 @@ def logs_in(batch: TensorDict, reader: str) -> list[MessageLog]:
 
 
 def read_by(reader: str, got: TensorDict | Exception) -> TensorDict:
-    """What a process read; an error that it got instead is a violation."""
+    """Return what a process read; raise a violation if its read failed."""
     if isinstance(got, Exception):
         shown = f"{type(got).__name__}: {got}"
         raise ContractViolation(f"{reader} to read its rows", shown) from got

@@ -1,4 +1,4 @@
-"""GET across processes: what one process has put, the others read."""
+"""GET across processes: each process reads what another process put."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LIFE across processes: attaching late, closing early, malformed calls."""
+"""LIFE across processes: clients attach late, close early and make malformed calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_attached_clients_close_leaves_the_plane_up(
     leaving = new_actor()
     part.via(leaving).put_labeled(["parting"])
     leaving.close()
-    leaving.close()  # once more, as a trainer's finalizer does
+    leaving.close()  # a second close, as a trainer's finalizer does
     (staying,) = actors(1)
     for view in (part, part.via(staying)):
         read = BackgroundCall(
@@ -79,7 +79,7 @@ def test_calls_of_an_attached_client_after_its_close_are_rejected(
     expect_ids(part.claim("train"), IDS, "rows claimable by others")
 
 
-#: Malformed calls that a server must survive too: a client may forward them unchecked.
+#: Malformed calls that a server must survive: a client may forward them unchecked.
 CLAIM = {"task_name": "train", "required_fields": ["x"], "batch_size": 2, "blocking": False}
 MALFORMED: list[tuple[str, dict[str, Any], Callable[[Any], bool]]] = [
     ("claim_meta", CLAIM | {"batch_size": None}, lambda _meta: True),
@@ -108,7 +108,7 @@ def test_a_malformed_call_of_one_process_affects_no_other(
     faulty, other = actors(2)
     part.put_labeled(IDS)
     for n, (method, wrong, harmless) in enumerate(MALFORMED):
-        # another partition: what registering again does to existing rows is the plane's choice
+        # another partition, as the plane decides whether a second registration keeps existing rows
         where = f"{part.id}-other" if method == "register_partition" else part.id
         call = partial(getattr(faulty, method), partition_id=where, **wrong)
         expect_harmless(call, f"{method} with {wrong}", part.via(faulty).call_s, harmless)

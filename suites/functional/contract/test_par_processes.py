@@ -1,4 +1,4 @@
-"""PAR across processes: every rank reads in its own process, all at the same time."""
+"""PAR across processes: ranks in separate processes read at the same time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlconform.certify.scenarios.sharding_parity import (
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 
-#: Rows of one optimizer step; the rollout has two.
+#: Rows of one optimizer step; the rollout has two steps.
 GLOBAL_BATCH = 32
 
 

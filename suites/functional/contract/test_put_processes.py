@@ -1,4 +1,4 @@
-"""PUT across processes: every reader sees a put completely or not at all."""
+"""PUT across processes: every reader sees all of a put or none of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
-#: What a field has when it is first read, and what replaces it.
+#: The first value of a field, and the value that replaces it.
 CHANGES: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {
     "dtype": (list(torch.arange(12.0).view(3, 4)), list(torch.arange(12).view(3, 4))),
     "wider_dtype": (list(torch.arange(3, dtype=torch.uint8)), list(torch.arange(3) << 40)),
@@ -120,7 +120,7 @@ def test_rows_put_by_two_processes_at_once_are_those_of_one_put(
     first, second = (part.via(actor) for actor in actors(2))
     for n in range(rounds):
         versions = [2 * n, 2 * n + 1]
-        puts = [  # in opposite orders, so that a plane that stores field by field mixes them
+        puts = [  # in opposite orders: a plane that stores field by field mixes the two puts
             partial(_try_to_put, first, ["x", "y"], versions[0]),
             partial(_try_to_put, second, ["y", "x"], versions[1]),
         ]
@@ -131,7 +131,7 @@ def test_rows_put_by_two_processes_at_once_are_those_of_one_put(
 
 
 def _try_to_put(part: PartitionUnderTest, fields: list[str], version: int) -> Exception | None:
-    """Put all rows in ``version``; the refusal, if the plane refused as another wrote them."""
+    """Put all rows in ``version``; return the error if the plane refuses a concurrent put."""
     try:
         part.put_labeled(IDS, *fields, version=version)
     except ContractViolation:
@@ -142,7 +142,7 @@ def _try_to_put(part: PartitionUnderTest, fields: list[str], version: int) -> Ex
 
 
 def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
-    """Each row's x and y come from one put, one of ``versions``."""
+    """Check that each row's x and y are from one put, one of ``versions``."""
     batch = part.get(IDS, "x", "y")
     columns = {field: rows_in(batch, field) for field in ("x", "y")}
     for index, sample_id in enumerate(IDS):

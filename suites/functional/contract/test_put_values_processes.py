@@ -1,6 +1,6 @@
-"""PUT across processes: columns come back elsewhere as they were put.
+"""PUT across processes: other processes read columns exactly as they were put.
 
-A client may cache what it put itself, or take a shortcut to it; what another process reads went
+A client may cache its puts or read them from local memory. A read in another process must go
 through the plane.
 """
 
@@ -37,7 +37,7 @@ def jagged(rows: Rows) -> torch.Tensor:
 def put_and_read(
     request: pytest.FixtureRequest, part: PartitionUnderTest, actors: Actors
 ) -> Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]:
-    """Puts columns from the owner or an attached process, and reads them in the others."""
+    """Puts columns from the owner or an attached process and reads them in the other processes."""
     first, second = (part.via(actor) for actor in actors(2))
     writer, readers = (part, [first]) if request.param == "owner" else (first, [second, part])
 

@@ -1,4 +1,4 @@
-"""REG across processes: all use the partition that the owner registered."""
+"""REG across processes: all processes use the partition that the owner registered."""
 
 from __future__ import annotations
 

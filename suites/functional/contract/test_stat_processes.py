@@ -1,4 +1,4 @@
-"""STAT across processes: all get the same status."""
+"""STAT across processes: all processes get the same status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WIRE across processes: what one process writes through the codec, others read at one width."""
+"""WIRE across processes: readers pad what another process wrote through the codec to one width."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 
 
 def shards_by_length(step: StepBatch, rollout: SyntheticRollout) -> list[KVBatchMeta]:
-    """As many rows for each rank, the shortest rows for the first."""
+    """Split rows equally among the ranks; the first rank gets the shortest rows."""
     order = sorted(range(step.meta.size), key=rollout.lengths.__getitem__)
     each = len(order) // RANKS
     return [step.meta.subset(order[r * each : (r + 1) * each]) for r in range(RANKS)]
@@ -75,7 +75,7 @@ def test_ranks_read_unequal_shards_at_one_width(part: PartitionUnderTest, actors
 def test_one_reader_reads_write_backs_of_different_widths(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    """As with sequence parallelism: each rank rounds its own longest row up."""
+    """Sequence parallelism writes this: each rank rounds up the length of its longest row."""
     rollout = rollout_batch(3, 4, seed=12, aborted=1)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     ranks = [part.via(actor) for actor in actors(RANKS)]

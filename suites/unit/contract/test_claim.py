@@ -1,4 +1,4 @@
-"""CLAIM: which rows a claim returns, to which task, and what stays after it."""
+"""CLAIM: which rows a claim returns to which task, and that a claim changes nothing else."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_partition_and_task_names_that_join_alike_share_no_cursor(
     try:
         long = new_partition(exact=f"{short.id}{separator}q", tasks=["train"])
     except (ValueError, TypeError):
-        return  # a plane that refuses such a partition has nothing to confuse
+        return  # a plane that refuses such a name cannot confuse partitions
     for part in (short, long):
         part.put_labeled(IDS)
     expect_ids(short.claim(f"q{separator}train"), IDS, "rows of the task with the long name")
@@ -100,7 +100,7 @@ def test_the_last_field_makes_a_row_claimable_once(part: PartitionUnderTest, ord
     expect_equal(part.claim("train", ["x", "y"], 1).sample_ids, [], "rows claimed again")
 
 
-#: Empty or zero values: a field that has them is produced all the same.
+#: Empty or zero values: a field with such a value still counts as produced.
 EMPTY_VALUES: dict[str, Any] = {
     "rows_of_no_tokens": stack_or_nest([torch.arange(n) for n in (2, 0, 1)]),
     "only_rows_of_no_tokens": torch.nested.nested_tensor(
@@ -188,7 +188,7 @@ def test_an_unknown_task_is_rejected(part: PartitionUnderTest, blocking: bool) -
 
 
 def expect_refused(part: PartitionUnderTest, task: str, blocking: bool, what: str) -> None:
-    """The claim is refused, blocking or not: a mistyped name is no reason to wait."""
+    """The plane refuses the claim, blocking or not: a mistyped name must not cause a wait."""
 
     def claim() -> object:
         try:

@@ -1,4 +1,4 @@
-"""CLAIM-04, CLAIM-05, CLAIM-06: whether a claim blocks, what wakes it, and when it times out."""
+"""CLAIM-04, CLAIM-05, CLAIM-06: claims block, are woken by puts, and time out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLAIM-15: claims return whole groups, since the baseline is computed per group."""
+"""CLAIM-15: claims return whole groups, because the baseline is computed per group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLAIM-02, CLAIM-08: every ready row goes to each task exactly once."""
+"""CLAIM-02, CLAIM-08: each task claims every ready row exactly once."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_write_that_races_a_claim_does_not_undo_it(part: PartitionUnderTest) -
         part.put_labeled(ids, "x")
 
         def claim(delay_s: float = n % 4 * 0.0005) -> list[str]:
-            time.sleep(delay_s)  # some claims come before the write, some during it, some after
+            time.sleep(delay_s)  # some claims happen before the write, some during it, some after
             return part.claim("train").sample_ids
 
         _, claimed = run_concurrently(

@@ -1,4 +1,4 @@
-"""CLEAR: cleared rows are gone, all others stay, and memory is released."""
+"""CLEAR: a clear removes its rows, keeps all others, and releases memory."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_clearing_missing_rows_is_no_error(part: PartitionUnderTest, again: list
     part.clear(IDS[:2])
     part.clear(again)
     gone = sorted({*IDS[:2], *again})
-    part.expect_absent(gone)  # existing rows named beside missing ones are dropped
+    part.expect_absent(gone)  # a clear drops the existing rows even if other ids do not exist
     part.expect_labeled([i for i in IDS if i not in gone])
 
 
@@ -242,7 +242,7 @@ def test_memory_is_released(
             continue
         return grown
 
-    for _ in range(6):  # buffers that a plane allocates once and keeps are not growth
+    for _ in range(6):  # buffers that a plane allocates once and keeps do not count as growth
         if run(4) < size // 8:
             break
     grown: list[int] = []

@@ -1,4 +1,4 @@
-"""CLEAR-07: reads and puts that race clears harm no other row."""
+"""CLEAR-07: reads and puts concurrent with clears damage no other row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlconform.certify.threads import BackgroundCall
 @requirement("CLEAR-07", race=True)
 def test_reads_that_race_clears_return_the_row_asked_for_or_raise(part: PartitionUnderTest) -> None:
     def ids_of_round(n: int) -> list[str]:
-        """Three ids that the rounds before and after do not have."""
+        """Three ids that neighbouring rounds do not use."""
         return [f"r{3 * (n % 3) + k}" for k in range(3)]
 
     def put_and_clear() -> None:
@@ -65,7 +65,7 @@ def test_puts_that_race_clears_change_no_other_row(part: PartitionUnderTest) -> 
 
 
 def _finish(writer: BackgroundCall, timeout_s: float) -> None:
-    """Wait for a put that races a clear: it may raise, but must return."""
+    """Wait for a put concurrent with a clear: it may raise but must not hang."""
     try:
         writer.result(timeout_s)
     except ContractViolation:
@@ -95,7 +95,7 @@ def _expect_kept(part: PartitionUnderTest, sample_id: str) -> None:
 
 
 def _expect_own_rows(part: PartitionUnderTest, ids: list[str], batch: TensorDictBase) -> None:
-    """Each row is the one asked for; in a batch that lacks rows (GET-06), one of those asked."""
+    """Each row is the requested one; a batch with missing rows (GET-06) has only requested ones."""
     own = [labeled_row(part.id, sample_id, "x") for sample_id in ids]
     rows = rows_in(batch, "x") if "x" in batch.keys() else []  # noqa: SIM118
     for index, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""GET: a read returns the rows and fields asked for, in the order asked, or raises."""
+"""GET: a read returns the requested rows and fields in the requested order, or raises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def meta_of(part: PartitionUnderTest, ids: list[str], fields: list[str] | None) 
     return KVBatchMeta(partition_id=part.id, task_name=None, sample_ids=ids, fields=fields)
 
 
-#: Both ways to read x of rows: by their ids, and by a meta that names them.
+#: The two ways to read field x: by sample ids, and by a meta.
 WAYS: dict[str, Callable[[PartitionUnderTest, list[str]], TensorDictBase]] = {
     "get_samples": lambda part, ids: part.get(ids, "x"),
     "get_data": lambda part, ids: part.get_data(meta_of(part, ids, ["x"])),

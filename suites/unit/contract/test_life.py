@@ -1,4 +1,4 @@
-"""LIFE: opening, closing, threads, and malformed calls."""
+"""LIFE: clients open, close, are shared by threads, and survive malformed calls."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ MALFORMED: dict[str, tuple[str, dict[str, Any]]] = {
     "register_fields_none": ("register_partition", {"fields": None}),
 }
 
-#: A row that has tags and no field: no claim may return it.
+#: A row with tags but no field, which no claim may return.
 TAGS_ONLY = "tags_only"
 
-#: Calls without a harmless interpretation, with what a plane may return instead of an error. All
-#: other malformed calls may be interpreted, such as "4" as 4 and None as no fields, as long as they
-#: affect nothing else.
+#: Malformed calls that a plane must refuse, with the results that it may return instead of an
+#: error. A plane may interpret all other malformed calls, such as "4" as 4 and None as no fields,
+#: if they affect nothing else.
 HARMFUL: dict[str, Callable[[Any], bool]] = {
     "claim_no_fields": lambda meta: TAGS_ONLY not in meta.sample_ids,
     "claim_fields_none": lambda meta: TAGS_ONLY not in meta.sample_ids,
@@ -133,7 +133,7 @@ def test_a_malformed_call_changes_nothing_else(
     client: DataPlaneClient, part: PartitionUnderTest, name: str
 ) -> None:
     method, wrong = MALFORMED[name]
-    if method == "register_partition":  # what it does to existing rows is the plane's choice
+    if method == "register_partition":  # the plane decides what this does to existing rows
         wrong = wrong | {"partition_id": f"{part.id}-other"}
     part.put_labeled(["other"])
     part.put([TAGS_ONLY], [{"std": 0.0}])
@@ -156,7 +156,7 @@ def test_a_malformed_call_changes_nothing_else(
     unexpected = sorted(set(claimed) - {"other", "later", *put_as_text})
     missing = sorted({"other", "later"} - set(claimed))
     expect(not missing, "every other row to be claimable after it", f"no {missing}")
-    with leaning_on("PUT-16"):  # a refused put may leave nothing
+    with leaning_on("PUT-16"):  # a refused put must store nothing
         expect(not unexpected, "no row of a malformed call to be claimable", unexpected)
         expect(part.consumed("prev_lp"), "every row consumed after it", "another row counted")
 
@@ -189,7 +189,7 @@ def test_registering_repeatedly_makes_no_row_visible(part: PartitionUnderTest) -
     registrar.result(part.timeouts.operation)
 
 
-# The checks below end the plane: they run last, and a new plane is opened after each.
+# The checks below close the plane, so they run last, and each is followed by a new plane.
 
 
 @requirement("LIFE-01", ends_plane=True)

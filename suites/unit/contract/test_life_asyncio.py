@@ -1,4 +1,4 @@
-"""LIFE-05: a client works inside asyncio, as async actors use it."""
+"""LIFE-05: a client works inside an asyncio event loop, where async actors use it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_client_works_inside_a_running_event_loop(part: PartitionUnderTest) ->
 
     inside = BackgroundCall(lambda: asyncio.run(step()), "a round trip inside an event loop")
     inside.result(part.timeouts.check / 2)
-    round_trip(part, version=1)  # and outside again, once that loop is closed
+    round_trip(part, version=1)  # and outside, after that loop is closed
 
 
 @requirement("LIFE-05")

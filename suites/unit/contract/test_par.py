@@ -1,4 +1,4 @@
-"""PAR: each rank reads through the plane, byte for byte, what it would get in memory."""
+"""PAR: each rank reads through the plane the same bytes that it would get in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlconform.certify.scenarios.sharding_parity import (
 )
 from rlconform.contract.fields import INPUT_LENGTHS, PACKING_KEYS
 
-#: Rows of one optimizer step; the rollout has two.
+#: Rows of one optimizer step; the rollout has two steps.
 GLOBAL_BATCH = 32
 
 packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)

@@ -1,4 +1,4 @@
-"""PUT-20: sample ids are opaque names."""
+"""PUT-20: a plane treats sample ids as opaque names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ODD_IDS = [
     "a b",
     "a%2Fb", "../a", "*", "None", "0", "00", "{}", "x", "train", "a\nb", "a\tb", '"', "'", "\\",
     "k" * 1024, "k" * 1023 + "l",
-    "plumless", "buckeroo",  # of one CRC-32
+    "plumless", "buckeroo",  # two ids with the same CRC-32
 ]  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_ids_and_fields_that_join_alike_do_not_collide(
     try:
         part.put_labeled(["a"], long_field)  # joined: the same
     except (ValueError, TypeError):
-        return  # only ids are opaque: a plane that refuses such a field has nothing to confuse
+        return  # only ids are opaque: a plane may refuse such a field name
     part.expect_labeled([long_id], "x")
     part.expect_labeled(["a"], long_field)
 
@@ -53,7 +53,7 @@ def test_ids_and_partitions_that_join_alike_do_not_collide(
     try:
         long = new_partition(exact=f"{short.id}{separator}q")
     except (ValueError, TypeError):
-        return  # only ids are opaque: a plane that refuses such a partition has nothing to confuse
+        return  # only ids are opaque: a plane may refuse such a partition name
     short.put_labeled([f"q{separator}a"])
     long.put_labeled(["a"])
     short.expect_labeled([f"q{separator}a"])

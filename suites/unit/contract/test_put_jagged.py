@@ -1,6 +1,6 @@
-"""PUT: a jagged column that was read works in torch like any other, however its rows are read.
+"""PUT: a jagged column works in torch operations, whichever rows a read selects.
 
-``test_put_values.py`` compares the rows themselves.
+``test_put_values.py`` compares the values of the rows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ DTYPES = [
 
 
 def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Rows as a jagged column, also where they are of equal length."""
+    """Return the rows as a jagged column, even if all have the same length."""
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def selections(ids: list[str]) -> Iterator[list[str]]:
-    """All ids; of several also another order, the first alone, and all but the first."""
+    """All ids; if there are several, also another order, only the first, and all but the first."""
     yield ids
     if len(ids) > 1:
         yield from (ids[::-1], ids[:1], ids[1:])
 
 
 def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
-    """These rows come back as a whole column, by either method that reads."""
+    """Both read methods return these rows as a complete column."""
     expect_whole_column(part.get(ids, "x"), "x")
     try:
         expect_whole_column(part.get_data(KVBatchMeta(part.id, None, ids, fields=["x"])), "x")
@@ -45,7 +45,7 @@ def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
 
 
 def expect_whole_round_trip(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
-    """Put the rows as one column, then one by one, and read whole columns each time."""
+    """Put the rows as one column, then one by one, and check each column that is read."""
     ids = [f"r{i}" for i in range(len(rows))]
     part.put(ids, x=jagged(rows))
     part.expect_rows(ids, x=rows)

@@ -1,4 +1,4 @@
-"""PUT-08, PUT-09, PUT-10: unusual memory layouts, memory shared with the caller, and views."""
+"""PUT-08, 09, 10: put_samples copies rows of any memory layout and handles views efficiently."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, wa
     expect_equal(tags_by_id(part.claim("prev_lp")), stored, "tags of the put")
 
 
-#: Elements of a row that transports map instead of copying: they copy up to 100 KiB.
+#: Elements of a row over 100 KiB, which transports map instead of copying.
 LARGE = 3 << 16
 
 LAYOUTS = {"dense": (LARGE, LARGE, LARGE), "ragged": (LARGE, 1, LARGE + 1)}
@@ -185,10 +185,10 @@ def test_changing_large_rows_that_were_read_changes_nothing_stored(
     part.expect_rows_by_meta(IDS, x=rows)
 
 
-# -- PUT-10: a view costs what it shows -----------------------------------------------------------
+# -- PUT-10: the cost of a view depends on its size, not on its storage ---------------------------
 
 
-#: 1 MiB each of 512 MiB, whose other pages are never touched.
+#: Views of 1 MiB each in 512 MiB of memory, whose other pages are never touched.
 SLICES: dict[str, Callable[[], torch.Tensor]] = {
     "of_rows": lambda: torch.empty(512 * 16, 64 * 1024, dtype=torch.uint8)[:16],
     "of_columns": lambda: torch.empty(16, 512 * 64 * 1024, dtype=torch.uint8)[:, : 64 * 1024],
@@ -205,11 +205,11 @@ def test_a_slice_takes_no_longer_than_its_copy(
 ) -> None:
     view = make()
     ids = [f"r{i}" for i in range(16)]
-    # The copy is made within the timed call, as a plane may have to make one too.
+    # The timed call includes the copy, as a plane may have to make one too.
     columns = {"slice": lambda: view, "copy": view.clone}
-    # The fastest of several turns counts, since other load only adds time. Which put is first in a
-    # turn alternates, since the first may pay for fresh memory. If the slice seems slow, there are
-    # more turns: its own cost stays, added load does not.
+    # The fastest of several turns counts, because other load only adds time. The order of the two
+    # puts alternates, because the first may pay for new memory. If the slice seems slow, more
+    # turns follow: a real cost appears in every turn, other load does not.
     fastest = dict.fromkeys(columns, math.inf)
     deadline = time.monotonic() + part.timeouts.check / 4
     for turn in itertools.count():
@@ -228,7 +228,7 @@ def test_a_slice_takes_no_longer_than_its_copy(
     )
 
 
-#: Views of 2 MiB in 16 rows, of 64 MiB each, all of whose pages are in use.
+#: Views of 2 MiB in 16 rows of 64 MiB each; all pages are in use.
 BASE = 64 << 20
 
 VIEWS: dict[str, Callable[[], torch.Tensor]] = {

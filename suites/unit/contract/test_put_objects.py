@@ -1,4 +1,4 @@
-"""PUT-21, PUT-25: object columns and leaves that are no column come back exactly or are refused."""
+"""PUT-21, PUT-25: object columns and non-column leaves are read exactly as put, or refused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def as_stack(values: list[Any]) -> NonTensorStack:
 def put_or_leave_nothing(
     part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
 ) -> bool:
-    """Put the columns; whether the plane accepted them. A refusal leaves nothing."""
+    """Put the columns; return whether the plane accepted them. A refusal stores nothing."""
     if put_unless_refused(part, target, ids, **columns):
         return True
     with leaning_on("PUT-16"):
@@ -86,7 +86,7 @@ def test_object_column_is_exact_or_refused(
 def test_a_non_tensor_stack_is_exact_or_refused(
     part: PartitionUnderTest, values: list[Any], beside: bool
 ) -> None:
-    """Tensordict's form of such a column; the contract only names numpy's, so it may be refused."""
+    """The contract only names numpy object arrays, so a plane may refuse this tensordict type."""
     tensors = {"x": torch.arange(3)} if beside else {}
     try:
         part.put(IDS, **tensors, log=as_stack(values))
@@ -184,7 +184,7 @@ def test_a_text_array_is_exact_or_refused(part: PartitionUnderTest) -> None:
 
 
 def accepts(part: PartitionUnderTest, column: Any) -> bool:
-    """Put a column that planes may refuse; whether it was accepted. A refusal leaves nothing."""
+    """Put a column that planes may refuse; return whether it was accepted."""
     try:
         part.put(IDS, x=torch.arange(3), log=column)
     except ContractViolation:
@@ -197,12 +197,12 @@ def accepts(part: PartitionUnderTest, column: Any) -> bool:
     return True
 
 
-# -- PUT-25: leaves that are no column ------------------------------------------------------------
+# -- PUT-25: leaves that are not columns ----------------------------------------------------------
 
 
 @tensorclass
 class Images:
-    """A tensorclass column, as frameworks use for images."""
+    """A tensorclass column, which frameworks use for images."""
 
     pixels: torch.Tensor
 
@@ -240,7 +240,7 @@ def test_a_leaf_that_is_no_column_is_rejected_or_exact(
 
 
 def same_leaf(got: object, leaf: object) -> bool:
-    """Whether the leaf read is the leaf that was put: same type, same values."""
+    """Return whether the leaf read has the type and the values of the leaf put."""
     if isinstance(leaf, torch.Tensor):
         if not isinstance(got, torch.Tensor) or got.dtype != leaf.dtype:
             return False

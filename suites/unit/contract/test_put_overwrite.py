@@ -1,4 +1,4 @@
-"""PUT-13, PUT-23: a second put of a field replaces its rows or is refused; no row is corrupted."""
+"""PUT-13, PUT-23: a second put of a field replaces the rows or is refused, and corrupts no row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
-#: What is put first and second: a dtype, and the length of each row.
+#: The first and the second put: a dtype, and the length of each row.
 Shape = tuple[torch.dtype, tuple[int, int, int]]
 
 LARGE = 1 << 18
@@ -42,7 +42,7 @@ OVERWRITES: dict[str, tuple[Shape, Shape]] = {
 
 
 def rows_of_shape(part: PartitionUnderTest, shape: Shape, version: int) -> list[torch.Tensor]:
-    """Rows of the shape whose bytes name partition, id, field and version, where they fit."""
+    """Rows of the shape, with bytes that encode partition, id, field and version if they fit."""
     dtype, lengths = shape
     sizes = [length * dtype.itemsize for length in lengths]
     return [
@@ -107,7 +107,7 @@ def test_reads_during_overwrites_return_the_old_value_or_the_new(part: Partition
 def _expect_version(
     part: PartitionUnderTest, sample_id: str, row: torch.Tensor, versions: Sequence[int]
 ) -> None:
-    """The row is this sample's in one of ``versions``; older puts than the first are over."""
+    """The row is this sample's row in one of ``versions``; earlier versions were replaced."""
     allowed = (labeled_row(part.id, sample_id, "x", version) for version in versions)
     expect(
         any(row_difference(row, version) is None for version in allowed),
@@ -173,7 +173,7 @@ def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: PartitionUnd
 
 
 def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
-    """Reading both rows at once gives each as it was put, or is refused."""
+    """A read of both rows returns each exactly as put, or is refused."""
     try:
         batch = part.get(["first", "second"], "x")
     except ContractViolation:

@@ -1,4 +1,4 @@
-"""PUT: the columns that put_samples accepts come back bit for bit."""
+"""PUT: reads return the columns that put_samples accepted bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = [
 
 
 def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Rows as a jagged column, also where they are of equal length."""
+    """Return the rows as a jagged column, even if all have the same length."""
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 

@@ -1,4 +1,4 @@
-"""PUT: what put_samples appends, refuses and leaves unchanged."""
+"""PUT: which fields and rows put_samples adds, refuses and leaves unchanged."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_receipt_names_what_was_written(part: PartitionUnderTest) -> None:
 
 
 def rows_for(part: PartitionUnderTest, ids: list[str]) -> TensorDict:
-    """A batch of labeled rows in another version than those of other puts."""
+    """A batch of labeled rows in a version that no other put uses."""
     return batch_of({"x": labeled_column(part.id, ids, "x", 1)}, len(ids))
 
 
@@ -143,7 +143,7 @@ def test_a_failed_put_leaves_nothing(
     part.put_labeled(["done"])
     expect_ids(part.claim("train"), ["done"], "the one row there is")
     if not is_rejected(lambda: failing_put(part, IDS)):
-        return  # it did not fail: PUT-15 and PUT-25 check whether it must
+        return  # the put succeeded; PUT-15 and PUT-25 check whether it must fail
     part.expect_absent(IDS)
     expect(part.consumed("train"), "every row still consumed", "a row of the failed put counted")
     part.put_labeled(IDS, "z")
@@ -177,7 +177,7 @@ def test_a_failed_put_changes_no_existing_row(part: PartitionUnderTest) -> None:
     batch = batch_of({"x": labeled_column(part.id, IDS, "x", 1)}, 3)
     batch["y"] = TensorDict({"deep": torch.zeros(3)}, batch_size=[3])
     if not is_rejected(lambda: part.put_batch(IDS, batch, [{"m": 9}] * 3)):
-        return  # it did not fail: PUT-25 checks whether it must
+        return  # the put succeeded; PUT-25 checks whether it must fail
     part.expect_labeled(IDS)
     got = tags_by_id(part.claim("train"))
     expect_equal(got, {i: {"m": n} for n, i in enumerate(IDS)}, "tags as before the failed put")
@@ -211,7 +211,7 @@ def test_an_empty_put_does_nothing(part: PartitionUnderTest, kind: str) -> None:
 
 @requirement("PUT-18")
 def test_an_empty_put_fixes_no_dtype(part: PartitionUnderTest) -> None:
-    part.put([], x=torch.zeros(0, 4))  # the column of an empty shard, whatever dtype rows have
+    part.put([], x=torch.zeros(0, 4))  # the column of an empty shard, for any dtype of the rows
     part.put_labeled(IDS)
     part.expect_labeled(IDS)
 

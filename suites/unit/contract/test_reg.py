@@ -1,4 +1,4 @@
-"""REG: what a registration declares, allows and refuses."""
+"""REG: which fields and tasks a registration declares, and which calls the plane refuses."""
 
 from __future__ import annotations
 

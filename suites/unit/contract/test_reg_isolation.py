@@ -1,4 +1,4 @@
-"""REG-04: partitions share no rows, cursors, tags and schemas."""
+"""REG-04: partitions share no rows, cursors, tags or schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SHARD: rows claimed through the plane, split among ranks, and put back in order."""
+"""SHARD: claimed rows are split among ranks, and results are put back in the original order."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ packed = pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 
 
 def claimed(part: PartitionUnderTest) -> KVBatchMeta:
-    """Put and claim labeled rows ``x`` with their lengths as tags, by which they are split."""
+    """Put and claim labeled rows ``x``; their length tags determine the split."""
     part.put_labeled(IDS, "x", tags=[{INPUT_LENGTHS: LENGTHS[i]} for i in IDS])
     return claim_rows(part, ["x"], len(IDS))
 
 
 def rows_read(part: PartitionUnderTest, shard: KVBatchMeta, field: str) -> list[Tensor]:
-    """The shard's rows of ``field``, which are those that were put as ``x``."""
+    """Read the shard's rows of ``field`` and check that they are the rows put as ``x``."""
     batch = part.get(shard.sample_ids, field)
     expect_column(batch, field, labeled_rows(part.id, shard.sample_ids, "x"))
     return rows_in(batch, field)
@@ -67,7 +67,7 @@ def test_write_backs_are_restored_to_the_order_claimed(
 ) -> None:
     meta = claimed(part)
     shards, inverse = split_claim(meta, DP_WORLD, GLOBAL_BATCH, **packing)
-    for shard in shards:  # a rank writes back what it read, so that a wrong row names its origin
+    for shard in shards:  # a rank writes back what it read, so a wrong row shows its origin
         write_columns(part.client, shard, {"y": stack_or_nest(rows_read(part, shard, "x"))})
     outputs = [row for shard in shards for row in rows_read(part, shard, "y")]
     expect_equal(sorted(inverse), list(range(len(outputs))), "the inverse permutation, sorted:")

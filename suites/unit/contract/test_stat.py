@@ -1,4 +1,4 @@
-"""STAT: check_consumption_status is true exactly when every row was claimed."""
+"""STAT: check_consumption_status returns True exactly when every row was claimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TAG: primitive values beside the rows, by which a consumer filters without fetching."""
+"""TAG: rows have tags, primitive values by which a consumer filters without reading the rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_row_is_claimed_with_its_own_tags(part: PartitionUnderTest) -> None
         )
 
 
-#: Tags of three rows of one put, each as it must come back.
+#: Tags of three rows in one put; a claim must return them unchanged.
 UNLIKE_TAGS: dict[str, list[dict[str, Any]]] = {
     "numbers_of_both_kinds": [{"reward": 1}, {"reward": 0.5}, {"reward": True}],
     "std_of_one": [{"std": math.nan}, {"std": math.inf}, {"std": 0.0}],
@@ -111,7 +111,7 @@ def test_a_put_without_tags_keeps_the_old_ones(part: PartitionUnderTest) -> None
 
 @requirement("TAG-02", race=True)
 def test_a_write_that_races_a_put_of_tags_does_not_undo_it(part: PartitionUnderTest) -> None:
-    new = {"weight_version": 2, "std": 0.5}  # all keys: whether tags are merged is TAG-03's
+    new = {"weight_version": 2, "std": 0.5}  # all keys: TAG-03 checks whether tags are merged
     for n in range(20):
         ids = [f"{sample_id}_{n}" for sample_id in IDS]
         part.put_labeled(ids, "x", tags=[{"weight_version": 1}] * len(ids))
@@ -145,7 +145,7 @@ def test_no_row_is_claimed_before_its_tags(
     rounds = 120
     part = new_partition(num_samples=rounds)
 
-    def produce() -> None:  # row by row: more rows slow the claims, and a gap is seen less often
+    def produce() -> None:  # row by row: with more rows claims are slower and find a gap less often
         for n in range(rounds):
             part.put_labeled([f"r{n}"], tags=[{"weight_version": n}])
 
@@ -207,7 +207,7 @@ def test_lengths_agree_with_the_tags_of_the_same_claim(part: PartitionUnderTest)
     def expect_lengths_of_tags(meta: BatchMeta, when: str) -> None:
         tags = meta.tags or [{} for _ in meta.sample_ids]
         known = [row.get("input_lengths") for row in tags]
-        if known:  # other checks cover a claim of nothing
+        if known:  # other checks cover a claim without rows
             expected = None if None in known else known
             with leaning_on(*(["TAG-01"] if meta.tags is None else [])):
                 expect_equal(meta.sequence_lengths, expected, f"sequence_lengths {when}")

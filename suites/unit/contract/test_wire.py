@@ -24,7 +24,7 @@ from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN
 
 TOKENS = ("input_ids", "generation_logprobs", "token_mask")
 
-#: Row lengths that a plane or the codec may lose.
+#: Row lengths that a plane or the codec may handle wrongly.
 LENGTHS: dict[str, list[int]] = {
     "none_empty": [3, 1, 5, 2],
     "empty_first": [0, 4, 2],
@@ -36,7 +36,7 @@ LENGTHS: dict[str, list[int]] = {
     "one_empty_row": [0],
 }
 
-#: Different for each field and not 0, so that no field passes with another's padding.
+#: Different for each field and not 0, so that a field with another's padding fails the check.
 PADS = {
     "input_ids": PAD_TOKEN_ID,
     "generation_logprobs": -1.5,
@@ -55,7 +55,7 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 def columns_of(
     lengths: list[int], width: int | None = None, seed: int = 0, **dtypes: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """Padded columns of random bits; the padding is random too."""
+    """Padded columns of random bits, with random padding."""
     columns = {"input_lengths": torch.tensor(lengths)}
     for index, (name, dtype) in enumerate(dtypes.items()):
         columns[name] = noisy(random_rows(dtype, [(n,) for n in lengths], seed + index), width)
@@ -85,7 +85,7 @@ def ids_of(lengths: list[int]) -> list[str]:
 
 
 def logprobs_for(lengths: Sequence[int], multiple: int = 1, seed: int = 0) -> torch.Tensor:
-    """A rank's result, as wide as its longest row rounded up."""
+    """A rank's result; its width is the length of the longest row rounded up."""
     rows = random_rows(torch.float32, [(length,) for length in lengths], seed)
     return noisy(rows, rounded_up(max(lengths), multiple))
 
@@ -134,7 +134,7 @@ def test_valid_tokens_come_back_bitwise(part: PartitionUnderTest, dtype: torch.d
 @requirement("WIRE-01")
 @pytest.mark.parametrize("value", [0, PAD_TOKEN_ID], ids=["zero", "pad_token_id"])
 def test_tokens_equal_to_the_padding_value_are_kept(part: PartitionUnderTest, value: int) -> None:
-    """Many tokenizers end a row with the token that they pad with."""
+    """Many tokenizers use one token both for the end of a row and for padding."""
     lengths = [4, 2, 3]
     tokens = torch.arange(1, 16).view(3, 5)
     for row, length in zip(tokens, lengths, strict=True):
@@ -150,7 +150,7 @@ def test_tokens_equal_to_the_padding_value_are_kept(part: PartitionUnderTest, va
 def test_tokens_with_trailing_dimensions_come_back(
     part: PartitionUnderTest, lengths: list[int]
 ) -> None:
-    """Router replay has (layers, experts) at each token."""
+    """Router replay stores (layers, experts) for each token."""
     columns = {
         "input_lengths": torch.tensor(lengths),
         "routes": noisy(random_rows(torch.uint8, [(n, 2, 3) for n in lengths]), 6),
@@ -179,7 +179,7 @@ def test_every_shard_is_padded_to_the_width_set_by_the_driver(part: PartitionUnd
 
 @requirement("WIRE-02")
 def test_dense_and_jagged_fields_share_the_width(part: PartitionUnderTest) -> None:
-    """Rows of equal length may travel in either layout, and a plane may return either."""
+    """A plane may store and return rows of equal length in either layout."""
     lengths = [5, 5, 2, 5]
     columns = columns_of(lengths, input_ids=torch.int64, advantages=torch.float32)
     step = StepBatch(part, ids_of(lengths), columns)
@@ -203,7 +203,7 @@ def test_a_shard_of_rows_without_tokens_is_padded_to_the_width(part: PartitionUn
 def test_a_field_written_back_is_padded_to_the_width_of_the_step(part: PartitionUnderTest) -> None:
     rollout = rollout_batch(2, 4, seed=3)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
-    for start in (0, 4):  # each rank at its own width
+    for start in (0, 4):  # each rank at a different width
         shard = step.meta.slice(start, start + 4)
         step.write_back(shard, prev_logprobs=logprobs_for(shard.sequence_lengths, seed=start))
     fields = ["input_ids", "prev_logprobs"]
@@ -269,7 +269,7 @@ def test_a_second_write_back_of_another_width_replaces_the_first(part: Partition
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_image_features_stay_rectangular(part: PartitionUnderTest, shape: tuple[int, ...]) -> None:
-    """One shape has as many rows as the longest row has tokens, others have fewer."""
+    """One shape has as many image rows as the longest row has tokens; others have fewer."""
     lengths = [5, 0, 3, 1]
     pixels = torch.stack(random_rows(torch.bfloat16, [shape] * 4))
     columns = columns_of(lengths, input_ids=torch.int64) | {"pixel_values": pixels}
@@ -290,7 +290,7 @@ def test_a_rollout_with_images_comes_back(part: PartitionUnderTest) -> None:
 
 @requirement("WIRE-04")
 def test_patch_counts_are_independent_of_token_counts(part: PartitionUnderTest) -> None:
-    """Each row has its own number of patches; the reader pads to the most of them."""
+    """Rows have different numbers of patches; the reader pads to the largest number."""
     lengths, patches = [5, 1, 3], [2, 9, 0]
     rows = random_rows(torch.float32, [(count, 4) for count in patches])
     pixels = torch.nested.nested_tensor(rows, layout=torch.jagged)

@@ -1,4 +1,4 @@
-"""GET: any rows and fields are read in any order."""
+"""GET: a plane reads any rows and fields in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PUT: any object column comes back exactly or is refused, also beside tensors."""
+"""PUT: any object column, with or without tensors in the put, is read exactly or refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_any_objects_beside_tensors_come_back_or_are_refused(
 def test_the_newest_of_any_objects_is_read(
     part: PartitionUnderTest, target: Target, writes: list[dict[str, Any]]
 ) -> None:
-    """A put that is refused leaves the values that were there."""
+    """A refused put keeps the previous values."""
     newest: dict[str, Any] = {}
     for write in writes:
         if put_unless_refused(part, target, list(write), log=list(write.values())):

@@ -1,4 +1,4 @@
-"""PUT: any column comes back bit for bit, whatever its dtype, shape, layout and memory."""
+"""PUT: a column of any dtype, shape, layout and memory is read bit for bit as it was put."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_dense_columns_of_any_shape_come_back(part: PartitionUnderTest, batch: B
 
 
 def expect_whole_round_trip(part: PartitionUnderTest, batch: Batch) -> None:
-    """The rows come back, in columns that work in torch like any other."""
+    """Reads return the rows in columns that work in torch operations."""
     expect_round_trip(part, batch)
     got = part.get(batch.ids, *batch.rows)
     for name in batch.rows:
@@ -131,7 +131,7 @@ def test_any_jagged_columns_of_unusual_layout_come_back_plain(
 
 
 def expect_plain_round_trip(part: PartitionUnderTest, batch: Batch) -> None:
-    """What is read does not require grad, and its rows share no memory."""
+    """The tensors that are read do not require grad, and their rows share no memory."""
     part.put(batch.ids, **batch.values)
     result = part.get(batch.ids, *batch.columns)
     for name, rows in batch.rows.items():
@@ -156,7 +156,7 @@ def test_the_newest_of_any_values_is_read(part: PartitionUnderTest, writes: list
 @requirement("PUT-23")
 @for_all(writes=writes_of_any_dtypes(IDS))
 def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: list[Write]) -> None:
-    """A put may be refused where it brings a dtype beside another, and then leaves nothing."""
+    """A plane may refuse a put that gives a field a second dtype; it then stores nothing."""
     stored: dict[str, torch.Tensor] = {}
     for write in writes:
         dtypes = {row.dtype for row in (*stored.values(), *write.rows.values())}
@@ -178,7 +178,7 @@ def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: lis
 
 
 def expect_read_together(part: PartitionUnderTest, stored: dict[str, torch.Tensor]) -> None:
-    """All rows at once come each as it was put; rows of several dtypes may be refused."""
+    """A read of all rows returns each as it was put; a plane may refuse rows of several dtypes."""
     try:
         result = part.get(list(stored), "x")
     except ContractViolation:

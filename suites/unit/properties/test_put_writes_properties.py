@@ -1,4 +1,4 @@
-"""PUT: columns and rows are stored under their own names, in any order of puts."""
+"""PUT: columns and rows keep their names and values in any order of puts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random sequences of calls, compared with a reference model: one profile per requirement.
+"""Random call sequences are compared with a reference model, with one profile per requirement.
 
-``requirement_sequences`` says which calls each profile makes and checks.
+``requirement_sequences`` defines the calls and checks of each profile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlconform.certify.properties.state_machine import run_sequences
 
 @pytest.fixture
 def check_sequences(request: pytest.FixtureRequest) -> Callable[[], None]:
-    """``check_sequences()`` runs the sequences of the requirement that the check is marked with."""
+    """``check_sequences()`` runs the sequences of the requirement in the check's mark."""
     mark = request.node.get_closest_marker("requirement")
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""TAG: any tags are claimed with their row."""
+"""TAG: a claim returns any tags with their row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDS = ["r0", "r1", "r2"]
 
 
 def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
-    """Put rows with these tags; returns their ids."""
+    """Put rows with these tags; return their ids."""
     ids = IDS[: len(rows)]
     part.put_labeled(ids, tags=rows)
     return ids

@@ -1,4 +1,4 @@
-"""WIRE-01: any padded batch goes through the codec and the plane, and comes back."""
+"""WIRE-01: any padded batch is restored after it passes through the codec and the plane."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checkpoints of a plane are complete or absent, and load into an empty plane only.
+"""Checkpoints of a plane are complete or absent, and load only into an empty plane.
 
-That a checkpoint of one engine loads into another is tested with the planes of several processes.
+``tests/functional/test_checkpoints.py`` loads checkpoints of one engine into another one.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def test_a_load_that_fails_leaves_the_plane_empty(client: MemoryClient, tmp_path
         with pytest.raises(KeyError):
             fresh.claim_meta("p", "t", ["x"], 1, blocking=False)
         there.rename(lost)
-        assert fresh.load_checkpoint(tmp_path / "saved") == {}  # it may be tried again
+        assert fresh.load_checkpoint(tmp_path / "saved") == {}  # a second load is allowed
         assert fresh.list_sample_ids("p") == ["a", "b"]
 
 

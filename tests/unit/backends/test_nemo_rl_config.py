@@ -1,4 +1,4 @@
-"""NeMo-RL's own ``data_plane`` block: supported keys are accepted, others are refused by name."""
+"""NeMo-RL's ``data_plane`` block: supported keys are accepted; an error names each other key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlconform.contract import ConfigError
 
 GIB = 2**30
 
-#: The block that NeMo-RL's examples hold, in the spelling with flat sizes and in the newer one.
+#: The block of NeMo-RL's examples, in the older form with flat sizes and in the newer form.
 FLAT: dict[str, Any] = {
     "enabled": True,
     "impl": "transfer_queue",

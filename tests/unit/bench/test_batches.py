@@ -1,4 +1,4 @@
-"""Batches made from a seed, and the checksums by which a consumer checks its rows."""
+"""Batches are made from a seed, and consumers check their rows by checksums."""
 
 from __future__ import annotations
 

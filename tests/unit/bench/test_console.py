@@ -1,4 +1,4 @@
-"""The terminal: the tables of a bench document, and the progress of a run."""
+"""The terminal shows the tables of a bench document and the progress of a run."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_comparison_shows_each_pair_once_from_the_faster_side(document: BenchD
         for heading, cell in zip(table.headings[2:], row.cells, strict=True)
     }
     assert figures["llama8b", "acme/shm", "globex/store"] == "9.99\N{MULTIPLICATION SIGN}"
-    assert ("llama8b", "globex/store", "acme/shm") not in figures  # slower than everyone
+    assert ("llama8b", "globex/store", "acme/shm") not in figures  # slower than all others
     assert figures["llama8b", "acme/shm", "memory †"] == ""
     assert figures["llama8b", "acme/shm", "umbrella/grid"] == "\N{EN DASH}"
 

@@ -1,4 +1,4 @@
-"""The page: one file without network access, in which a vendor's strings stay text."""
+"""The page is one file without network access that shows a vendor's strings as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTILE = "<script>alert(1)</script> \"' & $x$ {{ 7*7 }} \N{CJK UNIFIED IDEOGRAP
 
 
 class Reader(HTMLParser):
-    """Reads a page: its elements with their attributes, its text, and whether all is closed."""
+    """Parses a page: elements with attributes, text, and whether all elements are closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def read(html: str) -> Reader:
 
 
 def renamed(document: BenchDocument, old: str, new: str) -> BenchDocument:
-    """``document`` with another spec, name and reason for one target, everywhere."""
+    """``document`` with another spec, name and reason for one target, wherever they occur."""
 
     def of(rows: list[Any]) -> list[Any]:
         return [r.model_copy(update={"target": new}) if r.target == old else r for r in rows]

@@ -1,4 +1,4 @@
-"""What a run measures, and how its figures become a document."""
+"""A run's measurements, and the document made from their figures."""
 
 from __future__ import annotations
 

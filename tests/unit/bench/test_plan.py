@@ -1,4 +1,4 @@
-"""Shapes and plans: those of the kit are valid, invalid ones are refused."""
+"""Shapes and plans: those of rlconform are valid, invalid ones are refused."""
 
 from __future__ import annotations
 

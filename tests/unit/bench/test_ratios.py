@@ -1,4 +1,4 @@
-"""Ratios: which figure is divided by which, and how far the bounds reach."""
+"""Ratios: which figures are divided, and the bounds of the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``TimedClient``: what it times, and that it checks what the plane returns."""
+"""``TimedClient`` times calls and checks the rows that the plane returns."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Forgetful(MemoryClient):
 
 
 class Full(MemoryClient):
-    """Has no room."""
+    """Refuses every put for lack of capacity."""
 
     def put_samples(self, *_: Any, **__: Any) -> Any:
         raise CapacityExceeded("8 rows are too many")

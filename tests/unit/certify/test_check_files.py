@@ -1,4 +1,4 @@
-"""Where checks are found: in the file of their requirement's section, under a name of their own."""
+"""Each check is in the file of its requirement's section and has a unique name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECKS = {
     for check, requirements in checks_by_requirement(resource_dir("suites")).items()
     if not check.startswith("tests/")
 }
-#: One check for each requirement that the state machine can break: all of them the same line.
+#: The checks for requirements that the state machine tests, which all have the same body.
 SEQUENCES = "unit/properties/test_sequences.py"
 
 

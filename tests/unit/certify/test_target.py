@@ -1,4 +1,4 @@
-"""Names of targets become open clients; the message of each mistake says how to fix it."""
+"""Names of targets are opened as clients; the error for each mistake says how to fix it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ nothing = None
 
 @pytest.fixture(autouse=True)
 def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a vendor's module in it that is imported anew for each test."""
+    """The current folder with a vendor's module, which each test imports again."""
     (tmp_path / "acme_plane.py").write_text(VENDOR)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -69,7 +69,7 @@ def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def message(spec: str) -> str:
-    """What a user reads who typed ``spec``."""
+    """The error message for a user who typed ``spec``."""
     with pytest.raises(TargetError) as refused:
         resolve_target(spec)
     assert isinstance(refused.value, ConfigError)

@@ -1,4 +1,4 @@
-"""Calls at the same time: they start together, come back in order, and can't hang a check."""
+"""Concurrent calls start together, return results in order, and cannot hang a check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 @pytest.fixture
 def blocker() -> Iterator[threading.Event]:
-    """An event that nobody sets until the test is over."""
+    """An event that is set only after the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -64,7 +64,7 @@ def test_a_call_that_hangs_is_a_violation_within_the_deadline(blocker: threading
 
 
 def test_a_call_that_hangs_does_not_hide_an_error(blocker: threading.Event) -> None:
-    """What a thread raised tells more than that another one waits for it."""
+    """The error of one thread is more useful than the timeout of another that waits for it."""
 
     def call() -> None:
         raise KeyError("the cause")
@@ -103,7 +103,7 @@ def test_a_gated_call_starts_with_the_gate() -> None:
     opened = time.monotonic()
     gate.set()
     assert call.result(PATIENCE_S) == "ran"
-    assert call.seconds <= time.monotonic() - opened  # the wait at the gate is not the call's
+    assert call.seconds <= time.monotonic() - opened  # the wait for the gate does not count
 
 
 def test_a_hanging_call_does_not_keep_the_process_alive(blocker: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""``incidents.toml``: its rows load, and the checks that each one names exist and check it."""
+"""``incidents.toml`` loads, and the checks that each row names exist and cover it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_row_is_well_formed(failure: Incident) -> None:
 
 
 def test_a_requirement_has_seen_the_failures_that_break_it() -> None:
-    """Both files say it, so that either can be read alone; neither may say more."""
+    """Both files list this, so that either can be read alone; the lists must be equal."""
     broken = {(failure.id, id_) for failure in FAILURES.values() for id_ in failure.requirements}
     seen = {(code, row.id) for row in load_requirements().values() for code in row.seen}
     assert sorted(broken ^ seen) == []
@@ -144,7 +144,7 @@ def test_an_excluded_incident_names_no_check_that_verdicts_count(
 
 
 def test_incidents_without_any_test_are_listed() -> None:
-    """No test at all finds these; the list must not grow unnoticed."""
+    """No test finds these incidents; the list must not grow unnoticed."""
     unseen = {failure.id for failure in FAILURES.values() if not failure.checks}
     assert unseen == {
         "NR-26", "NR-28", "NR-65", "TQ-17", "TQ-26", "TQ-30", "MC-06", "MC-11", "MC-12",
@@ -155,7 +155,7 @@ def test_incidents_without_any_test_are_listed() -> None:
 def test_each_requirement_that_counts_has_a_check_that_sees_it(
     failure: Incident, tests: dict[str, frozenset[str]]
 ) -> None:
-    """With ``excluded`` none counts: such an incident may break drafts only."""
+    """An incident with ``excluded`` may break only drafts, so no requirement counts."""
     known = load_requirements()
     counted = {id_ for id_ in failure.requirements if known[id_].published}
     seen_by = {id_ for check in failure.checks for id_ in tests.get(check, ())}

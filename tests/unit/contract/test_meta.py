@@ -1,4 +1,4 @@
-"""``KVBatchMeta``: every transform keeps rows aligned, and does not change its source."""
+"""``KVBatchMeta``: every transform keeps rows aligned and does not change its source."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_a_meta_does_not_know_stays_unknown(transform: Callable[[KVBatchMet
 
 
 def test_scribbling_changes_a_meta() -> None:
-    """Checks that the tests above can fail: a shared nested list would be noticed."""
+    """Checks that the tests above can fail: they would notice a shared nested list."""
     source = deepcopy(META)
     shared = replace(source, extra_info=dict(source.extra_info))
     scribble_over(shared)
@@ -203,7 +203,7 @@ def test_added_fields_leave_the_rows_lengths_and_tags() -> None:
     assert META.with_fields(["z"]) == replace(META, fields=["x", "y", "z"])
 
 
-# -- the record itself ---------------------------------------------------------------------------
+# -- the record ----------------------------------------------------------------------------------
 
 
 def test_it_is_a_batch_meta() -> None:
@@ -226,7 +226,7 @@ def test_it_travels_by_pickle(protocol: int) -> None:
     assert pickle.loads(pickle.dumps(META, protocol)) == META
 
 
-# -- laws ----------------------------------------------------------------------------------------
+# -- properties ----------------------------------------------------------------------------------
 
 
 def metas() -> st.SearchStrategy[KVBatchMeta]:
@@ -261,7 +261,7 @@ def alike(count: int) -> st.SearchStrategy[list[KVBatchMeta]]:
 
 
 def rows_of(meta: KVBatchMeta, data: st.DataObject) -> list[int]:
-    """Some of the meta's rows, counted from either end."""
+    """Indexes of some of the meta's rows, counted from either end."""
     if not meta.size:
         return []
     return data.draw(st.lists(st.integers(-meta.size, meta.size - 1), max_size=6))
@@ -326,7 +326,7 @@ def test_a_mask_of_booleans_is_no_list_of_rows() -> None:
 
 
 class ForeignMeta:
-    """A meta of a vendor's own class, without extra_info."""
+    """A meta of a vendor's class, without extra_info."""
 
     partition_id, task_name, sample_ids, fields = "p", "train", ["a", "b"], ["x"]
     sequence_lengths, tags = [3, 4], [{"v": 1}, {"v": 2}]

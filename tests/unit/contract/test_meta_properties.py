@@ -12,7 +12,7 @@ from rlconform.certify.properties.runner import SETTINGS
 from rlconform.certify.properties.strategies import sample_ids, tags
 from rlconform.contract import KVBatchMeta
 
-#: What fails is shown with what was drawn for it, and with the line that repeats it.
+#: A failure shows the drawn values and the line that reproduces it.
 MANY = settings(SETTINGS, max_examples=40, print_blob=True, verbosity=Verbosity.normal)
 
 Row = tuple[str, int | None, tuple[tuple[str, object], ...] | None]

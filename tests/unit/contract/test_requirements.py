@@ -1,4 +1,4 @@
-"""``requirements.toml``: its rows load, ids are unique, and each has a check."""
+"""``requirements.toml`` loads, its ids are unique, and each requirement has a check."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_text_written_as_anything_else_is_refused(key: str, value: object) -> 
 
 @pytest.mark.parametrize("key", ["capability", "seen"])
 def test_a_list_written_as_text_is_refused(key: str) -> None:
-    """Converted to a tuple, the text would become single letters."""
+    """A tuple of the text would contain single letters."""
     with pytest.raises(ConfigError, match=key):
         _parse(ROW | {key: CAPABILITIES[0]})
 
@@ -261,14 +261,14 @@ def test_each_capability_of_a_requirement_has_a_check(checks: list[pytest.Item])
 
 
 def test_no_check_checks_a_requirement_of_the_kit(checks: list[pytest.Item]) -> None:
-    """A vendor's verdict does not depend on defects that only rlconform can have."""
+    """A vendor's verdict must not depend on defects that only rlconform can have."""
     known = load_requirements()
     assert [i for i in checked_ids(checks, "e2e") if known[i].scope == "kit"] == []
 
 
 @pytest.fixture(scope="module")
 def held() -> set[str]:
-    """Ids of the requirements in the marks of all tests, the kit's own included."""
+    """Ids of the requirements in the marks of all tests, including tests of rlconform."""
     return set().union(*checks_by_requirement(resource_dir("suites")).values())
 
 
@@ -280,7 +280,7 @@ def test_every_mark_names_a_requirement(held: set[str]) -> None:
 def test_a_requirement_is_checked_or_says_why_not(
     row: Requirement, held: set[str], checks: list[pytest.Item]
 ) -> None:
-    """A plane's requirement by a certification, the kit's by the kit's own tests."""
+    """A certification checks a plane's requirement; rlconform's tests check rlconform's."""
     checked = row.id in (held if row.scope == "kit" else checked_ids(checks, "e2e"))
     assert checked != bool(row.unchecked), row.unchecked or "no check and no reason why not"
     assert checked or not row.published, "a verdict counts it, and nothing checks it"

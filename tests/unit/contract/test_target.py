@@ -52,7 +52,7 @@ def test_an_unknown_word_is_refused_by_name(said: dict[str, Any], named: str) ->
 
 @pytest.mark.parametrize("declared", [False, "", None, 1], ids=repr)
 def test_a_capability_is_yes_or_a_sentence(declared: Any) -> None:
-    """The sentence stands in the report beside each row that does not apply."""
+    """The report shows the sentence for each row that does not apply."""
     with pytest.raises(ValueError, match="objects"):
         target(capabilities={"objects": declared})
 
@@ -87,7 +87,7 @@ def test_a_slow_planes_deadlines_are_taken() -> None:
 
 
 class AlmostAClient:
-    """Seven methods, and an attribute where the eighth should be."""
+    """Seven methods, and an attribute in place of the eighth."""
 
     close = None
 

@@ -1,4 +1,4 @@
-"""Runs torch on one thread: tiny models are fastest so, and sums have a fixed order."""
+"""Runs torch on one thread: this is fastest for tiny models and fixes the order of sums."""
 
 from __future__ import annotations
 

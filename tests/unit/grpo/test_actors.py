@@ -1,4 +1,4 @@
-"""The check that Ray has enough resources, made before any actor starts."""
+"""The check that Ray has enough resources runs before any actor starts."""
 
 from __future__ import annotations
 

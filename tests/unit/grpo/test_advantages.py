@@ -1,4 +1,4 @@
-"""Group baselines and advantages, compared with loops over Python floats."""
+"""Group baselines and advantages are compared with loops over Python floats."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_logs_travel_as_spans_of_their_row(tokenizer: PreTrainedTokenizerBase) -
 
 
 def without_roles(template: str) -> PreTrainedTokenizerBase:
-    """A tokenizer like those of real models, without our markers in its vocabulary."""
+    """A tokenizer like those of real models, without rlconform's role markers in its vocabulary."""
     vocabulary = {token: number for number, token in enumerate(("?", "end", *"ua:+34"))}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -156,7 +156,7 @@ def test_where_no_role_is_the_environments_it_speaks_as_the_user() -> None:
 
 @pytest.mark.parametrize("drawn", ["34end", "34"])
 def test_what_a_template_has_behind_a_response_is_in_the_row_once(drawn: str) -> None:
-    """Qwen's template, too, has a line break after each turn's end token."""
+    """Qwen's template, for example, has a line break after each turn's end token."""
     plain = without_roles(
         "{% for message in messages %}{{ message['role'][0] + ':' + message['content'] + 'end+' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"

@@ -1,4 +1,4 @@
-"""Checkpoint folders: complete ones only, the newest is loaded, old ones are deleted."""
+"""Checkpoint folders are always complete; the newest is loaded and old ones are deleted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_one_that_was_being_written_is_none(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         kept.write(8, die)
     assert kept.newest() == tmp_path / "step_000004"
-    kept.write(8, save)  # replaces what the failed run left
+    kept.write(8, save)  # replaces the files of the failed run
     assert kept.newest() == tmp_path / "step_000008"
     assert names(tmp_path) == ["step_000004", "step_000008"]
 

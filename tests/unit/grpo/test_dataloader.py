@@ -1,4 +1,4 @@
-"""The dataloader takes every problem once, in order, and resumes from a saved position."""
+"""The dataloader returns every problem once, in order, and resumes from a saved position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's part of a step, rows in memory, stage times, and the comparison of runs."""
+"""The driver's part of a step, the rows in memory, stage times, and the comparison of runs."""
 
 from __future__ import annotations
 

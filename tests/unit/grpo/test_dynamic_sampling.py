@@ -1,4 +1,4 @@
-"""Dynamic sampling: the selected groups, and that every other row is cleared."""
+"""Dynamic sampling selects groups and clears every other row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = 2
 
 
 def step_of(n_prompts: int, **options: Any) -> GRPOConfig:
-    """A step of so many groups; ``options`` without their prefix ``dynamic_sampling_``."""
+    """A step with this number of groups; ``options`` without the prefix ``dynamic_sampling_``."""
     return GRPOConfig.model_validate(
         {
             "num_prompts_per_step": n_prompts,

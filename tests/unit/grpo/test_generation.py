@@ -1,4 +1,4 @@
-"""Generation: seeds per row, logprobs equal to the trainer's, weight versions."""
+"""Generation has one seed per row, the trainer's logprobs, and weight versions."""
 
 from __future__ import annotations
 

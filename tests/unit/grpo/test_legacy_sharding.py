@@ -1,4 +1,4 @@
-"""Sharding in memory: every rank gets the rows of its plan, unchanged and equally wide."""
+"""Sharding in memory gives every rank the rows of its plan, unchanged and with equal width."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKINGS: list[dict[str, Any]] = [
 
 
 def numbered(n: int, **columns: Any) -> TensorDict:
-    """A batch whose row i is i."""
+    """A batch whose row i has the value i."""
     return TensorDict({"row": torch.arange(n), **columns}, batch_size=[n])
 
 

@@ -1,4 +1,4 @@
-"""The clipped policy-gradient loss, compared with a loop, for every split of a batch."""
+"""The clipped policy-gradient loss equals that of a loop for every split of a batch."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_gradients_by_token_are_the_same_bits_however_a_batch_is_cut(
 
 
 class Policy(torch.nn.Module):
-    """Logprobs of a bigram model: a linear layer predicts each token from the one before."""
+    """Logprobs of a bigram model: a linear layer predicts each token from the previous one."""
 
     def __init__(self, vocabulary: int = 5) -> None:
         super().__init__()

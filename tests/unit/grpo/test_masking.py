@@ -1,4 +1,4 @@
-"""Masks of tokens and rows, compared with loops over Python floats."""
+"""Masks of tokens and rows are compared with loops over Python floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates over metrics: those that pass, fail, or fail because they can't be evaluated."""
+"""Gates over metrics pass, fail, or fail because they cannot be evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics file of finished, killed, failed and resumed runs, written and read."""
+"""The metrics file is written and read for finished, killed, failed and resumed runs."""
 
 from __future__ import annotations
 

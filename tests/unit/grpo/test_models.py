@@ -33,7 +33,7 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 
 
 def batch(width: int = 14, vocabulary: int = 21) -> Tensor:
-    """(5, width) ids; values after a row's length are random and must have no influence."""
+    """(5, width) ids; values after a row's length are random and must not change results."""
     generator = torch.Generator().manual_seed(3)
     return torch.randint(vocabulary, (len(LENGTHS), width), generator=generator)
 

@@ -1,4 +1,4 @@
-"""Scaling and shaping of rewards, compared with loops over Python floats."""
+"""Scaling and shaping of rewards are compared with loops over Python floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KL estimates and metrics of a rollout, compared with loops over Python floats."""
+"""KL estimates and metrics of a rollout are compared with loops over Python floats."""
 
 from __future__ import annotations
 

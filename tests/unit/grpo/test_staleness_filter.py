@@ -1,4 +1,4 @@
-"""Rollout filters: they decide by tags alone, and raise if the tags are not enough."""
+"""Rollout filters use only tags, and raise if the tags are not sufficient."""
 
 from __future__ import annotations
 

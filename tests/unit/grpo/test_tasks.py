@@ -1,4 +1,4 @@
-"""Tasks: reproducible problems and exact rewards."""
+"""Tasks give reproducible problems and exact rewards."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_file_is_read_epoch_after_epoch(tmp_path: Path) -> None:
     epochs = [asks[start : start + 7] for start in (0, 7, 14)]
     assert all(sorted(epoch) == [f"q{n}" for n in range(7)] for epoch in epochs)
     assert epochs[0] != epochs[1]
-    assert asked(task.problem(0)) == asks[0]  # going back draws the same order again
+    assert asked(task.problem(0)) == asks[0]  # a return to this epoch draws the same order
     assert len({task.problem(index).uid for index in range(21)}) == 21
 
 

@@ -1,4 +1,4 @@
-"""Columns written and read through the memory plane: packing, padding, metas."""
+"""Columns are packed, written and read through the memory plane, and padded again."""
 
 from __future__ import annotations
 

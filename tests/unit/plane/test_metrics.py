@@ -1,4 +1,4 @@
-"""``MetricsClient`` around the memory plane: events and totals."""
+"""``MetricsClient`` records the events and totals of a memory plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One global batch's micro-batches: their cost, and equal rounds on all ranks."""
+"""A global batch's micro-batches have bounded cost and equal rounds on all ranks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestSettings:
 
 
 class TestPack:
-    """Sequence packing: bins, distributed to the ranks."""
+    """Sequence packing: bins are distributed to the ranks."""
 
     @pytest.mark.parametrize("algorithm", PACKING_ALGORITHMS)
     @settings(deadline=None, max_examples=60)
@@ -103,7 +103,7 @@ class TestPack:
         assert {len(rank) for rank in ranks} == {len(bins) // dp_world}
 
     def test_rounding_counts_against_the_limit(self) -> None:
-        """Two rows of 5 tokens fit 12; two of 8, which they take, don't."""
+        """Two rows of 5 tokens fit in 12; rounded up to 8 tokens each, they do not."""
         plain, rounded = (pack([5, 5], 1, SequencePacking(12, "concatenative", m)) for m in (1, 8))
         assert plain == [[([0, 1], 10)]]
         assert rounded == [[([0], 8), ([1], 8)]]
@@ -129,7 +129,7 @@ class TestPack:
 def textbook_shapes(
     lengths: list[int], dp_world: int, batching: DynamicBatching
 ) -> list[tuple[int, int]]:
-    """Rows and width of each round: take the next row of every rank while all stay in the limit."""
+    """Rows and width of each round: add one row per rank while all ranks are within the limit."""
     ranks = [sorted(lengths)[rank::dp_world] for rank in range(dp_world)]
     shapes: list[tuple[int, int]] = []
     for nth in zip(*ranks, strict=True):
@@ -191,6 +191,6 @@ class TestBatchByLength:
         for rank in batch_by_length(lengths, dp_world, DynamicBatching(2 * LIMIT)):
             assert all(len(rows) * width <= 2 * LIMIT for rows, width in rank)
         ranks = batch_by_length(lengths, dp_world, DynamicBatching(2 * LIMIT))
-        widest = ranks[-1]  # its rows are the longest of each deal
+        widest = ranks[-1]  # its rows are the longest of each round
         for before, after in pairwise(widest):
             assert (len(before.rows) + 1) * lengths[after.rows[0]] > 2 * LIMIT

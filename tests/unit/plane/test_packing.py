@@ -1,4 +1,4 @@
-"""Packing: every algorithm against its definition in plain loops, and common properties."""
+"""Every packing algorithm equals its definition in plain loops and has the common properties."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def textbook_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> Bins
 
 
 def textbook_modified_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> Bins:
-    """The five phases, every search a loop over what is left, longest first."""
+    """The five phases, where every search loops over the remaining rows, longest first."""
     rows = longest_first(range(len(lengths)), lengths)
     large = [row for row in rows if 2 * lengths[row] > capacity]
     medium = [row for row in rows if 2 * lengths[row] <= capacity < 3 * lengths[row]]
@@ -120,7 +120,7 @@ def textbook_modified_first_fit_decreasing(lengths: Sequence[int], capacity: int
 
 
 def textbook_modified_first_fit_shuffle(lengths: Sequence[int], capacity: int) -> Bins:
-    """First fit, rows over half the capacity first, each part in an order drawn from seed 0."""
+    """First fit, rows over half the capacity first; seed 0 shuffles each of the two parts."""
     draw = Random(0).random
     drawn = {row: draw() for row in range(len(lengths))}
     order = sorted(drawn, key=drawn.__getitem__)
@@ -139,7 +139,7 @@ DEFINITIONS: dict[PackingAlgorithm, Callable[[Sequence[int], int], Bins]] = {
 
 @every_algorithm
 class TestDefinition:
-    """The fast search opens the same bins, and fills them in the same order."""
+    """The fast search opens the same bins and fills them in the same order."""
 
     @settings(deadline=None, max_examples=200)
     @given(case=packable())
@@ -170,7 +170,7 @@ class TestShuffle:
         assert once != other
 
     def test_neither_length_nor_number_decides_who_shares_a_bin(self) -> None:
-        """Of 1,000 rows of one length, four to a bin, neighbours would meet 750 times."""
+        """Of 1,000 rows of one length, four per bin, neighbours would share a bin 750 times."""
         bins = pack_sequences([250] * 1000, 1000, "modified_first_fit_shuffle")
         together = sum(abs(a - b) == 1 for rows in bins for a, b in pairwise(rows))
         assert together < 20
@@ -193,7 +193,7 @@ def test_the_examples_of_the_module_stand() -> None:
     }
 
 
-# -- what every algorithm holds --------------------------------------------------------------------
+# -- properties of every algorithm ----------------------------------------------------------------
 
 
 @every_algorithm
@@ -254,7 +254,7 @@ class TestEveryAlgorithm:
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_the_decreasing_ones_keep_the_bounds_that_are_proved_of_them(data: st.DataObject) -> None:
-    """Full bins, cut up: the optimum is known. FFD 11/9 + 6/9 (Dosa), MFFD 71/60 + 1 (Yue)."""
+    """Rows cut from full bins have a known optimum. FFD 11/9 + 6/9 (Dosa), MFFD 71/60 + 1 (Yue)."""
     capacity = 120
     n_bins = data.draw(st.integers(1, 8))
     cuts = st.lists(st.integers(1, capacity - 1), min_size=1, max_size=6, unique=True).map(sorted)
@@ -308,7 +308,7 @@ def test_half_of_a_bin_is_cut_before_another_that_is_less_full() -> None:
 
 @every_algorithm
 class TestErrors:
-    """What can't be packed is refused, and the message names it."""
+    """The error for rows that cannot be packed names the cause."""
 
     def test_a_row_longer_than_a_bin(self, algorithm: PackingAlgorithm) -> None:
         with pytest.raises(ValueError, match=r"row 2 .*11.*10"):
@@ -391,7 +391,7 @@ def test_cost_grows_with_the_rows_and_not_with_their_square(
         )
         for n in (512, 4096)
     )
-    assert many < 8 * 2 * few  # 8 times the rows, and some more steps of each search
+    assert many < 8 * 2 * few  # 8 times the rows, and more steps for each search
 
 
 def test_that_count_sees_that_the_textbook_is_quadratic() -> None:

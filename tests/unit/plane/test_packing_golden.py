@@ -1,6 +1,6 @@
 """Plans are equal to those in ``fixtures/golden/packing.json``.
 
-Where a plan was changed on purpose, make the file again and say so where users read of changes:
+After an intended change of a plan, add a line to the changelog and rebuild the file:
 
     python fixtures/golden/make_packing.py --write
 """
@@ -44,7 +44,7 @@ def test_each_part_comes_out_as_it_was(
 
 
 def test_the_whole_file_comes_out_byte_for_byte_in_a_process_of_another_hash_seed() -> None:
-    """Two drivers that plan the same step must agree, whatever order their sets have."""
+    """Two drivers that plan the same step must agree for any iteration order of sets."""
     done = subprocess.run(
         [sys.executable, str(MAKER)],
         env=os.environ | {"PYTHONHASHSEED": "4711"},
@@ -69,7 +69,7 @@ def test_the_file_covers_every_algorithm_and_every_mode(golden: dict[str, Any]) 
 def test_a_plan_made_from_what_the_file_says_begins_as_the_file_shows(
     algorithm: Any, golden: dict[str, Any]
 ) -> None:
-    """Without the maker: the file is enough to hold another implementation to it."""
+    """This test does not use the maker: the file is enough to test another implementation."""
     bins = pack_sequences(golden["lengths"], golden["capacity"], algorithm)
     kept = golden["bins"][algorithm]
     assert len(bins) == kept["count"] >= golden["fewest_bins_possible"]

@@ -1,4 +1,4 @@
-"""``shard_meta_for_dp``: requirements SHARD-01 to 07, without a plane."""
+"""``shard_meta_for_dp`` meets requirements SHARD-01 to 07; these tests use no plane."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def spans(shard: KVBatchMeta) -> list[list[list[int]]]:
 
 @in_every_mode
 class TestPermutation:
-    """SHARD-01 and 02 without a plane; the checks of the contract send rows through one."""
+    """SHARD-01 and 02 without a plane; the contract's checks send rows through one."""
 
     @settings(deadline=None, max_examples=50)
     @given(step=steps())
@@ -139,7 +139,7 @@ class TestKept:
     @requirement("SHARD-03")
     @in_every_mode
     def test_the_plan_of_an_earlier_split_is_not_kept(self, mode: Settings) -> None:
-        """It was made for other rows: a worker that used it would skip some."""
+        """The plan is for other rows: a worker that used it would skip some."""
         meta = meta_of([3, 5, 8, 1])
         earlier = {key: [["of another split"]] for key in PACKING_KEYS}
         stale = replace(meta, extra_info=meta.extra_info | earlier)
@@ -147,7 +147,7 @@ class TestKept:
 
     @requirement("SHARD-03")
     def test_a_meta_of_another_class_will_do(self) -> None:
-        """A plane may return its own class; a meta without tags or extra_info stays without."""
+        """A plane may return another class; a meta without tags or extra_info gets none."""
         known = meta_of([3, 5, 8, 1])
         foreign: Any = SimpleNamespace(**vars(known))
         assert shard_meta_for_dp(foreign, 2) == shard_meta_for_dp(known, 2)
@@ -321,13 +321,13 @@ class TestRejected:
         ids=["sequence packing", "dynamic batching"],
     )
     def test_a_row_that_is_over_the_limit_once_rounded_up(self, mode: Settings) -> None:
-        """60 tokens would fit; the 64 that they take don't, and cutting them would lose some."""
+        """60 tokens would fit, but not the 64 after rounding; truncation would lose tokens."""
         with pytest.raises(ValueError, match=r"row 1 of 60 tokens takes 64"):
             shard_meta_for_dp(meta_of([1, 60]), 2, **mode)
 
 
 class TestGlobalBatches:
-    """SHARD-07: one optimizer step after the other."""
+    """SHARD-07: ranks execute one optimizer step after the other."""
 
     @requirement("SHARD-07")
     @in_every_mode
@@ -351,7 +351,7 @@ class TestGlobalBatches:
     @requirement("SHARD-07")
     @in_every_mode
     def test_every_rank_works_on_the_same_global_batch_at_a_time(self, mode: Settings) -> None:
-        """Long rows at the end must not move to an earlier step, nor short ones to a later."""
+        """Long rows at the end must not move to an earlier step, nor short ones to a later one."""
         lengths = [LIMIT, 1, LIMIT, 1, 2, 2, 60, 2, 9, LIMIT, 9, 9]
         plans = plan_shards(lengths, 2, 4, **mode)
         for number in range(3):
@@ -398,7 +398,7 @@ def test_the_three_ways_to_share_out_a_step() -> None:
 
 
 def test_ranks_may_differ_in_rows_but_not_in_microbatches() -> None:
-    """One long row weighs as much as four short ones."""
+    """One long row costs as much as four short ones."""
     plans = plan_shards([LIMIT, 16, 16, 16, 16, LIMIT], 3, sequence_packing=SequencePacking(LIMIT))
     assert [plan.packing[ELEM_COUNTS_PER_GB] for plan in plans] == [[1], [1], [4]]
     assert [plan.packing[MICRO_BATCH_LENGTHS] for plan in plans] == [[[LIMIT]]] * 3

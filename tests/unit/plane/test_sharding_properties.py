@@ -1,4 +1,4 @@
-"""Properties of sharding: every row on one rank, the inverse, and equal micro-batch counts."""
+"""Properties of sharding: each row is on one rank, order is restored, micro-batches are equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlconform.plane.sharding import (
     shard_meta_for_dp,
 )
 
-#: What fails is shown with what was drawn for it, and with the line that repeats it.
+#: A failure shows the drawn values and the line that reproduces it.
 MANY = settings(SETTINGS, max_examples=100, print_blob=True, verbosity=Verbosity.normal)
 
 
@@ -52,7 +52,7 @@ class Case:
         return KVBatchMeta("train", "t", ids, ["x"], list(self.lengths), {"width": 9}, tags)
 
     def rounded(self, length: int) -> int:
-        """The tokens that a row takes."""
+        """The tokens that a row uses after rounding."""
         multiple = 1
         if self.packing is not None:
             multiple = self.packing.sequence_length_pad_multiple
@@ -100,7 +100,7 @@ def sharded(case: Case) -> tuple[list[KVBatchMeta], list[int]]:
 
 
 def microbatches(shard: KVBatchMeta) -> list[list[tuple[list[int], int]]]:
-    """By global batch: each micro-batch's row lengths, and the length that the plan gives it."""
+    """By global batch: each micro-batch's row lengths, and its length in the plan."""
     plans, start = [], 0
     extra = shard.extra_info
     for spans, lengths, count in zip(

@@ -1,4 +1,4 @@
-"""``DataPlaneWorkerMixin`` in one process: fetching a shard, the packing plan, the write-back.
+"""``DataPlaneWorkerMixin`` in one process: it fetches a shard, follows the plan, and writes back.
 
 ``tests/functional/test_worker_ranks.py`` tests several ranks; a group has one rank here.
 """
@@ -61,7 +61,7 @@ def worker(client: MemoryClient) -> PolicyWorker:
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[dist.ProcessGroup]:
-    """A gloo group of this process alone."""
+    """A gloo group with only this process."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     assert dist.group.WORLD is not None
@@ -446,7 +446,7 @@ def test_a_process_outside_the_group_is_refused(alone: dist.ProcessGroup) -> Non
         ReplicaGroup(dist.GroupMember.NON_GROUP_MEMBER)  # type: ignore[arg-type]
 
 
-# What is sent
+# Sent messages
 
 
 def sent_and_back(value: Any) -> Any:

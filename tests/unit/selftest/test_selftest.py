@@ -1,4 +1,4 @@
-"""The self-test's own judgement: what counts as a kill, and how the matrix shows it."""
+"""The self-test's result: what counts as a kill, and how the matrix shows it."""
 
 from __future__ import annotations
 
@@ -227,11 +227,11 @@ def test_the_table_for_the_docs_has_a_line_for_each_requirement(
     assert lines[5] == "| PUT-02 | widens |  |"
 
 
-# -- what the catalogue covers --------------------------------------------------------------------
+# -- coverage of the catalogue --------------------------------------------------------------------
 
-#: Ids of field failures, as a mutant's story names them.
+#: Ids of field failures, in the form used in a mutant's docstring.
 FAILURE = re.compile(r"\b[A-Z]{2}-\d{2}\b")
-#: Field failures that no plane can show, or that show in nothing but a warning.
+#: Field failures that no plane can show, or that only cause a warning.
 NOBODY_PLAYS = {
     "NR-10": "an answer that the contract allows; what reads it has to cope, and the kit's does",
     "NR-20": "an error of another type is a warning",

@@ -1,4 +1,4 @@
-"""Whole batches: ``pack_jagged_fields`` and ``materialize``."""
+"""``pack_jagged_fields`` and ``materialize`` convert complete batches."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def padded_by_hand(rows, width, pad_value):
 
 
 class TestPackJaggedFields:
-    """The writer's side."""
+    """``pack_jagged_fields``, which writers use."""
 
     def test_packs_the_contracts_per_token_fields_and_no_other(self):
         batch = rollout()
@@ -108,7 +108,7 @@ class TestPackJaggedFields:
     @requirement("WIRE-07")
     @pytest.mark.parametrize("width", [1, 4])
     def test_rejects_a_per_token_field_that_is_too_narrow(self, width):
-        """It is not left rectangular."""
+        """The field must not stay rectangular."""
         batch = rollout()
         batch["advantages"] = batch["advantages"][:, :width]
         with pytest.raises(ValueError, match="'advantages'"):
@@ -154,7 +154,7 @@ class TestPackJaggedFields:
 
 
 class TestMaterialize:
-    """The reader's side."""
+    """``materialize``, which readers use."""
 
     @settings(deadline=None, max_examples=100)
     @given(
@@ -354,7 +354,7 @@ class TestMaterialize:
 
     @pytest.mark.parametrize("pad_value", [-100, 2**63 - 1, -(2**63)])
     def test_pads_integers_exactly(self, pad_value):
-        """A kernel that takes its pad value as a float would round the large ones."""
+        """A kernel with a float pad value would round large integers."""
         nested = to_nested_by_length(torch.ones(2, 2).long(), [0, 2])
         batch = TensorDict({"x": nested}, [2])
         back = materialize(batch, pad_value_dict={"x": pad_value})
@@ -401,7 +401,7 @@ def test_a_leaf_that_cannot_travel_is_never_dropped(code, make_leaf):
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors")
 class TestNestedInTheOlderLayout:
-    """A plane may return this layout, which is torch's default; a producer may not put it."""
+    """A plane may return torch's default layout, but a producer may not put it."""
 
     ROWS = (torch.arange(2.0), torch.arange(3.0))
 

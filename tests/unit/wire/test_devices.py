@@ -1,8 +1,8 @@
-"""Indices and padding are on the device of the tokens.
+"""The codec creates indices and padding on the device of the tokens.
 
-Shown on torch's ``meta`` device: it holds shapes and no data, so that a look at the data fails, and
-arithmetic that mixes it with another device does as well. What reads the lengths of a jagged leaf
-from its offsets can't be shown on it.
+The tests use torch's ``meta`` device, which has shapes but no data. A read of data fails, and so
+does arithmetic with tensors on another device. Code that reads the lengths of a jagged leaf from
+its offsets cannot be tested on it.
 """
 
 from __future__ import annotations
@@ -68,6 +68,6 @@ def test_lengths_follow_the_tokens_and_stay_where_they_are_without_any() -> None
 
 
 def test_the_longest_row_is_known_without_a_look_at_the_data() -> None:
-    """On a GPU reading the data waits for all queued kernels."""
+    """On a GPU, a read of the data waits for all queued kernels."""
     nested = to_nested_by_length(PADDED, [3, 1])
     assert torch.nested.to_padded_tensor(nested, 0.0).shape == (2, 3, 3)

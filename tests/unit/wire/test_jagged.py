@@ -1,4 +1,4 @@
-"""One field between the padded and the jagged layout, against per-row loops."""
+"""Conversions of a field between padded and jagged layouts are compared with per-row loops."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TRAILING = st.lists(st.integers(0, 3), max_size=2).map(tuple)
 
 
 def random_bits(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """Any bytes at all, so NaN payloads, infinities and -0.0 occur; 0 and 1 for bool."""
+    """Random bytes, so NaN payloads, infinities and -0.0 occur; 0 and 1 for bool."""
     generator = torch.Generator().manual_seed(seed)
     high = 2 if dtype == torch.bool else 256
     count = torch.empty(shape, dtype=dtype).nbytes
@@ -123,14 +123,14 @@ class TestToNestedByLength:
     @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32])
     @pytest.mark.parametrize("start", range(9))
     def test_reads_tokens_that_start_at_any_byte(self, dtype, start):
-        """Trailing dimensions are copied in wider words, which a view at an odd place refuses."""
+        """Trailing dimensions are copied in wider words, which an unaligned view does not allow."""
         buffer = random_bits((start + 2 * 3 * 8,), dtype)
         padded = buffer[start:].view(2, 3, 8)
         nested = to_nested_by_length(padded, [1, 3])
         assert is_list_of_rows(nested, [padded[0, :1], padded[1, :3]])
 
     def test_reads_a_single_token_cut_out_of_wider_rows(self):
-        """Torch calls it contiguous although its first stride is odd."""
+        """Torch reports the tensor as contiguous although its first stride is odd."""
         padded = random_bits((4, 1, 11), torch.uint8)[1:2, :, :8]
         assert is_list_of_rows(to_nested_by_length(padded, [1]), [padded[0]])
 
@@ -159,7 +159,7 @@ class TestToNestedByLength:
         ids=["4 bytes", "3 bytes", "24 bytes", "8 bytes", "16 bytes", "8 bytes from byte 2"],
     )
     def test_tokens_are_copied_in_the_widest_words_that_fit(self, tokens, size):
-        """A copy costs by the word."""
+        """The cost of a copy depends on the number of words."""
         assert wire_rows._word_size(tokens) == size
 
     def test_padding_never_cuts_a_row(self):
@@ -217,7 +217,7 @@ class TestPackPerTokenField:
         ids=["one short", "one short, 3-D", "fewer rows", "more rows", "1-D", "(N, 1)", "scalar"],
     )
     def test_rejects_what_does_not_fit(self, values):
-        """It is never returned rectangular instead."""
+        """The function raises and does not return a rectangular column."""
         with pytest.raises(ValueError, match="per-token"):
             pack_per_token_field(values, [7, 0, 3])
 
@@ -306,7 +306,7 @@ class TestResponseFromNested:
 
     @requirement("WIRE-05")
     def test_outputs_that_name_the_next_token_name_the_response(self):
-        """Each output is the next token, as a perfect model would predict."""
+        """Each output is the next token, which a perfect model would predict."""
         tokens = [torch.arange(10, 16), torch.arange(20, 22), torch.arange(30, 31)]
         outputs = torch.nested.nested_tensor(
             [torch.cat([row[1:], torch.tensor([-1])]) for row in tokens], layout=torch.jagged

@@ -1,4 +1,4 @@
-"""The kind of a leaf, its rows, and the comparison independent of layout."""
+"""A leaf's kind and rows, and the comparison of leaves independent of layout."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_stripping_leaves_the_originals_alone():
 
 
 def test_stripped_logs_hold_no_tensor():
-    """A plane without tensors in object columns can store them, and token ids are stored once."""
+    """A plane that refuses tensors in objects can store these logs; token ids are stored once."""
     rows = object_rows(strip_message_logs(LOGS), len(LOGS))
     assert json.loads(json.dumps(rows))[0][2] == {
         "role": "assistant",
@@ -108,7 +108,7 @@ def test_rejects_another_number_of_logs():
 
 @pytest.mark.parametrize("span", [(-1, 1), (0, -1), (2, -1)])
 def test_rejects_a_span_that_runs_backwards(span):
-    """Slices would count it from the row's end and return another message's tokens."""
+    """A slice would count from the row's end and return another message's tokens."""
     log = object_column([[{"role": "user", "token_span": span}]])
     with pytest.raises(ValueError, match="in a row of"):
         rebuild_message_logs(log, PADDED[:1])

@@ -1,4 +1,4 @@
-"""Object columns in every form that tensordict and planes use."""
+"""Object columns are read in every form that tensordict and planes use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of the conversions: only padding is lost between padded and jagged."""
+"""Properties of conversions between padded and jagged layouts: they lose only padding."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_field_that_is_too_narrow_never_passes(batch: PaddedBatch, short: int)
     name = batch.token_fields[0]
     width = int(lengths.max()) - short
     narrow = batch.columns[name][:, : max(0, width)]
-    assume(int(lengths.max()) > narrow.shape[1])  # nothing is narrower than empty rows
+    assume(int(lengths.max()) > narrow.shape[1])  # no width is smaller than that of empty rows
     with pytest.raises(ValueError, match="per-token field"):
         pack_per_token_field(narrow, lengths)
 

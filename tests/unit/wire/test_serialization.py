@@ -1,4 +1,4 @@
-"""Pickling: ``reduce_tensor`` restores every dtype and shape; ``RayArgument``, ``dumps``."""
+"""Pickling with ``reduce_tensor``, ``RayArgument`` and ``dumps`` restores every dtype and shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from rlconform.wire import reduce_tensor, same_rows
 from rlconform.wire.serialization import RayArgument, dumps, loads
 
-#: The dtypes that torch unpickles, and those that it doesn't.
+#: The dtypes that torch can unpickle, and those that it cannot.
 KNOWN = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
@@ -55,7 +55,7 @@ def test_every_dtype_and_shape_is_restored(dtype: torch.dtype, shape: tuple[int,
     value = value.reshape(shape)
     got = restored(value)
     assert (got.dtype, got.shape, raw(got)) == (value.dtype, value.shape, raw(value))
-    got.fill_(0)  # memory of its own, that may be written to
+    got.fill_(0)  # separate, writable memory
 
 
 WORDS = torch.arange(12).to(torch.uint16)

@@ -1,4 +1,4 @@
-"""Checkers of calls as such: valid ones that raised, and those that hung."""
+"""Checkers of single calls: valid calls that raised, and calls that hung."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlconform.certify.concurrency.history import History
 
 
 def refused(history: History) -> Iterator[Anomaly]:
-    """Valid calls that raised, save reads and registrations.
+    """Valid calls that raised, except reads and registrations.
 
     Other checkers judge reads, and a plane may refuse to register a partition that holds rows.
     """
@@ -21,7 +21,7 @@ def refused(history: History) -> Iterator[Anomaly]:
 
 
 def refused_alone(history: History) -> Iterator[Anomaly]:
-    """Valid calls that raised, save puts whose rows another call wrote or cleared meanwhile.
+    """Valid calls that raised, except puts whose rows another call wrote or cleared meanwhile.
 
     The contract lets a plane fail one of two such calls, as long as rows stay right.
     """

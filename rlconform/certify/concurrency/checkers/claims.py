@@ -119,7 +119,8 @@ def _other_claims(history: History, task: str, sample_id: str, put: Interval) ->
 def _undelivered(history: History) -> Iterator[tuple[str, str, Interval, Operation]]:
     """Rows that a task must have claimed by its last claim that was not full, and did not.
 
-    A claim without an end may have taken as many rows as it asked for, so that many are excused.
+    A claim without an end may have taken as many rows as it asked for, so that many rows may be
+    missing.
     """
     for last in _last_claims_not_full(history):
         missing = [
@@ -159,7 +160,7 @@ def _ready_since(history: History, sample_id: str, claim: Operation) -> Interval
 def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bool:
     """Whether the task may have claimed this life of the row.
 
-    The put may overwrite a row that was claimed long before; without a clear that lies wholly in
+    The put may overwrite a row that was claimed long before; without a clear that runs wholly in
     between, that was the same life.
     """
     claims = history.deliveries.get((task, sample_id))

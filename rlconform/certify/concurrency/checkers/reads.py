@@ -4,8 +4,8 @@
     a put of the row                 the value before it or the value that it writes
     a clear of the row               the row or an error
 
-A read of rows that surely existed may not fail. Which error a read of an absent row raises is for
-GET-04 to GET-06 to judge.
+A read of rows that surely existed may not fail. GET-04 to GET-06 judge which error a read of an
+absent row raises.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def unwritten(history: History) -> Iterator[Anomaly]:
 
 
 def stale_reads(history: History) -> Iterator[Anomaly]:
-    """Reads of what had been overwritten or cleared before they began, or that missed a put."""
+    """Reads that returned values overwritten or cleared before they began, or missed a put."""
     for read, sample_id, field, value in values_read(history):
         put = history.put_of(sample_id, field, value)
         after = put and _superseded(history, sample_id, field, put.end, read.start)
@@ -97,6 +97,6 @@ def values_read(history: History) -> Iterator[tuple[Operation, str, str, Value]]
 def _superseded(
     history: History, sample_id: str, field: str, after: float, before: float
 ) -> Interval | None:
-    """A put or clear that lies wholly between the value's put and the read."""
+    """A put or clear that runs wholly between the value's put and the read."""
     put = history.wrote(sample_id, (FIELD, field)).inside(after, before)
     return put or history.cleared_between(sample_id, after, before)

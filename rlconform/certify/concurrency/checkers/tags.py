@@ -36,7 +36,7 @@ def tags_late(history: History) -> Iterator[Anomaly]:
 
 
 def _tags_written(history: History, sample_id: str) -> tuple[list[Interval], list[frozenset[str]]]:
-    """The puts that wrote fields of a row, and after each the tag keys that all so far wrote."""
+    """The puts that wrote fields of a row, and the tag keys written up to and including each."""
     puts = list(history.puts_of(sample_id))
     keys = [_keys(put.operation, sample_id) for put in puts]
     return puts, list(accumulate(keys, frozenset.intersection))
@@ -47,7 +47,7 @@ def _keys(put: Operation, sample_id: str) -> frozenset[str]:
 
 
 def lost_updates(history: History) -> Iterator[Anomaly]:
-    """Tags that were put before a claim began, and that it returns not at all or outdated."""
+    """Tags that were put before a claim began, but that it omits or returns outdated."""
     keys_of: dict[Any, list[str]] = {}
     for sample_id, (kind, key) in history.writes:
         if kind == TAG:

@@ -1,8 +1,9 @@
 """Checker of torn reads: a reader sees one field of a put and not the others.
 
 A read that overlaps a put of several fields may return all of them from before the put, or all that
-the put wrote. Once anybody has seen a part of a put, in a read or by a claim that only this put can
-have made possible, every read that begins later must see all of it, even before the put returns.
+the put wrote. Once any caller has seen a part of a put, in a read or by a claim that only this put
+can have made possible, every read that begins later must see all of it, even before the put
+returns.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def torn(history: History) -> Iterator[Anomaly]:
 def _torn_within(
     history: History, read: Operation, sample_id: str, values: dict[str, Value]
 ) -> Iterator[Anomaly]:
-    """Two fields from two puts, each of which wrote both: one put came after the other."""
+    """Two fields from two puts, each of which wrote both; one put follows the other."""
     puts = {
         field: put.operation
         for field, value in values.items()
@@ -51,7 +52,7 @@ def _torn_within(
 
 
 class FirstObservations:
-    """The operation in which somebody first saw a part of each put."""
+    """The operation in which a caller first saw a part of each put."""
 
     def __init__(self, history: History) -> None:
         self._history = history

@@ -12,7 +12,7 @@ EXPECTED = "reads of a row to give its own values, and claims of rows that are t
 
 
 def run(race: Race) -> None:
-    """Give each id a value of its own, so that a read of another row is recognised."""
+    """Put a different value for each id, so that a read of another row is recognised."""
     value_of = {f"c{k}": k for k in range(8)}
 
     def churn(client: DataPlaneClient) -> None:

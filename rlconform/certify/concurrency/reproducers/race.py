@@ -35,11 +35,11 @@ class Race:
         self._end = time.monotonic() + seconds
 
     def running(self) -> bool:
-        """Whether the seconds are not over."""
+        """Whether the race still has time."""
         return time.monotonic() < self._end
 
     def rounds(self, most: int = 10**9) -> Iterator[int]:
-        """Number rounds until the seconds are over."""
+        """Number rounds until the time of the race is over."""
         for number in range(most):
             if not self.running():
                 return
@@ -69,7 +69,7 @@ def put(
     tags: list[Tags] | None = None,
     fields: Sequence[str] = ("x", "y"),
 ) -> None:
-    """Put rows of four times ``n`` in each field, or tags alone."""
+    """Put rows of four times ``n`` in each field, or only tags."""
     columns = {field: torch.full((len(ids), 4), n) for field in fields}
     batch = TensorDict(columns, batch_size=[len(ids)]) if columns else None
     client.put_samples(sample_ids=list(ids), partition_id="p", fields=batch, tags=tags)

@@ -1,4 +1,4 @@
-"""Race of registrations and claims: a partition without rows is registered again and again."""
+"""Race of registrations and claims: a partition without rows is registered repeatedly."""
 
 from __future__ import annotations
 

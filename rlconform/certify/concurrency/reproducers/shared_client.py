@@ -1,4 +1,4 @@
-"""Race of threads: six threads put and read rows of a dtype each, all on one client."""
+"""Race of threads: six threads put and read rows, each in another dtype, on one client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec of plain values alone: in ``objects`` pickle would hide its failures."""
+"""The codec of plain values, tested alone because in ``objects`` pickle would hide its failures."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_dense_tensors_come_back(tensor: torch.Tensor) -> None:
 
 
 class Text(str):
-    """A subclass, which would come back as its base."""
+    """A subclass of str, which the codec would restore as a str."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ def test_what_would_come_back_otherwise_is_refused(value: Any, said: str, where:
         codec.pack(inside(value)[where])
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, of nested and quantized tensors
+@pytest.mark.filterwarnings("ignore::UserWarning")  # by torch, for nested and quantized tensors
 @pytest.mark.parametrize(
     "made",
     [

@@ -1,4 +1,4 @@
-"""``pack``: any leaf becomes the bytes of its rows, with dtype, shape and sizes."""
+"""``pack`` converts any leaf to the bytes of its rows, with dtype, shape and sizes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_contiguous_leaf_is_not_copied() -> None:
         assert np.shares_memory(parcel_of(leaf)["x"].values, values.numpy())
 
 
-# What the index should know
+# Extents for the index
 
 
 def test_extents_count_the_bytes_of_each_row() -> None:
@@ -146,7 +146,7 @@ def per_token_fields() -> TensorDict:
     return TensorDict(
         {
             "tokens": jagged(torch.arange(5), lengths),
-            "logprobs": jagged(torch.randn(5), lengths),  # offsets of their own, but equal
+            "logprobs": jagged(torch.randn(5), lengths),  # separate but equal offsets
             "experts": jagged(torch.zeros(5, 4), lengths),
             "image": jagged(torch.zeros(6, 2), [1, 2, 3]),
             "mask": torch.ones(3),

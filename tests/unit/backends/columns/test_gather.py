@@ -1,4 +1,4 @@
-"""Rows gathered out of blocks, against torch row by row."""
+"""Rows gathered from blocks are compared with torch row by row."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Cell = tuple[int, int]
 
 
 def random_bits(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """Any bytes at all, NaN payloads among them; 0 and 1 for bool."""
+    """Random bytes, including NaN payloads; 0 and 1 for bool."""
     rng = np.random.default_rng(seed)
     count = int(np.prod(shape)) * dtype.itemsize
     high = 2 if dtype is torch.bool else 256
@@ -58,7 +58,7 @@ def parcel_of(leaf: Tensor) -> ColumnBlock:
 def picked(
     blocks: Sequence[ColumnBlock], cells: Sequence[Cell], n_pieces: int = 1
 ) -> list[RowSelection]:
-    """Selections as an index makes them: block by block, or several for each block."""
+    """Selections as an index makes them: one or several for each block."""
     pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for position, (number, index) in enumerate(cells):
         pieces.setdefault((number, index % n_pieces), []).append((index, position))
@@ -89,14 +89,14 @@ def bits(row: Tensor) -> bytes:
 
 LENGTHS = st.lists(st.integers(0, 5) | st.sampled_from([0, 40, 200]), min_size=1, max_size=6)
 TAILS = st.lists(st.integers(0, 3), max_size=2).map(tuple)
-#: The path that a copy takes hangs on the rows' size: as it is, always words, always runs, always
-#: runs by several threads.
+#: Thresholds for the path of a copy, which depends on the rows' size: the default, always words,
+#: always runs, always runs by several threads.
 PATHS = st.sampled_from([(128, 8 * MIB), (10**9, 8 * MIB), (0, 8 * MIB), (0, 7)])
 
 
 @st.composite
 def asked(draw: st.DrawFn, sizes: Sequence[int]) -> list[Cell]:
-    """Rows of blocks of these sizes: all of them in order, or any, repeated, in any order."""
+    """Rows of blocks of these sizes: all in order, or any, with repeats, in any order."""
     cells = [(number, index) for number, size in enumerate(sizes) for index in range(size)]
     if draw(st.booleans()):
         start = draw(st.integers(0, len(cells) - 1))
@@ -228,7 +228,7 @@ def test_only_the_pieces_that_have_the_field_are_read() -> None:
 
 
 def test_fields_of_unlike_pieces_share_nothing() -> None:
-    """Rows that got one field in one put, and another field in a later put."""
+    """Rows that received one field in one put, and another field in a later put."""
     x, y = (TensorDict({name: torch.arange(3)}, [3]) for name in "xy")
     forth, back = np.arange(3), np.arange(3)[::-1]
     pieces = [
@@ -266,7 +266,7 @@ def test_unlike_shapes_are_named() -> None:
 def test_many_bytes_are_copied_by_several_threads(
     monkeypatch: pytest.MonkeyPatch, order: list[int]
 ) -> None:
-    """Rows of odd sizes, so that the threads' shares begin and end within rows."""
+    """Rows of odd sizes, so the threads' parts begin and end within rows."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(5))
     lengths = [7 * MIB + 3, 0, 5 * MIB + 1, 11, 9 * MIB, 3 * MIB + 5]
     values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, sum(lengths), np.uint8))
@@ -278,7 +278,7 @@ def test_many_bytes_are_copied_by_several_threads(
 
 
 class LateThread:
-    """A thread so slow that it does nothing until it is waited for."""
+    """A slow thread that does nothing until ``join``."""
 
     def __init__(self, target: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self.join = lambda: target(*args, **kwargs)

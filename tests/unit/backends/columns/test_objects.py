@@ -1,4 +1,4 @@
-"""Object columns as bytes: exact, value by value, and without unused storage."""
+"""Object columns are encoded exactly, value by value, and without unused storage."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Turn = namedtuple("Turn", ["role", "tokens"])
 
 @dataclass
 class Image:
-    """A class that no codec of plain data knows."""
+    """A class that the codec of plain data does not support."""
 
     name: str
     pixels: torch.Tensor
 
 
 class Text(str):
-    """A subclass, which must not come back as its base."""
+    """A subclass of str, which must not be restored as a str."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ VALUES = st.recursive(
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in value and in the type of every part."""
+    """Whether both are equal in value and in the type of every part."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):

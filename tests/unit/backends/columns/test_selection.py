@@ -1,4 +1,4 @@
-"""Memory for columns: chunks if several are read at once, none for stored columns."""
+"""Memory for columns: chunks if several are read together, none for stored columns."""
 
 from __future__ import annotations
 

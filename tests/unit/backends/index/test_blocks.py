@@ -1,4 +1,4 @@
-"""Blocks of an index: counting waste, and rows that change during a compaction."""
+"""Blocks of an index: they count wasted bytes, and rows may change during a compaction."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def only_block(index: Index, sample_id: str, field: str = "x") -> Block:
 def test_bytes_are_counted_row_by_row_and_field_by_field() -> None:
     extents = {"long": Extent("f", np.array([10, 0, 300])), "flat": Extent("f", 4)}
     block = Block(0, "p", ["a", "b", "c"], extents, None)
-    whole = 310 + 3 * 4 + 6 * 8  # each value counts 8 bytes beside its own
+    whole = 310 + 3 * 4 + 6 * 8  # each value counts 8 bytes in addition to its size
     assert (block.live_bytes, block.wasted_bytes) == (whole, 0)
     block.release(frozenset(["long"]), [2])
     assert (block.live_bytes, block.wasted_bytes) == (whole - 308, 308)
@@ -91,10 +91,10 @@ def test_counting_leaves_the_callers_sizes_alone() -> None:
 @pytest.mark.parametrize(
     ("size", "released", "due"),
     [
-        (SLACK_BYTES, 1, False),  # three rows are live beside it
+        (SLACK_BYTES, 1, False),  # three other rows are live
         (SLACK_BYTES, 2, True),
         (SLACK_BYTES, 4, False),  # nothing is left to copy
-        (SLACK_BYTES // 4, 3, False),  # less than is worth the while
+        (SLACK_BYTES // 4, 3, False),  # too little for a compaction
     ],
 )
 def test_a_block_is_due_when_waste_outgrows_what_is_live(
@@ -119,7 +119,7 @@ def test_a_block_without_rows_is_gone_with_its_payload(index: Index, end: str) -
     alive = weakref.ref(payload)
     index.register("p", ["t", "u"], 1)
     commit(index, IDS, payload)
-    index.partition("p").claim("t", frozenset("x"), 2)  # queues that know some of the rows
+    index.partition("p").claim("t", frozenset("x"), 2)  # queues that contain some of the rows
     index.partition("p").claim("u", frozenset("xy"), 2)
     del payload
     gc.disable()  # a cycle would keep it until a collection
@@ -151,7 +151,7 @@ def test_a_field_written_anew_leaves_the_others_where_they_are(index: Index) -> 
     assert index.survivors(0) == ("old", {frozenset("y"): [0, 1, 2, 3]})
 
 
-# Rewriting
+# Compaction
 
 
 def test_rewritten_rows_lie_in_the_new_block_and_the_old_one_goes(index: Index) -> None:
@@ -173,7 +173,7 @@ def test_rewritten_rows_lie_in_the_new_block_and_the_old_one_goes(index: Index) 
 
 
 def begin(index: Index) -> tuple[int, dict[frozenset[str], list[int]]]:
-    """Rows a to f of one block that is due, with a, b and c live."""
+    """Rows a to f of one block that is due for compaction, with a, b and c live."""
     commit(index, [*IDS, "e", "f"], "old", "xy", size=ROW_BYTES)
     (number,) = clear(index, ["d", "e", "f"])
     payload, live = index.survivors(number)
@@ -289,7 +289,7 @@ def test_a_block_is_written_anew_by_one_process_and_again_if_that_fails(index: I
     payload, live = index.survivors(number)
     assert payload == "old"
     assert sum(map(len, live.values())) == 8
-    # one process compacts it: no other one gets its rows
+    # one process compacts it, so no other process gets its rows
     assert index.survivors(number) == (None, {})
     assert clear(index, ids[8:10]) == []
     # the first process never moved the rows

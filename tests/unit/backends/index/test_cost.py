@@ -1,6 +1,6 @@
 """The cost of an index operation depends on its batch, not on the partition.
 
-Cost is counted in lines and calls that Python executes, which no busy machine disturbs.
+Cost is the number of lines and calls that Python executes, independent of the machine's load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ X, Y = {"x": Extent("int64", 8)}, {"y": Extent("int64", 8)}
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Lines and calls executed by ``work``, those of C functions included."""
+    """Number of lines and calls, including those of C functions, that ``work`` executes."""
     count = 0
 
     def on_line(_frame: FrameType, _event: str, _arg: Any) -> Any:
@@ -35,7 +35,7 @@ def steps(work: Callable[[], object]) -> int:
         count += event == "c_call"
 
     gc.collect()
-    gc.disable()  # what others left behind, and who listens to collections, is not counted
+    gc.disable()  # do not count other objects' collection and its callbacks
     before = sys.gettrace()
     sys.settrace(on_line)
     sys.setprofile(on_call)
@@ -91,7 +91,7 @@ def test_cost_does_not_grow_with_the_partition(operation: Callable[[Index, int],
     small, large = filled(SMALL), filled(LARGE)
     in_small = steps(lambda: operation(small, SMALL))
     in_large = steps(lambda: operation(large, LARGE))
-    # the place of the oldest row that wasn't seen is found by bisection
+    # bisection finds the oldest row that was not scanned
     assert in_large <= in_small * 1.05 + 50
 
 
@@ -102,11 +102,11 @@ def test_the_first_claim_of_whole_groups_looks_at_no_more_than_it_needs() -> Non
 
 
 def test_a_field_that_arrives_after_the_claim_looked_costs_its_batch() -> None:
-    """Rows that were scanned before they were ready come into the queue with their last field."""
+    """A claim scans rows that are not ready; a put of their last field queues them."""
 
     def cost(n_rows: int) -> int:
         index = filled(n_rows)
-        assert claim(index, "u", "xy") == 0  # looked at every row
+        assert claim(index, "u", "xy") == 0  # scanned every row
         put = steps(lambda: index.commit("p", ids(n_rows - BATCH), Y, None, None, "many"))
         return put + steps(lambda: claim(index, "u", "xy"))
 
@@ -122,7 +122,7 @@ def test_rows_that_are_not_ready_are_looked_at_once() -> None:
 
 @pytest.mark.parametrize("group_size", [1, 4])
 def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
-    """Neither a claim of a queue that scanned them, nor the first of one that didn't."""
+    """Neither a claim from a queue that scanned them, nor the first claim from a new queue."""
     index = filled(LARGE, group_size)
     fresh = steps(lambda: claim(index))
     fresh_first = steps(lambda: claim(index, "u"))
@@ -140,7 +140,7 @@ def test_cleared_rows_cost_no_later_claim(group_size: int) -> None:
 
 
 def test_churn_costs_each_row_the_same() -> None:
-    """Cleared rows must not cost later operations again and again."""
+    """Cleared rows must not add a cost to every later operation."""
 
     def churn(n_rows: int) -> int:
         index = filled(SMALL)

@@ -1,7 +1,7 @@
-"""The index against a plain dict: every put, claim, clear and compaction, in any order.
+"""The index is compared with a plain dict after random puts, claims, clears and compactions.
 
-A payload here is what a store would keep: the version that each of its cells was put with. So a
-source that points at the wrong block, place or field shows as a wrong version.
+A payload holds the version with which each of its cells was put. A source that points at the
+wrong block, place or field therefore returns a wrong version.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sample:
 
 @dataclass
 class Model:
-    """A partition as a dict of rows, searched completely every time."""
+    """A partition as a dict of rows, which every operation searches completely."""
 
     rows: dict[str, Sample] = field(default_factory=dict)
     tasks: set[str] = field(default_factory=set)
@@ -97,7 +97,7 @@ class Model:
 
 
 class IndexMachine(RuleBasedStateMachine):
-    """Drives an index and the model alike; due blocks are compacted now or much later."""
+    """Makes the same calls to an index and the model; compacts due blocks soon or much later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class IndexMachine(RuleBasedStateMachine):
         for sample_id in gone if sample_ids is None else sample_ids:
             rows.pop(sample_id, None)
 
-    # Registrations, which are rare: most would find rows and change nothing
+    # Registrations are rare, because most would find rows and change nothing
 
     @precondition(lambda self: self.versions % 4 == 3)
     @rule(
@@ -263,7 +263,7 @@ class IndexMachine(RuleBasedStateMachine):
         model.tasks.update(tasks)
         model.group_size = group_size
 
-    # Rewriting, which other calls may come in between
+    # Compaction, during which other calls may happen
 
     @precondition(lambda self: self.due)
     @rule(newest=st.booleans())
@@ -300,12 +300,12 @@ class IndexMachine(RuleBasedStateMachine):
             with pytest.raises(UnknownField):
                 self.index.locate(partition_id, [sample_id], [*rows[sample_id].versions, name])
 
-    # What holds after each step
+    # Invariants after each step
 
     @invariant()
     def every_cell_lies_once_and_is_the_newest(self) -> None:
         for partition_id, model in self.models.items():
-            asked = [i for i in model.rows for _ in range(2)]  # a repeated id is a row of its own
+            asked = [i for i in model.rows for _ in range(2)]  # a repeated id is a separate row
             for name in FIELDS:
                 here = [i for i in asked if name in model.rows[i].versions]
                 if here:

@@ -35,7 +35,7 @@ def claim(index: Index, required: frozenset[str], rows: int) -> list[str]:
 
 
 def test_a_row_that_no_claim_has_looked_at_waits_behind_older_ones() -> None:
-    """Its last field is put together with that of a row that a claim has scanned."""
+    """One put writes the last field of this row and of a row that a claim has scanned."""
     index = index_of("t")
     put(index, ["passed over"])
     put(index, ["first"], "xy")

@@ -1,4 +1,4 @@
-"""``ReadyQueue`` alone, and the grouping of rows."""
+"""``ReadyQueue`` and the grouping of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_generation_is_read_from_the_end_of_an_id(
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), group_size=st.integers(1, 3))
 def test_a_queue_agrees_with_a_plain_list(seed: int, group_size: int) -> None:
-    """Adds, discards and takes at random, against a list that is searched every time."""
+    """Compares random adds, discards and takes with a list that every operation searches."""
     rng = random.Random(seed)
     queue: ReadyQueue = RowQueue() if group_size == 1 else GroupQueue(group_size)
     ready: list[IndexRow] = []
@@ -102,7 +102,7 @@ def grouped(ids: Sequence[str]) -> Index:
 def test_the_order_of_groups_does_not_hang_on_how_far_a_claim_has_looked(
     at_once: int, looked_first: bool
 ) -> None:
-    """Groups leave by the age of their youngest row, with which each became whole."""
+    """A claim orders groups by their youngest row, which completed the group."""
     partition = grouped(IDS).partition("p")
     required = frozenset("x")
     if looked_first:

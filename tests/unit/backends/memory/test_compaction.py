@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient, engine
 from rlconform.wire import object_column, rows_of
 
-WIDTH = 4096  # so that a few rows are worth a rewriting
+WIDTH = 4096  # so that a few rows are enough for a compaction
 IDS = list("abcdefgh")
 
 
@@ -84,7 +84,7 @@ Meanwhile = Callable[[MemoryClient], object]
 def rewriting(
     monkeypatch: pytest.MonkeyPatch, client: MemoryClient, meanwhile: Meanwhile
 ) -> list[int]:
-    """Run a callback between the read and the end of a compaction; counts the compactions."""
+    """Run a callback between the read and the end of a compaction; count the compactions."""
     rewrite = engine.compact
     rows: list[int] = []
 
@@ -160,7 +160,7 @@ def test_a_plane_may_be_closed_during_a_rewriting(
 
 
 def stored_bytes(client: MemoryClient, ids: list[str], names: list[str]) -> int:
-    """Bytes of all blocks in which the rows lie, wasted ones included."""
+    """Bytes of all blocks that contain the rows, including wasted bytes."""
     index = client._engine._plane.index  # type: ignore[attr-defined]
     blocks = {id(s.block.payload): s.block.payload for s in index.locate("p", ids, names)}
     return sum(column.values.nbytes for columns in blocks.values() for column in columns.values())
@@ -168,7 +168,7 @@ def stored_bytes(client: MemoryClient, ids: list[str], names: list[str]) -> int:
 
 @pytest.mark.parametrize("n_kept", [1, 3])
 def test_memory_follows_what_is_live(client: MemoryClient, n_kept: int) -> None:
-    """Steps that leave a row or two of each batch behind must not keep the batches."""
+    """Steps that leave one or two rows of each batch must not keep the whole batches."""
     kept = []
     for step in range(8):
         ids = [f"{step}:{place}" for place in range(16)]
@@ -180,7 +180,7 @@ def test_memory_follows_what_is_live(client: MemoryClient, n_kept: int) -> None:
 
 
 def test_overwritten_values_give_their_memory_back(client: MemoryClient) -> None:
-    """The one row of a batch that was not put again must not keep the batch."""
+    """One row of a batch that was not overwritten must not keep the whole batch."""
     ids = [str(place) for place in range(16)]
     old = torch.zeros(16, 8 * WIDTH)
     client.put_samples(ids, "p", TensorDict({"x": old}, [16]))
@@ -191,7 +191,7 @@ def test_overwritten_values_give_their_memory_back(client: MemoryClient) -> None
 def test_a_rewriting_during_which_rows_went_leaves_no_waste(
     client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another caller cleared rows meanwhile, and starts its own compaction too late."""
+    """Another caller clears rows during a compaction and starts the next one too late."""
     client.put_samples(IDS, "p", columns(8))
     index = client._engine._plane.index  # type: ignore[attr-defined]
     rows = rewriting(monkeypatch, client, lambda _: index.clear("p", ["b", "c"], ""))

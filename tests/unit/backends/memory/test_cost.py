@@ -1,6 +1,6 @@
 """The cost of a memory plane operation depends on its batch, not on the partition.
 
-Cost is counted in lines and calls that Python executes, which no busy machine disturbs.
+Cost is the number of lines and calls that Python executes, independent of the machine's load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def client() -> Iterator[MemoryClient]:
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Lines and calls executed by ``work``, those of C functions included."""
+    """Number of lines and calls, including those of C functions, that ``work`` executes."""
     count = 0
 
     def on_line(_frame: FrameType, _event: str, _arg: Any) -> Any:
@@ -42,7 +42,7 @@ def steps(work: Callable[[], object]) -> int:
         count += event == "c_call"
 
     gc.collect()
-    gc.disable()  # what others left behind, and who listens to collections, is not counted
+    gc.disable()  # do not count other objects' collection and its callbacks
     before = sys.gettrace()
     sys.settrace(on_line)
     sys.setprofile(on_call)

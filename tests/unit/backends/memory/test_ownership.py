@@ -1,4 +1,4 @@
-"""Rows of the memory plane own their memory: no tensor of a caller is kept or shared."""
+"""The memory plane copies rows: it neither keeps nor shares a caller's tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviour of the memory plane that the contract does not define."""
+"""The memory plane's behaviour that the contract does not define."""
 
 from __future__ import annotations
 

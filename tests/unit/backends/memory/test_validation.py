@@ -1,4 +1,4 @@
-"""Malformed calls: each raises TypeError or ValueError and leaves the plane as it was."""
+"""Each malformed call raises TypeError or ValueError and does not change the plane."""
 
 from __future__ import annotations
 

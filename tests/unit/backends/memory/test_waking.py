@@ -1,4 +1,4 @@
-"""Blocking claims of the memory plane: what wakes them, and that waiting uses no CPU."""
+"""Blocking claims of the memory plane: puts wake them, and waiting uses no CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, UnknownTask
 
-SOON = 20.0  # seconds; far above what a wake-up takes, far below a claim's own timeout
+SOON = 20.0  # seconds; much longer than a wake-up, much shorter than a claim's timeout
 
 
 class Waiters:
@@ -102,7 +102,7 @@ def test_waiting_does_not_poll(client: MemoryClient) -> None:
         calls += 1
 
     gc.collect()
-    gc.disable()  # what others left behind, and who listens to collections, is not counted
+    gc.disable()  # do not count other objects' collection and its callbacks
     sys.setprofile(count)
     try:
         with pytest.raises(TimeoutError):
@@ -110,7 +110,7 @@ def test_waiting_does_not_poll(client: MemoryClient) -> None:
     finally:
         sys.setprofile(None)
         gc.enable()
-    assert calls < 500  # a look every 5 ms would make thousands
+    assert calls < 500  # polling every 5 ms would make thousands
 
 
 def test_no_patience_is_no_error_when_rows_are_ready(client: MemoryClient) -> None:

@@ -47,7 +47,7 @@ def round_trip(leaf: Any) -> Any:
 
 
 def random_bytes(dtype: torch.dtype, *shape: int) -> Tensor:
-    """A tensor of any bytes at all, NaN payloads among them; of valid ones for bool."""
+    """A tensor of random bytes, including NaN payloads; of valid bytes for bool."""
     count = int(np.prod(shape)) * dtype.itemsize
     data = torch.randint(0, 2 if dtype is torch.bool else 256, (count,), dtype=torch.uint8)
     return data.view(dtype).view(shape) if count else torch.empty(shape, dtype=dtype)
@@ -79,14 +79,14 @@ def test_jagged_columns_come_back_row_by_row(
     offsets = torch.tensor([0, *lengths]).cumsum(0)
     put = torch.nested.nested_tensor_from_jagged(values, offsets=offsets)
     got = round_trip(put)
-    # equally long rows come back dense, as NeMo-RL's adapters return them
+    # rows of equal length are returned dense, as by NeMo-RL's adapters
     assert got.layout is (torch.strided if len(set(lengths)) == 1 else torch.jagged)
     assert_same(got, put)
     expect_whole_column(TensorDict({"x": got}, batch_size=[3]), "x")
 
 
 def test_a_column_is_padded_to_its_longest_row_and_not_to_the_sum() -> None:
-    # Equal rows are read here beside one more: a plane may return equal ones alone dense.
+    # Equal rows are read with a longer one, because a plane may return equal rows dense.
     put = torch.nested.nested_tensor([torch.ones(n) for n in (4, 4, 3)], layout=torch.jagged)
     padded = torch.nested.to_padded_tensor(round_trip(put), padding=0)
     assert padded.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
@@ -191,7 +191,7 @@ def test_plain_data_comes_back_with_its_type(value: Any) -> None:
     if isinstance(value, set | frozenset):  # the order of a set's repr is not defined
         assert got == value
     else:
-        assert repr(got) == repr(value)  # tells -0.0 from 0.0 and the types of what is inside
+        assert repr(got) == repr(value)  # distinguishes -0.0 from 0.0, and types of contents
 
 
 @pytest.mark.parametrize(

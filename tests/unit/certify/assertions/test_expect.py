@@ -1,4 +1,4 @@
-"""What checks assert with: nothing that differs in a bit, a type or a shape gets by."""
+"""The assertions of checks find every difference in a bit, a type or a shape."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ def test_any_of_several_kinds_is_right() -> None:
 
 
 def test_what_a_helper_saw_in_the_answer_is_no_rejection() -> None:
-    """A violation found in what the plane returned means that it did not raise."""
+    """A violation found in a returned value means that the plane did not raise."""
     found = ContractViolation("put_samples to return a meta", "None")
     for judge in (expect_rejection, expect_lookup_error):
         assert violation(lambda j=judge: j(raising(found), "a wrong call")) is found

@@ -1,4 +1,4 @@
-"""The check of whole columns: it accepts what torch builds, and finds each way to be less."""
+"""The check of jagged columns accepts those that torch builds and finds each kind of defect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 ]  # fmt: skip
-#: Dtypes of which torch can't pad, pickle or add even its own columns.
+#: Dtypes whose columns torch cannot pad, pickle or add, even those it built.
 RARE_DTYPES = [torch.uint16, torch.uint64, torch.float8_e4m3fn, torch.complex64]
 
 VALUES = torch.arange(9.0)
@@ -35,7 +35,7 @@ def batch_of(column: Tensor) -> TensorDict:
     return TensorDict({"x": column}, batch_size=[column.size(0)])
 
 
-# -- columns that are right ------------------------------------------------------------------------
+# -- correct columns -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *RARE_DTYPES], ids=str)
@@ -73,7 +73,7 @@ def test_no_operation_is_left_out_of_a_common_dtype(dtype: torch.dtype) -> None:
         assert _carry_out(operation, column)
 
 
-# -- columns that are not --------------------------------------------------------------------------
+# -- defective columns -----------------------------------------------------------------------------
 
 
 def without_longest() -> Tensor:
@@ -143,7 +143,7 @@ def test_its_rows_alone_do_not_show_it(make: Callable[[], Tensor]) -> None:
 
 
 class Refusing(Tensor):
-    """A tensor whose values stay in their store: it can't be converted."""
+    """A tensor that cannot be converted, because its values stay in a store."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

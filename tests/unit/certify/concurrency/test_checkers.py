@@ -1,7 +1,7 @@
-"""Checkers: for each kind of anomaly, histories that show it and histories that don't.
+"""Checkers are tested with histories that show each kind of anomaly and histories that don't.
 
-Times are written in whole steps. Calls that overlap may have taken effect in either order, so that
-a history is bad only where no order explains it.
+Times are whole steps. Calls that overlap may take effect in either order, so a history is bad
+only if no order explains it.
 """
 
 from __future__ import annotations
@@ -553,7 +553,7 @@ def test_a_correct_history_is_no_violation() -> None:
 def test_a_saved_history_is_checked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A race may not show twice, but its saved calls show it each time that they are checked."""
+    """A race may not occur twice, but every check of its saved calls finds it."""
     operations = [put(0, 1, ids="s"), claim(2, 3, "s"), claim(4, 5, "s")]
     with pytest.raises(HistoryViolation) as caught:
         check_history(History(operations), "claims", phantoms, duplicated)

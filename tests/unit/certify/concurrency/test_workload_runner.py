@@ -1,4 +1,4 @@
-"""Workloads: what they log of correct planes, and of planes that raise or hang."""
+"""Workloads and their logs with correct planes, and with planes that raise or hang."""
 
 from __future__ import annotations
 
@@ -180,10 +180,10 @@ def test_a_call_that_hangs_has_no_end_and_is_reported() -> None:
     client.release.set()
     client.claimer.join(PATIENCE_S)
     assert not client.claimer.is_alive()
-    assert client.claims == 2  # given up: after the call returned, no other was made
+    assert client.claims == 2  # given up: no other call follows the one that returned
     endless = [op for op in history.operations if op.end is None]
     assert [(op.op, op.who) for op in endless] == [("claim", "claimer1")]
-    assert history.of("put")  # what the others did meanwhile is logged too
+    assert history.of("put")  # the log contains the other workloads' calls of this time too
     with pytest.raises(ContractViolation, match="hung: claimer1's claim did not return"):
         check_history(history, "claims", hung)
 
@@ -254,7 +254,7 @@ def test_claims_that_always_return_rows_are_reported_and_given_up() -> None:
     with pytest.raises(ContractViolation, match="all rows to be claimed within"):
         runner.run(Claimer())
     client.claimer.join(PATIENCE_S)
-    assert not client.claimer.is_alive()  # or it would run during every later test
+    assert not client.claimer.is_alive()  # otherwise it would run during every later test
 
 
 class Gone:
@@ -282,7 +282,7 @@ def test_when_one_process_ends_the_other_workloads_are_given_up() -> None:
     with pytest.raises(ContractViolation, match="a workload's operations"):
         runner.run(Claimer(), Producer(60.0))
     client.claimer.join(PATIENCE_S)
-    assert not client.claimer.is_alive()  # without that it would claim for ever
+    assert not client.claimer.is_alive()  # otherwise it would claim forever
 
 
 def test_a_reused_actor_runs_no_earlier_workload(
@@ -290,7 +290,7 @@ def test_a_reused_actor_runs_no_earlier_workload(
 ) -> None:
     client = EndlessRows()
     client.register_partition("p", ["x"], 8, ["train"])
-    monkeypatch.setattr(client, "close", lambda: None)  # so that only giving up ends the workload
+    monkeypatch.setattr(client, "close", lambda: None)  # so that it ends only if given up
     monkeypatch.setattr("rlconform.certify.target.open_client", lambda *_: client)
     worker = ClientActor()
     assert worker.get_ready("memory") == (True, None)

@@ -1,4 +1,4 @@
-"""Events of a test process on their way to the runner."""
+"""Events that a test process sends to the runner are restored exactly."""
 
 from __future__ import annotations
 

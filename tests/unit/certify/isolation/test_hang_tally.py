@@ -1,4 +1,4 @@
-"""A kind of call is given up after it has hung in several checks of unlike requirements."""
+"""A run gives a kind of call up after it hung in several checks of several requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a level's checks need installed is said before the plane opens."""
+"""A plane session reports missing packages, and planes that fail to open or close."""
 
 from __future__ import annotations
 

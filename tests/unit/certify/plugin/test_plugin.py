@@ -1,4 +1,4 @@
-"""The plugin under plain pytest, where no runner starts the processes that a target asks for."""
+"""The plugin under plain pytest, where no runner starts processes for the target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlconform._resources import resource_dir
 
 
 def run(*selected: str) -> subprocess.CompletedProcess[str]:
-    """Checks on a plane that is good for one check, and wants a process for each."""
+    """Run checks on a plane that works for one check and requires a process for each."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["-p", "rlconform.certify.plugin.plugin", "--target", "hostile:fresh_process_each"]
     planes = str(resource_dir("fixtures") / "planes")

@@ -1,4 +1,4 @@
-"""A fixture that gives examples enough time, so that the machine's load does not matter."""
+"""A fixture that gives examples enough time on a busy machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from rlconform.certify.properties import runner
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise the time limits of examples; only the check's own timeout remains."""
+    """Raise the time limits of examples; only the timeout of the check remains."""
     for limit in ("PLANE_S", "SEARCH_S", "SHRINK_S"):
         monkeypatch.setattr(runner, limit, 200.0)

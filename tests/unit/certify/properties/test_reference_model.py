@@ -1,4 +1,4 @@
-"""The reference model after short sequences of calls, and what it leaves open."""
+"""The reference model after short call sequences, and the results that it does not define."""
 
 from __future__ import annotations
 

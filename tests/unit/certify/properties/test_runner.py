@@ -1,4 +1,4 @@
-"""``PropertyRunner``: which errors are the plane's, what is reported, and how long it may take."""
+"""``PropertyRunner`` finds the plane's errors, reports them, and keeps to its time limits."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_what_fails_sometimes_fails(make: Make, plane: type[MemoryClient], failu
 
 
 class Clock:
-    """A clock that only tests move."""
+    """A clock that only tests advance."""
 
     now = 0.0
 
@@ -159,7 +159,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the runner and of the plane's time, independent of the machine's load."""
+    """The clock of the runner and of the plane's time; the machine's load does not affect it."""
     clock = Clock()
     for module in (runner_module, busy_time):
         monkeypatch.setattr(module, "time", clock)
@@ -167,7 +167,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Slow(MemoryClient):
-    """Each put takes ``seconds`` of the clock, and nothing else takes any."""
+    """Each put advances the clock by ``seconds``; no other call does."""
 
     def __init__(self, clock: Clock, seconds: float = 0.3) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ def test_a_slow_correct_plane_gets_fewer_examples(make: Make, clock: Clock) -> N
 def test_a_slow_correct_plane_is_judged_by_every_profile(
     make: Make, clock: Clock, requirement_id: str
 ) -> None:
-    runner = make(partial(Slow, clock, 0.9))  # so slow that there is time for one sequence only
+    runner = make(partial(Slow, clock, 0.9))  # so slow that there is only time for one sequence
     try:
         run_sequences(runner, PROFILES[requirement_id])
     except pytest.skip.Exception as skipped:

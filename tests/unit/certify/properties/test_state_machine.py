@@ -1,4 +1,4 @@
-"""``PlaneStateMachine``: a plane with one small defect fails the profile of that requirement."""
+"""A plane with one small defect fails the ``PlaneStateMachine`` profile of that requirement."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SwapsTags(MemoryClient):
 
 
 class Overwriting(MemoryClient):
-    """Knows which rows have a field already."""
+    """Records which rows already have a field."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class IgnoresOverwrites(Overwriting):
 
 
 class RefusesOverwrites(Overwriting):
-    """The store rejects a key that it has."""
+    """The store rejects a key that it contains."""
 
     def put_again(self, again: list[str], *call: Any) -> Any:
         if again:
@@ -215,7 +215,7 @@ class SticksToItsStatus(MemoryClient):
 
 
 class ClaimsOneMore(MemoryClient):
-    """A claim takes one row too many."""
+    """A claim returns one row too many."""
 
     def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
         size = more["batch_size"] + (not more["blocking"])
@@ -223,7 +223,7 @@ class ClaimsOneMore(MemoryClient):
 
 
 class LosesTimedOutRows(MemoryClient):
-    """A claim that times out takes the ready rows."""
+    """A claim that times out consumes the ready rows."""
 
     def claim_meta(self, *args: Any, **more: Any) -> KVBatchMeta:
         try:
@@ -267,7 +267,7 @@ class KeepsCursors(MemoryClient):
 
 
 class ProducesForAll(Overwriting):
-    """A field that was put counts as produced for every row, with the bytes of one."""
+    """A field that was put counts as produced for every row, with the bytes of one row."""
 
     def get_samples(self, sample_ids: Any, partition_id: str, select_fields: Any) -> Any:
         try:
@@ -300,7 +300,7 @@ class HandsOutGhosts(Overwriting):
 
 
 class TracksByFields(MemoryClient):
-    """A task has one cursor for each list of fields that it claims by."""
+    """A task has one cursor for each list of fields in its claims."""
 
     def register_partition(self, *args: Any, **more: Any) -> None:
         tasks = [f"{task} {n}" for task in more["consumer_tasks"] for n in ("x", "y", "x y")]
@@ -411,7 +411,7 @@ def explore() -> Iterator[Open]:
 def test_a_broken_plane_is_found(
     explore: Open, monkeypatch: pytest.MonkeyPatch, plane: type[MemoryClient], requirement_id: str
 ) -> None:
-    monkeypatch.setattr(runner_module, "SHRINK_S", 0.5)  # only whether it is found matters here
+    monkeypatch.setattr(runner_module, "SHRINK_S", 0.5)  # this test only checks whether it is found
     with pytest.raises(FailedExample, match="--seed 0"):
         run_sequences(explore(plane), PROFILES[requirement_id])
 
@@ -423,7 +423,7 @@ def test_a_sequence_shrinks_to_the_calls_that_matter(explore: Open) -> None:
         run_sequences(runner, PROFILES["PUT-13"])
     assert runner.failure is not None
     made = [line.partition("(")[0] for line in runner.failure.calls.lines()]
-    assert len(made) <= 4  # for some seeds Hypothesis leaves a read in between
+    assert len(made) <= 4  # for some seeds Hypothesis keeps a read in between
     writes = [call for call in made if call != "client.get_samples"]
     assert writes == ["client.register_partition", "client.put_samples", "client.put_samples"]
 

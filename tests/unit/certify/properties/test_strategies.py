@@ -1,4 +1,4 @@
-"""Strategies: what they draw, and what it shrinks to."""
+"""Strategies draw the wanted values and shrink them to simple ones."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ SEARCH = settings(SETTINGS, max_examples=1000)
 
 
 def comes_up(strategy: st.SearchStrategy[Any], wanted: Callable[[Any], bool]) -> Any:
-    """The smallest value that is wanted; an error if none is drawn."""
+    """The smallest wanted value; raises an error if none is drawn."""
     return find(strategy, wanted, settings=SEARCH, random=Random(0))
 
 
-# -- what comes up, and what it shrinks to -------------------------------------------------------
+# -- drawn values and their shrunk forms ----------------------------------------------------------
 
 
 def has_bits(dtype: torch.dtype, bits: int) -> Callable[[torch.Tensor], bool]:

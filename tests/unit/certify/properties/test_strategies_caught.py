@@ -1,4 +1,4 @@
-"""Property checks: which broken planes they find."""
+"""Property checks find these broken planes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class KeepsGrad(MemoryClient):
 
 
 class IgnoresTokenStrides(Bending):
-    """The tokens of a jagged column are taken from where they begin, whatever their strides."""
+    """Reads the tokens of a jagged column contiguously from their start, whatever their strides."""
 
     def bend(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_nested or leaf.lengths() is not None:  # type: ignore[operator]
@@ -117,7 +117,7 @@ class IgnoresTokenStrides(Bending):
 
 
 class PutJaggedGapsForgotten(Bending):
-    """The unused tokens behind a row of a jagged column become its own."""
+    """The unused tokens after a row of a jagged column become part of the row."""
 
     def bend(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_nested or leaf.lengths() is None:  # type: ignore[operator]
@@ -153,7 +153,7 @@ class KeepsTheFirstDtype(MemoryClient):
 
 
 class PutObjectsBesideTensorsEmptied(Bending):
-    """An object column that is put beside a tensor loses its last value."""
+    """An object column that is put together with a tensor loses its last value."""
 
     def put_samples(
         self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
@@ -198,7 +198,7 @@ class PadsRows(Bending):
 
 
 class StripsIds(MemoryClient):
-    """Ids are keys of a store that folds separators."""
+    """Ids are keys of a store that merges separators."""
 
     def put_samples(self, sample_ids: Any, *args: Any, **more: Any) -> Any:
         folded = [i.replace("/", ":") for i in sample_ids]
@@ -252,7 +252,7 @@ class EmptiesObjects(Bending):
 
 
 class ForgetsEarlierColumns(MemoryClient):
-    """The put of a further column drops the others of its rows."""
+    """A put of another column drops the rows' earlier columns."""
 
     def put_samples(
         self, sample_ids: Any, partition_id: str, fields: Any = None, tags: Any = None
@@ -308,7 +308,7 @@ CAUGHT: list[tuple[type[MemoryClient], str]] = [
 
 
 class Results:
-    """Runs the checks of some requirements only, and keeps what those that fail say."""
+    """Runs only the checks of some requirements, and keeps the messages of those that fail."""
 
     def __init__(self, wanted: set[str]) -> None:
         self._wanted = wanted
@@ -340,7 +340,7 @@ def test_a_broken_plane_fails_the_property(
         timeouts=Timeouts(check=600),
     )
     monkeypatch.setitem(sys.modules, "bent_planes", SimpleNamespace(TARGET=target))
-    monkeypatch.setattr(runner, "SHRINK_S", 0.5)  # what is looked at is whether it is found
+    monkeypatch.setattr(runner, "SHRINK_S", 0.5)  # this test only checks whether it is found
     wanted = {each for kind, each in CAUGHT if kind is plane}
     results = Results(wanted)
     pytester.inline_run(

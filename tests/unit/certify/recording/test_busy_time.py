@@ -1,4 +1,4 @@
-"""Busy time: operations at the same time count once, also those of another process."""
+"""Busy time counts concurrent operations once, including those of another process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_spans_that_overlap_are_merged() -> None:
 
 
 class FakeRemoteClient(RemoteClient):
-    """A client whose process says that a call took 0.25 s, or doesn't answer."""
+    """A client whose process reports that a call took 0.25 s, or doesn't answer."""
 
     def __init__(self, answers: bool) -> None:
         super().__init__(None, "actor1", Timeouts())

@@ -1,4 +1,4 @@
-"""The recorder: every call is written down as it was made, and errors keep their owner."""
+"""The recorder records every call exactly, and attributes errors to the plane or the check."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def batch(count: int) -> TensorDict:
 
 
 def texts(recording: Recording) -> list[str]:
-    """The recorded lines after the one that registers."""
+    """The recorded lines after the registration."""
     return recording.lines()[1:]
 
 
@@ -131,7 +131,7 @@ ODD_ARGUMENTS: dict[str, tuple[str, Callable[[], Any]]] = {
 def test_whatever_is_passed_reaches_the_plane(
     client: RecordingClient, recording: Recording, method: str, make: Callable[[], Any]
 ) -> None:
-    """Writing a call down must not fail in the plane's place."""
+    """The recorder must not raise on an argument before the plane gets it."""
     odd = make()
     arguments = {"meta": odd} if method == "get_data" else {
         "sample_ids": ["a"], "partition_id": "p", "fields": odd
@@ -253,7 +253,7 @@ def test_the_planes_seconds_are_those_inside_its_calls(
     assert 0.05 <= recording.plane_seconds - before < PATIENCE_S
 
 
-# -- whose error ---------------------------------------------------------------------------------
+# -- origin of errors ----------------------------------------------------------------------------
 
 
 def test_an_error_of_a_call_is_the_planes(client: RecordingClient, recording: Recording) -> None:

@@ -1,4 +1,4 @@
-"""The summary in the terminal: the reasons, and the requirement to read about first."""
+"""The summary in the terminal shows the reasons and the requirement to read first."""
 
 from __future__ import annotations
 

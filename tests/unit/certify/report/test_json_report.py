@@ -1,4 +1,4 @@
-"""``report.json``: complete, with a digest, and valid whatever text a plane returns."""
+"""``report.json`` is complete, has a digest, and is valid for any text from a plane."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BODY = ("verdict", "causes", "requirements", "checks", "notes")
 
 
 def sample_run() -> RunRecord:
-    """A run with a check of every kind of end."""
+    """A run with one check for each outcome."""
     results = [
         CheckResult(
             PASSED.id, "GET-01", Outcome.PASS, seconds=0.5, plane_seconds=0.25, start_seconds=0.5
@@ -78,7 +78,7 @@ def report_on(run: RunRecord, **options: Any) -> dict[str, Any]:
 
 
 def written(run: RunRecord, folder: Path, **options: Any) -> dict[str, Any]:
-    """The report as a reader of the file gets it."""
+    """The report, parsed from the written file."""
     known = load_requirements()
     results = requirement_results(known, run.plan, run.results, "unit", {})
     write_report(folder, report_on(run, **options), run, known, results)

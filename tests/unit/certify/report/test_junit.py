@@ -1,4 +1,4 @@
-"""``junit.xml`` agrees with the certificate: what does not count against a plane is no failure."""
+"""``junit.xml`` has failures only for results that count against a plane in the certificate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def counts(suite: ElementTree.Element) -> dict[str, str | None]:
 
 
 def said(suite: ElementTree.Element) -> str:
-    """What the one test case's skip says."""
+    """The message of the only test case's skip."""
     (skipped,) = suite.findall("testcase/skipped")
     return skipped.get("message", "")
 
@@ -125,7 +125,7 @@ def test_a_warning_of_a_passed_check_is_a_property() -> None:
 
 
 def test_accepted_outcomes_are_not_failures() -> None:
-    """Everything that leaves a plane certified, in one run."""
+    """One run with every outcome of a certified plane."""
     results = [
         CheckResult("f::should", "GET-12", Outcome.FAIL, evidence="slow"),
         CheckResult("f::probe", "PUT-02", Outcome.FAIL, "dtype_fp8", "bytes differ"),

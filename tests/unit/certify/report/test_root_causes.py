@@ -1,4 +1,4 @@
-"""Root causes come first, equal errors are one cause, and no outcome changes."""
+"""Root causes are listed first, equal errors count as one cause, and no outcome changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of a run has three parts that add up; overlapping calls count once."""
+"""The three parts of a run's time add up to the total; overlapping calls count once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_concurrent_threads_count_once() -> None:
 def test_an_open_block_counts_so_far() -> None:
     busy = BusyTime()
     with busy.running():
-        first = busy.seconds  # as of a call that hangs: its time is the plane's
+        first = busy.seconds  # as for a call that hangs: its time counts as the plane's
         with busy.running():
             assert busy.seconds > first
     whole = busy.seconds

@@ -1,4 +1,4 @@
-"""Requirement results and verdict: tables over every outcome, and properties that always hold."""
+"""Requirement results and verdicts are tested with tables of all outcomes and with properties."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ SHOULD = replace(MUST, id="GET-02", level="SHOULD")
 NEEDS_OBJECTS = replace(MUST, id="GET-03", capability=("objects",))
 NEEDS_EITHER = replace(MUST, id="GET-04", capability=("dtype_fp8", "dtype_complex"))
 
-#: What a check can come to, by its own word.
+#: The outcomes of a check.
 OF_A_CHECK = list(SEVERITY)
 
 
 def planned(row: Requirement, name: str = "a", capability: str | None = None) -> PlannedCheck:
-    """A check of the requirement; of its capability where it names one."""
+    """A check of the requirement, and of its capability if it names one."""
     needs = next(iter(row.capability), "") if capability is None else capability
     return PlannedCheck(f"{row.id}::{name}", row.id, needs)
 
@@ -80,7 +80,7 @@ def result_of(
 
 
 def requirement_result(row: Requirement, outcome: Outcome) -> RequirementResult:
-    """A requirement's result; it names a check where one ran."""
+    """A requirement's result; it names a check if one ran."""
     idle = outcome in {Outcome.NOT_TESTED, Outcome.NOT_APPLICABLE}
     return RequirementResult(row.id, outcome, "why", [] if idle else [planned(row).id])
 
@@ -135,7 +135,7 @@ def test_a_must_has_the_outcome_of_its_check(outcome: Outcome) -> None:
     ],
 )
 def test_a_broken_should_is_a_warning(outcome: Outcome, expected: Outcome) -> None:
-    """A crash or a hang keeps its name: a reader must see that the plane did worse than fail."""
+    """The report names a crash or a hang, because it is worse than a failure."""
     assert result_of(SHOULD, {planned(SHOULD): outcome}).outcome is expected
 
 
@@ -371,7 +371,7 @@ def test_reasons_are_sorted_worst_first() -> None:
     assert conclusion.reasons[0] == f"GET-01 FAIL: {MUST.title}"
 
 
-# -- laws ----------------------------------------------------------------------------------------
+# -- properties ----------------------------------------------------------------------------------
 
 RANK = [Verdict.NOT_CERTIFIED, Verdict.CONDITIONAL, Verdict.CERTIFIED]
 ROWS = [replace(MUST, id=f"PUT-{n:02}") for n in range(3)]

@@ -1,4 +1,4 @@
-"""Waivers: which files are refused, and how a waiver changes a result."""
+"""Waivers: invalid files are refused, and a valid waiver changes a result."""
 
 from __future__ import annotations
 

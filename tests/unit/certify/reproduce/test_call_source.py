@@ -1,4 +1,4 @@
-"""The source of a script's values makes the same values again, bit for bit and in their layout."""
+"""The source code for a script's values creates equal values, with equal bits and layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 def remade(value: Any) -> Any:
-    """What the source of ``value`` makes in a script."""
+    """The value that the source code for ``value`` creates in a script."""
     names = {
         "torch": torch,
         "np": np,
@@ -213,7 +213,7 @@ def test_a_batch_is_made_again(column: Callable[[], Any], kind: type | None) -> 
     expect_column(copy, "y", rows)
     expect_objects(copy, "m", OBJECTS)
     assert type(copy.get("m")) is type(batch.get("m"))
-    if kind is not None:  # what was put as a numpy array of objects is put as one
+    if kind is not None:  # a numpy array of objects is put as such an array again
         assert type(copy.get("m").data) is kind
 
 
@@ -231,7 +231,7 @@ def test_a_nested_batch_is_made_again() -> None:
 
 @tensorclass
 class Images:
-    """A column of a class of its own."""
+    """A column of a separate class."""
 
     pixels: torch.Tensor
 
@@ -253,7 +253,7 @@ def test_a_meta_is_made_again_or_named() -> None:
 
 @pytest.mark.parametrize("answer", [None, True, False, 0])
 def test_a_value_that_many_share_is_never_named(answer: Any) -> None:
-    """``blocking=True`` is not the earlier answer, though Python has one ``True`` only."""
+    """``blocking=True`` is not an earlier result, although Python has only one ``True``."""
     assert literal(answer, {id(answer): "r1"}) == repr(answer)
 
 

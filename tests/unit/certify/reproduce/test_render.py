@@ -1,7 +1,7 @@
-"""Reproducers: what the script of a check's calls says, and how it ends.
+"""Reproducers: the script of a check's calls, its messages and its exit.
 
-That the script of a broken plane exits with 1, and with 0 on a right plane, is tested with real
-certifications in ``tests/functional/test_reproducers.py``.
+``tests/functional/test_reproducers.py`` checks the exit codes with real certifications: 1 on a
+broken plane, 0 on a correct one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def recording() -> Iterator[Recording]:
-    """Calls as a check makes them: columns of every kind, a claim, its rows, and two errors."""
+    """The calls of a check: columns of every kind, a claim, its rows, and two errors."""
     recording, plane = Recording(), open_target("memory")
     client = RecordingClient(plane, recording)
     client.register_partition(
@@ -98,7 +98,7 @@ def script(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def run_child(script: Path) -> tuple[str, dict[str, Any]]:
-    """What the child of a script prints, and the last thing that it tells its supervisor."""
+    """The output of a script's child, and the last event that it sends to its supervisor."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w"):
         ran = subprocess.run(
@@ -224,11 +224,11 @@ def test_calls_that_ran_beside_others_are_begun_in_threads() -> None:
     assert "races=True" in "\n".join(made)
 
 
-# -- what is expected ----------------------------------------------------------------------------
+# -- expectations --------------------------------------------------------------------------------
 
 
 class Meta:
-    """What a claim of a plane returns."""
+    """The meta that a plane's claim returns."""
 
     def __init__(self, ids: list[str], tags: list[dict[str, int]]) -> None:
         self.sample_ids, self.tags = ids, tags
@@ -281,7 +281,7 @@ VIOLATIONS: dict[str, tuple[object, Callable[[Any], object], str]] = {
 
 
 def expectation_by(result: object, check: Callable[[Any], object]) -> ScriptExpectation | None:
-    """What a script would say of a check that reads ``result`` from its plane."""
+    """The script's expectation for a check that reads ``result`` from its plane."""
 
     class Plane:
         def __getattr__(self, name: str) -> Callable[..., object]:
@@ -345,7 +345,7 @@ def test_what_may_follow_from_a_claim_is_judged_after_the_same_claim_only() -> N
 def test_a_script_whose_calls_go_otherwise_leaves_the_verdict_to_the_check(
     tmp_path: Path, raised: frozenset[int]
 ) -> None:
-    """A plane may refuse what another one takes: then something else is due."""
+    """A plane may refuse a call that another one accepts; the expected result then differs."""
     register = (
         "r0 = attempt(client.register_partition, 'p', ['x'], 1, ['t'])"
         if raised

@@ -1,4 +1,4 @@
-"""``StepBatch``: wrong rows are violations of the plane, in any layout."""
+"""``StepBatch`` reports wrong rows as violations of the plane, in any layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers that claim while a producer puts: they end on any plane and return what they got."""
+"""Consumers claim while a producer puts; they end on any plane and return the claimed rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_all_consumers_claimed_is_all_that_was_put() -> None:
 
 def test_consumers_end_though_rows_are_returned_again_and_again() -> None:
     claims = claim_until_done(over(), [lambda: ["r0"]] * 2, 5, 10.0)
-    assert len(claims) == 12  # six of one row by each: one more than there can be
+    assert len(claims) == 12  # six claims of one row by each: one more than possible
     with pytest.raises(ContractViolation, match=r"no row claimed twice; got \['r0'\]"):
         expect_once(claims, ["r0"])
 
@@ -74,7 +74,7 @@ def test_when_one_consumer_raises_the_others_stop() -> None:
     with pytest.raises(ContractViolation, match="to come back"):
         claim_until_done(going, [waits], 5, 0.2)
     stopped_at = asked[0]
-    ended.wait(0.1)  # time for some hundred looks, if it went on
+    ended.wait(0.1)  # time for some hundred claims, if it went on
     assert asked[0] <= stopped_at + 1
     ended.set()
     with pytest.raises(LookupError):
@@ -106,7 +106,7 @@ def test_a_slow_plane_gets_fewer_rounds() -> None:
 
 
 class Waiting:
-    """A client whose claims raise TimeoutError, each after a number of seconds of its own clock."""
+    """A client whose claims raise TimeoutError, each after some seconds of a fake clock."""
 
     def __init__(self, *after_s: float) -> None:
         self.after_s = list(after_s)
@@ -126,18 +126,18 @@ class Waiting:
         raise TimeoutError("no rows")
 
 
-#: A claim comes back at once or never, whatever its clock says: nobody waits for long.
+#: A claim returns immediately or never, so short timeouts suffice.
 QUICK = Timeouts(start=1, operation=2, settle=0.4, quiet=0.1, check=6)
 
 
 @pytest.fixture
 def expect_timeout_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Waiting]]:
-    """``expect_timeout_of(0.9, 0.25)``: expect a timeout of 0.2 s; each claim takes so long."""
+    """``expect_timeout_of(0.9, 0.25)``: expect a timeout of 0.2 s; claims take these seconds."""
     clients: list[Waiting] = []
 
     def expect_of(*after_s: float) -> Waiting:
         clients.append(client := Waiting(*after_s))
-        monkeypatch.setattr(threads, "time", client)  # where the seconds of a call are measured
+        monkeypatch.setattr(threads, "time", client)  # which measures the seconds of a call
         expect_timeout(PartitionUnderTest(client, "p", QUICK), 3, 0.2)  # type: ignore[arg-type]
         return client
 

@@ -1,4 +1,4 @@
-"""The golden files equal the current output, and show by themselves what packing does."""
+"""The golden files equal the current output and document packing without other code."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_packing_equals_its_golden_file(name: str) -> None:
 
 @pytest.mark.parametrize("case", PER_TOKEN.values(), ids=PER_TOKEN)
 def test_the_values_are_each_rows_first_tokens(case: dict[str, Any]) -> None:
-    """Checked with the file alone, without a tensor."""
+    """This check uses only the file, without a tensor."""
     offsets, lengths = case["offsets"], case["lengths"]
     rows = [case["values"][a:b] for a, b in pairwise(offsets)]
     assert rows == [row[:length] for row, length in zip(case["padded"], lengths, strict=True)]

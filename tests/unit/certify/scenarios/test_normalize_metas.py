@@ -1,4 +1,4 @@
-"""Metas and statuses are judged by value, and unusual types are reported once."""
+"""Checks compare metas and statuses by value, and report unusual types once."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rlconform.contract import KVBatchMeta, Timeouts
 
 
 class Asked(MemoryClient):
-    """Records how many rows each claim asks for; returns ``extra`` rows beside the ready ones."""
+    """Records how many rows each claim requests; returns ``extra`` rows besides the ready ones."""
 
     def __init__(self) -> None:
         super().__init__({}, True)
@@ -47,7 +47,7 @@ def test_a_claim_asks_for_the_rows_that_have_every_field(
     part.put(["a", "b", "c"], x=torch.ones(3))
     part.put(["b", "c"], y=torch.ones(2))
     assert part.claim("train", ["x", "y"]).sample_ids == ["b", "c"]
-    assert client.sizes == [2, 1]  # and then one more, since another row must not come
+    assert client.sizes == [2, 1]  # and then one more, because no other row may be returned
 
 
 def test_claimed_and_cleared_rows_are_not_ready(client: Asked, part: PartitionUnderTest) -> None:

@@ -1,4 +1,4 @@
-"""Synthetic rollouts: shapes as in production, and the same values from the same seed."""
+"""Synthetic rollouts have shapes as in production, and equal values for equal seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rollout() -> SyntheticRollout:
 
 
 def beyond(rollout: SyntheticRollout) -> torch.Tensor:
-    """(N, S), true beyond each row's tokens."""
+    """(N, S), True after each row's tokens."""
     width = rollout.columns["input_ids"].shape[1]
     return torch.arange(width) >= rollout.columns["input_lengths"][:, None]
 
