@@ -119,6 +119,6 @@ def certify(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Renew the pages of ``docs/requirements`` from the requirements, checks and mutants."""
+    """Renew the generated pages: ``docs/requirements`` and ``docs/mutants.md``."""
     install(session, "dev", "tq", "grpo")
-    session.run("python", "-m", "rlconform.selftest.requirement_pages", "docs/requirements")
+    session.run("python", "-m", "rlconform.selftest.requirement_pages", "docs")

@@ -1,6 +1,6 @@
 """Generates the requirement pages of the docs, one Markdown page per section.
 
-    python -m rlconform.selftest.requirement_pages docs/requirements
+    python -m rlconform.selftest.requirement_pages docs
 
 Each requirement has its sentence, field failures, checks and mutants, with links to the files. A
 test compares the pages with the output of this module.
@@ -12,7 +12,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlconform.contract import load_requirements
+from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.evidence import Evidence, evidence_by_section
+from rlconform.selftest.kill_matrix import matrix_of, render_markdown
 
 #: Title of each section.
 SECTIONS = {
@@ -49,7 +52,8 @@ def _index(sections: Mapping[str, tuple[Evidence, ...]]) -> str:
         "",
         "Generated from `rlconform/contract/requirements.toml`, the checks and the mutants by "
         "`nox -s docs`. Each requirement has its sentence, the reason, field failures, checks and "
-        "mutants. `rlconform explain ID` prints the same.",
+        "mutants. `rlconform explain ID` prints the same. A mutant is named after its class in "
+        "snake case: `get_drops_rows` is the class `GetDropsRows`.",
         "",
     ]
     for section, rows in sections.items():
@@ -101,12 +105,18 @@ def _requirement(evidence: Evidence) -> list[str]:
     lines += ["Checks:", ""] if evidence.checks else [f"No check: {row.unchecked}", ""]
     lines += [_check(name) for name in evidence.checks]
     lines += [""] if evidence.checks else []
-    lines += ["Mutants that it must kill:", ""] if evidence.mutants else []
+    lines += ["Mutants that its checks must kill:", ""] if evidence.mutants else []
     for mutant in evidence.mutants:
         alone = "" if mutant.alone else " (with other requirements)"
         lines.append(f"- [`{mutant.name}`]({_ROOT}/{mutant.file}){alone}: {mutant.defect}")
     lines += [""] if evidence.mutants else []
-    if row.excluded:
+    if not evidence.mutants:
+        reason = (
+            row.excluded
+            or "rlconform's own functions are changed instead: docs/source_mutation.md."
+        )
+        lines += [f"No mutant: {reason}", ""]
+    elif row.excluded:
         lines += [f"No mutant is killed by it alone: {row.excluded}", ""]
     return lines
 
@@ -127,5 +137,17 @@ def write_pages(folder: Path) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
+def renew_matrix(page: Path) -> None:
+    """Replace the table at the end of ``docs/mutants.md`` by the mutants as they are declared."""
+    mutants = {name: mutant for name, (_, mutant) in all_mutants().items()}
+    text, marker, _ = page.read_text("utf-8").partition("\n\n| Requirement |")
+    assert marker, f"expected a table of requirements in {page}"
+    page.write_text(
+        f"{text}\n\n{render_markdown(matrix_of(load_requirements(), mutants))}", "utf-8"
+    )
+
+
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
+    docs = Path(sys.argv[1])
+    write_pages(docs / "requirements")
+    renew_matrix(docs / "mutants.md")

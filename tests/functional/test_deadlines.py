@@ -22,6 +22,7 @@ from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.scenarios.consumers import KitWasLate, expect_woken, start_blocking_claim
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
+from rlconform.wire.serialization import RayArgument
 
 #: Two checks that attach from other processes.
 SELECTED = "test_every_process_gets_the_same_status or test_a_late_client"
@@ -100,7 +101,7 @@ def test_a_remote_call_is_judged_by_what_the_plane_took_of_it(
     operation: float, right: bool
 ) -> None:
     actor = Answers.remote()
-    ray.get(actor.__ray_ready__.remote())
+    ray.get(actor.call.remote(RayArgument(())))  # its process has imported what an argument needs
     client = RemoteClient(actor, "actor", Timeouts(operation=operation))
     if right:
         assert client.close() == "answer"  # type: ignore[attr-defined]
