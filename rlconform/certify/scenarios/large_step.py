@@ -8,8 +8,8 @@ import torch
 
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 
-#: 96 prompts with 16 samples each.
-STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(1536)]
+#: 512 prompts with 16 samples each.
+STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(8192)]
 
 
 def put_large_step(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:

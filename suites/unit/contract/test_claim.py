@@ -205,3 +205,20 @@ def test_an_unknown_partition_is_rejected(part: PartitionUnderTest, blocking: bo
     unknown = part.via(part.client)
     unknown.id = f"{part.id}-never-registered"
     expect_refused(unknown, "train", blocking, "a partition that was not registered")
+
+
+@requirement("CLAIM-17")
+def test_the_lengths_of_a_claim_are_a_list_of_ints(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS, tags=[{"input_lengths": 10 + n} for n, _ in enumerate(IDS)])
+    meta = part.client.claim_meta(
+        partition_id=part.id,
+        task_name="train",
+        required_fields=["x"],
+        batch_size=len(IDS),
+        blocking=False,
+    )
+    lengths = meta.sequence_lengths
+    if lengths is not None:
+        types = {type(length).__name__ for length in lengths}
+        got = f"a {type(lengths).__name__} of {', '.join(sorted(types))}"
+        expect_equal(got, "a list of int", "type of sequence_lengths:")

@@ -1,4 +1,4 @@
-"""CLAIM-04, CLAIM-05, CLAIM-06: claims block, are woken by puts, and time out."""
+"""CLAIM-04, 05, 06, 16: claims block, are woken by puts, time out, and end with their client."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from rlconform.certify.assertions.expect import (
     expect,
     expect_column,
     expect_equal,
+    expect_rejection,
+    leaning_on,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
@@ -24,6 +26,7 @@ from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
+from rlconform.contract import DataPlaneClient
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
@@ -31,7 +34,7 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 LONG_S = 6.0
 
 #: More claims than a small server has threads.
-MANY_CLAIMS = 16
+MANY_CLAIMS = 64
 
 
 def expect_blocked(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
@@ -230,6 +233,7 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
         lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
     )
     part.put_labeled(IDS[:1])
+    expect_ids(part.claim("prev_lp"), IDS[:1], "the row there is")
     try:
         early = waiting.returned_within(LONG_S)
     except TimeoutError:
@@ -240,5 +244,24 @@ def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> No
         f"an end after {waiting.seconds:.1f} s" if early else "",
         leans_on=("CLAIM-05",),
     )
+    again = part.claim("prev_lp", batch_size=1).sample_ids
+    with leaning_on("CLAIM-02"):
+        expect_equal(again, [], f"rows claimed again {LONG_S:g} s after their claim")
     part.put_labeled(IDS[1:2])
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited long")
+
+
+@requirement("CLAIM-16", ends_plane=True)
+def test_a_close_ends_the_claims_that_wait(
+    client: DataPlaneClient, part: PartitionUnderTest
+) -> None:
+    part.put_labeled(IDS[:1])
+    waiting = BackgroundCall(
+        lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
+    )
+    expect_blocked(waiting, part, "a second row")
+    closing = BackgroundCall(client.close, "a close beside a claim that waits")
+    closing.result(part.timeouts.operation)
+    expect_rejection(
+        lambda: waiting.result(part.timeouts.operation), "a claim whose client was closed"
+    )

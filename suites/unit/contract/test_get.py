@@ -17,10 +17,11 @@ from rlconform.certify.assertions.expect import (
     expect_rejection,
 )
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.snapshot import Snapshot
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
-from rlconform.contract import KVBatchMeta
+from rlconform.contract import KVBatchMeta, Target
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
@@ -236,3 +237,52 @@ def test_empty_select_fields_are_rejected(part: PartitionUnderTest) -> None:
         "get_data of no fields, with a meta that names x",
         ValueError,
     )
+
+
+@requirement("GET-13")
+def test_no_later_call_changes_a_result(part: PartitionUnderTest, target: Target) -> None:
+    tags = [{"row": n, "input_lengths": n} for n, _ in enumerate(IDS)]
+    columns = {"y": torch.nested.nested_tensor([torch.arange(n) for n in (1, 3, 2, 4)],
+                                               layout=torch.jagged)}  # fmt: skip
+    if target.declares("objects"):
+        columns["z"] = [[{"n": n}] for n, _ in enumerate(IDS)]  # type: ignore[assignment]
+    receipt = part.put_labeled(IDS, tags=tags)
+    part.put(IDS, **columns)
+    results = {
+        "the receipt of a put": receipt,
+        "a claim": part.claim("train", batch_size=2),
+        "a second claim": part.claim("train"),
+        "a read": part.get(IDS, "x", *columns),
+        "a read by a meta": part.get_data(meta_of(part, IDS[1:3], ["x", "y"])),
+    }
+    before = {name: Snapshot(result) for name, result in results.items()}
+    part.put_labeled(IDS[::-1], tags=[{"row": 9, "new": True}] * 4, version=1)
+    part.claim("prev_lp", batch_size=3)
+    part.get(IDS[::-1], "x", *columns)
+    part.get_data(results["a claim"])
+    part.clear(IDS)
+    part.put_labeled(["other"], tags=[{"row": 5}])
+    part.claim("train")
+    for name, snapshot in before.items():
+        expect_equal(snapshot.change(), "", f"change of {name} by later calls:")
+
+
+@requirement("GET-13")
+def test_changing_a_meta_changes_no_other(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS, tags=[{"row": n} for n, _ in enumerate(IDS)])
+    first = part.claim("train", batch_size=2)
+    receipt = part.put_labeled(IDS)
+    kept = Snapshot(receipt)
+    for values in (first.sample_ids, first.fields, first.tags):
+        if values is not None:
+            values.clear()
+    extra = getattr(first, "extra_info", None)
+    if extra is not None:
+        extra["step"] = 7
+    expect_equal(kept.change(), "", "change of a receipt after a claim's meta was changed:")
+    for meta in (part.claim("train"), part.claim("prev_lp")):
+        expect(bool(meta.sample_ids), "rows of a claim after another's meta was changed", meta)
+        tags = [{"row": IDS.index(i)} for i in meta.sample_ids]
+        expect_equal(meta.tags, tags, "tags after another claim's meta was changed:")
+        info = getattr(meta, "extra_info", None) or {}
+        expect("step" not in info, "extra_info of its own on every meta", info)

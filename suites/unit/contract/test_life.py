@@ -10,7 +10,13 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.certify.assertions.expect import expect, expect_equal, expect_rejection, leaning_on
+from rlconform.certify.assertions.expect import (
+    expect,
+    expect_equal,
+    expect_rejection,
+    is_rejected,
+    leaning_on,
+)
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.claims import phantoms
@@ -20,9 +26,16 @@ from rlconform.certify.concurrency.workload_runner import WorkloadRunner
 from rlconform.certify.concurrency.workloads import Claimer, Overwriter
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids, expect_unreadable
+from rlconform.certify.recording.snapshot import Snapshot
+from rlconform.certify.scenarios.partition import (
+    PartitionUnderTest,
+    batch_of,
+    expect_ids,
+    expect_unreadable,
+)
 from rlconform.certify.threads import BackgroundCall, run_concurrently
-from rlconform.contract import DataPlaneClient, KVBatchMeta
+from rlconform.contract import DataPlaneClient, KVBatchMeta, Target
+from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -225,3 +238,59 @@ def test_a_new_plane_holds_nothing_of_the_old(
     meta = new.claim("train")
     expect_ids(meta, IDS, "rows of the new plane")
     expect(not any(meta.tags or []), "no tags of the old plane", meta.tags)
+
+
+# -- LIFE-09: arguments are the caller's ----------------------------------------------------------
+
+
+def _arguments(part: PartitionUnderTest, target: Target) -> dict[str, dict[str, Any]]:
+    """Arguments of every method, by method, with columns and tags of every kind."""
+    rows = [torch.arange(n + 1) for n, _ in enumerate(IDS)]
+    columns: dict[str, Any] = {"x": torch.ones(3, 2), "y": stack_or_nest(rows)}
+    if target.declares("objects"):
+        columns["log"] = [[{"role": "user", "turns": [n]}] for n, _ in enumerate(IDS)]
+    meta = KVBatchMeta(part.id, "train", list(IDS), ["x", "y"], [1, 2, 3], {"step": 1}, [{}] * 3)
+    rows_and_partition = {"sample_ids": list(IDS), "partition_id": part.id}
+    return {
+        "register_partition": {
+            "partition_id": part.id,
+            "fields": list(columns),
+            "num_samples": 4,
+            "consumer_tasks": ["train", "prev_lp"],
+        },
+        "put_samples": rows_and_partition
+        | {
+            "fields": batch_of(columns, 3),
+            "tags": [{"input_lengths": n, "mode": "train"} for n, _ in enumerate(IDS)],
+        },
+        "get_samples": rows_and_partition | {"select_fields": ["y", "x"]},
+        "get_data": {"meta": meta, "select_fields": ["y"]},
+        "claim_meta": {"partition_id": part.id} | VALID_CALLS["claim_meta"],
+        "check_consumption_status": {"partition_id": part.id, "task_names": ["train", "prev_lp"]},
+        "clear_samples": rows_and_partition | {"sample_ids": [*IDS, "ghost"]},
+    }
+
+
+@requirement("LIFE-09")
+def test_no_call_changes_its_arguments(
+    client: DataPlaneClient, part: PartitionUnderTest, target: Target
+) -> None:
+    for method, arguments in _arguments(part, target).items():
+        before = Snapshot(arguments)
+        getattr(client, method)(**arguments)
+        expect_equal(before.change(), "", f"change of the arguments of {method}:")
+
+
+@requirement("LIFE-09")
+def test_no_call_that_fails_changes_its_arguments(
+    client: DataPlaneClient, part: PartitionUnderTest, target: Target
+) -> None:
+    arguments = _arguments(part, target)
+    part.put_labeled(IDS[:1])
+    arguments["put_samples"]["tags"].pop()  # too few: PUT-15 asks for an error
+    arguments["get_samples"]["sample_ids"].append("ghost")
+    arguments["get_data"]["meta"].sample_ids.append("ghost")
+    for method in ("put_samples", "get_samples", "get_data"):
+        before = Snapshot(arguments[method])
+        is_rejected(lambda: getattr(client, method)(**arguments[method]))  # noqa: B023
+        expect_equal(before.change(), "", f"change of the arguments of a {method} that fails:")

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 
 SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
@@ -14,10 +16,23 @@ SEPARATORS = ["/", ":", "@", "_", " ", "-", "|", "."]
 ODD_IDS = [
     "a", "a ", " a", "A", "ä", "a\u0308", "样本_g0", "🙂", "a/b", "a//b", "a:b", "a@b", "a_b",
     "a b",
-    "a%2Fb", "../a", "*", "None", "0", "00", "{}", "x", "train", "a\nb", "a\tb", '"', "'", "\\",
+    "a%2Fb", "../a", "*", "None", "{}", "x", "train", "a\nb", "a\tb", '"', "'", "\\",
     "k" * 1024, "k" * 1023 + "l",
-    "plumless", "buckeroo",  # two ids with the same CRC-32
+    # alike when normalised
+    "\u00e9", "e\u0301", "\ufb01", "fi", "\u212a", "K", "\u00df", "ss", "SS",
 ]  # fmt: skip
+
+#: Ids that are equal as numbers.
+NUMBERS = ["0", "00", "-0", "1", "01", "001", "1.0", "+1", "1e0", "0x1"]
+
+#: Two ids with the same value of a common hash.
+COLLISIONS = {
+    "crc32": ("plumless", "buckeroo"),
+    "adler32": ("u14_g0", "u40_g1"),
+    "fnv1a": ("u16132_g9", "u17595_g12"),
+    "java": ("AaAa", "BBBB"),
+    "djb2": ("aB", "b!"),
+}
 
 
 @requirement("PUT-20")
@@ -27,6 +42,39 @@ def test_odd_ids_stay_distinct(part: PartitionUnderTest) -> None:
     for sample_id in ODD_IDS:
         part.expect_labeled([sample_id])
     expect_ids(part.claim("train"), ODD_IDS, "ids handed to a task")
+
+
+@requirement("PUT-20")
+def test_ids_that_are_equal_as_numbers_stay_distinct(part: PartitionUnderTest) -> None:
+    part.put_labeled(NUMBERS)
+    part.expect_labeled(NUMBERS[::-1])
+    part.clear(NUMBERS[::2])
+    part.expect_absent(NUMBERS[::2])
+    part.expect_labeled(NUMBERS[1::2])
+
+
+@requirement("PUT-20")
+@pytest.mark.parametrize("pair", COLLISIONS.values(), ids=COLLISIONS)
+def test_ids_of_one_hash_stay_distinct(part: PartitionUnderTest, pair: tuple[str, str]) -> None:
+    for sample_id in pair:
+        part.put_labeled([sample_id], tags=[{"id": sample_id}])
+    part.expect_labeled(pair)
+    part.clear(pair[:1])
+    part.expect_absent(pair[:1])
+    part.expect_labeled(pair[1:])
+    expect_equal(tags_by_id(part.claim("train")), {pair[1]: {"id": pair[1]}}, "rows left")
+
+
+@requirement("PUT-20")
+@pytest.mark.parametrize("pair", [*COLLISIONS.values(), ("x", "X"), ("f1", "f01")], ids="-".join)
+def test_fields_of_alike_names_stay_distinct(
+    new_partition: Callable[..., PartitionUnderTest], pair: tuple[str, str]
+) -> None:
+    part = new_partition(fields=list(pair))
+    part.put_labeled(["a"], *pair)
+    part.expect_labeled(["a"], *pair)
+    part.put_labeled(["b"], pair[0])
+    expect_ids(part.claim("train", [pair[1]]), ["a"], f"rows that have {pair[1]!r}")
 
 
 @requirement("PUT-20")

@@ -145,6 +145,46 @@ def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, wa
     expect_equal(tags_by_id(part.claim("prev_lp")), stored, "tags of the put")
 
 
+#: Columns whose rows may be returned as views of what is stored.
+STORED = {
+    "dense": [torch.arange(4.0) + 10 * n for n in range(4)],
+    "jagged": [torch.arange(n + 1) for n in range(4)],
+}
+
+#: Rows of a read that a plane may serve from one piece of memory.
+SHAPES = {"one_row": [1], "all_in_stored_order": [0, 1, 2, 3], "contiguous_part": [1, 2]}
+
+
+@requirement("PUT-09")
+@pytest.mark.parametrize("read", ["get_samples", "get_data"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("column", STORED)
+def test_changing_a_read_of_any_shape_changes_nothing_stored(
+    part: PartitionUnderTest, column: str, shape: list[int], read: str
+) -> None:
+    ids, rows = [f"r{n}" for n in range(4)], STORED[column]
+    part.put(ids, x=stack_or_nest(rows))
+    asked = [ids[n] for n in shape]
+    meta = KVBatchMeta(part.id, None, asked, fields=["x"])
+    batch = part.get_data(meta) if read == "get_data" else part.get(asked, "x")
+    expect_column(batch, "x", [rows[n] for n in shape])
+    overwrite_first(batch, "x")
+    part.expect_rows(ids, x=rows)
+    part.expect_rows(asked, x=[rows[n] for n in shape])
+
+
+@requirement("PUT-09")
+def test_equal_columns_share_no_memory(part: PartitionUnderTest) -> None:
+    column = torch.arange(12.0).reshape(3, 4)
+    part.put(IDS, x=column, y=column)
+    batch = part.get(IDS, "x", "y")
+    overwrite_first(batch, "x")
+    expect_column(batch, "y", list(column))
+    part.expect_rows(IDS, x=list(column), y=list(column))
+    part.put(IDS, x=column + 1)
+    part.expect_rows(IDS, x=list(column + 1), y=list(column))
+
+
 #: Elements of a row over 100 KiB, which transports map instead of copying.
 LARGE = 3 << 16
 

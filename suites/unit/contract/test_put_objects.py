@@ -1,8 +1,9 @@
-"""PUT-21, PUT-25: object columns and non-column leaves are read exactly as put, or refused."""
+"""PUT-21, 25, 27, 28: objects and leaves that are no columns come back exactly, or are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from rlconform.certify.scenarios.partition import (
 )
 from rlconform.certify.scenarios.refusable_objects import put_unless_refused
 from rlconform.contract import KVBatchMeta, Target
-from rlconform.wire import object_array
+from rlconform.wire import object_array, object_rows
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -266,3 +267,100 @@ def test_a_nested_tensor_of_strided_layout_is_rejected_or_exact(part: PartitionU
             part.expect_absent(IDS)
     else:
         part.expect_rows(IDS, y=rows)
+
+
+# -- PUT-27: objects are copies -------------------------------------------------------------------
+
+
+def message_logs() -> list[Any]:
+    return [[{"role": "user", "content": f"{i}", "turns": [n]}] for n, i in enumerate(IDS)]
+
+
+def grow(log: Any) -> None:
+    """Change a message log at every depth, as an environment does."""
+    log[0]["content"] = "changed"
+    log[0]["turns"].append(None)
+    log.append({"role": "assistant"})
+
+
+@requirement("PUT-27")
+def test_changing_the_callers_objects_changes_nothing_stored(
+    part: PartitionUnderTest, target: Target
+) -> None:
+    logs = message_logs()
+    if put_or_leave_nothing(part, target, IDS, log=object_array(logs)):
+        for log in logs:
+            grow(log)
+        expect_objects(part.get(IDS, "log"), "log", message_logs())
+
+
+@requirement("PUT-27")
+@pytest.mark.parametrize("read", ["get_samples", "get_data"])
+@pytest.mark.parametrize("asked", [IDS[:1], IDS, IDS[1:]], ids=["one_row", "all", "part"])
+def test_changing_objects_that_were_read_changes_nothing_stored(
+    part: PartitionUnderTest, target: Target, asked: list[str], read: str
+) -> None:
+    if not put_or_leave_nothing(part, target, IDS, log=object_array(message_logs())):
+        return
+    expected = [message_logs()[IDS.index(i)] for i in asked]
+    meta = KVBatchMeta(part.id, None, asked, fields=["log"])
+    batch = part.get_data(meta) if read == "get_data" else part.get(asked, "log")
+    expect_objects(batch, "log", expected)
+    for log in object_rows(batch.get("log"), len(asked)):
+        grow(log)
+    expect_objects(part.get(asked, "log"), "log", expected)
+    expect_objects(part.get(IDS, "log"), "log", message_logs())
+
+
+@requirement("PUT-27")
+@pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
+def test_one_object_put_for_several_rows_becomes_an_object_of_each(
+    part: PartitionUnderTest, target: Target, puts: int
+) -> None:
+    log, size = [{"role": "user", "turns": []}], len(IDS) // puts
+    for start in range(0, len(IDS), size):
+        ids = IDS[start : start + size]
+        if not put_or_leave_nothing(part, target, ids, log=object_array([log] * size)):
+            return
+    batch = part.get(IDS, "log")
+    first, *others = object_rows(batch.get("log"), len(IDS))
+    first[0]["turns"].append(1)
+    for index, other in enumerate(others, 1):
+        expect_equal(other, [{"role": "user", "turns": []}], f"row {index} after row 0 changed:")
+
+
+# -- PUT-28: objects of other types ---------------------------------------------------------------
+
+OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
+    "tuple": lambda: {"span": (1, 2), "nested": [((), "a")]},
+    "set": lambda: {"stop": {"a", "b"}, "frozen": frozenset({1})},
+    "int64_tensor": lambda: {"token_ids": torch.tensor([2**53 + 1, -1])},
+    "bfloat16_tensor": lambda: {"logprobs": torch.tensor([0.1, -0.0], dtype=torch.bfloat16)},
+    "numpy_scalar": lambda: {"reward": np.float32(0.1), "count": np.int64(2**53 + 1)},
+    "bytes": lambda: {"image": b"\x00\xff"},
+    "subclass_of_str": lambda: [Role("user")],
+    "nan": lambda: {"advantage": float("nan"), "minus": -0.0},
+}
+
+
+class Role(StrEnum):
+    """A role of a message, which equals its text without being a plain string."""
+
+    USER = "user"
+
+
+@requirement("PUT-28")
+@pytest.mark.parametrize("make", OTHER_OBJECTS.values(), ids=OTHER_OBJECTS)
+def test_an_object_with_other_types_is_exact_or_refused(
+    part: PartitionUnderTest, make: Callable[[], Any]
+) -> None:
+    values = [make(), "text", make()]
+    try:
+        part.put(IDS, x=torch.arange(3), log=object_array(values))
+    except TypeError:
+        with leaning_on("PUT-16"):
+            part.expect_absent(IDS, "x")
+            part.expect_absent(IDS, "log")
+        return
+    expect_objects(part.get(IDS, "x", "log"), "log", values)
+    part.expect_rows(IDS, x=list(torch.arange(3)))

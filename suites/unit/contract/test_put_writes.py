@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +29,7 @@ from rlconform.certify.scenarios.partition import (
 )
 from rlconform.certify.threads import run_concurrently
 from rlconform.contract import BatchMeta
+from rlconform.wire import object_array
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
@@ -221,3 +224,25 @@ def test_duplicate_ids_in_one_put_are_rejected(part: PartitionUnderTest) -> None
     expect_rejection(
         lambda: part.put(["a", "b", "a"], x=torch.zeros(3, 4)), "an id twice in one put", ValueError
     )
+
+
+#: Columns that no plane can store, beside a good one: the whole put has to fail.
+UNSTORABLE: dict[str, Callable[[], Any]] = {
+    "nested_tensordict": lambda: TensorDict({"deep": torch.zeros(3)}, batch_size=[3]),
+    "lock": lambda: object_array(["a", threading.Lock(), "b"]),
+}
+
+
+@requirement("PUT-16")
+@pytest.mark.parametrize("make", UNSTORABLE.values(), ids=UNSTORABLE)
+@pytest.mark.parametrize("bad", ["a", "z"], ids=["bad_one_first", "bad_one_last"])
+def test_a_failed_overwrite_of_two_columns_changes_neither(
+    new_partition: Callable[..., PartitionUnderTest], make: Callable[[], Any], bad: str
+) -> None:
+    part = new_partition(fields=["m", bad])
+    part.put_labeled(IDS, "m", bad)
+    names = sorted(["m", bad])
+    columns = {"m": labeled_column(part.id, IDS, "m", 1), bad: make()}
+    batch = TensorDict({name: columns[name] for name in names}, batch_size=[3])
+    if is_rejected(lambda: part.put_batch(IDS, batch)):  # PUT-25, PUT-28: whether it must be
+        part.expect_labeled(IDS, "m", bad)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rlconform.certify.assertions.expect import expect_rejection
+from rlconform.certify.assertions.expect import expect, expect_equal, expect_rejection
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
@@ -49,9 +50,13 @@ def test_undeclared_field_is_kept(new_partition: Callable[..., PartitionUnderTes
     part.expect_labeled(IDS, "x", "pixel_values")
 
 
+#: Cycles beyond 256, so that a generation counted in eight bits begins anew.
+CYCLES = 300
+
+
 @requirement("REG-03")
 def test_ids_can_be_reused_after_clear_and_register(part: PartitionUnderTest) -> None:
-    for step in range(10):
+    for step in part.rounds(CYCLES):
         part.put_labeled(IDS, version=step)
         expect_ids(part.claim("train"), IDS, f"rows claimed in step {step}")
         part.expect_labeled(IDS, version=step)
@@ -104,3 +109,43 @@ def test_many_producers_add_new_fields_at_once(part: PartitionUnderTest) -> None
     for producer in range(producers):
         fields = [f"extra_{producer}_{k}" for k in range(fields_each)]
         part.expect_labeled([f"p{producer}"], *fields)
+
+
+@requirement("REG-07")
+def test_more_rows_than_num_samples_are_accepted(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(num_samples=2)
+    part.put_labeled(IDS[:2])
+    expect_ids(part.claim("train"), IDS[:2], "as many rows as num_samples")
+    expect(part.consumed(), "every row consumed", "False")
+    more = [f"more{n}" for n in range(8)]
+    part.put_labeled(more)
+    expect(not part.consumed(), "rows beyond num_samples to count as unconsumed", "True")
+    expect_ids(part.claim("train"), more, "rows beyond num_samples")
+    expect(part.consumed(), "every row consumed", "False")
+    part.expect_labeled([*IDS[:2], *more])
+
+
+@requirement("REG-07")
+def test_fewer_rows_than_num_samples_can_all_be_consumed(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(num_samples=64)
+    part.put_labeled(IDS)
+    expect_ids(part.claim("train"), IDS, "rows of a partition registered for 64")
+    expect(part.consumed(), "every row that exists consumed", "False")
+    waiting = BackgroundCall(lambda: part.claim(batch_size=1, blocking=True), "a blocked claim")
+    part.put_labeled(["later"])
+    expect_ids(waiting.result(part.timeouts.operation), ["later"], "a row after that")
+
+
+@requirement("REG-08")
+def test_registering_a_partition_again_keeps_rows_claims_and_tags(part: PartitionUnderTest) -> None:
+    tags = {i: {"row": n} for n, i in enumerate(IDS)}
+    part.put_labeled(IDS, tags=list(tags.values()))
+    first = part.claim(batch_size=1).sample_ids
+    part.register()
+    part.expect_labeled(IDS)
+    expect_equal(part.claim_all(), [i for i in IDS if i not in first], "rows not claimed before")
+    expect_equal(tags_by_id(part.claim("prev_lp")), tags, "tags after the registration")

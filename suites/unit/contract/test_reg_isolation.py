@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from rlconform.certify.assertions.expect import expect, expect_equal
@@ -87,3 +88,33 @@ def test_partitions_share_no_schema(new_partition: Callable[..., PartitionUnderT
     val.put(IDS, x=integers)
     train.expect_rows(IDS, x=list(floats))
     val.expect_rows(IDS, x=list(integers))
+
+
+#: Endings of two partition names that a backend may take for one: beyond a limit on the length of
+#: names, alike without case, or with the same CRC-32.
+ALIKE = {
+    "long": ("_" + "n" * 200 + "_train", "_" + "n" * 200 + "_val"),
+    "case": ("_val", "_VAL"),
+    "hash": ("plumless", "buckeroo"),
+    "numbers": ("_1", "_01"),
+}
+
+
+@requirement("REG-04")
+@pytest.mark.parametrize(("first", "second"), ALIKE.values(), ids=ALIKE)
+def test_partitions_of_alike_names_are_separate(
+    new_partition: Callable[..., PartitionUnderTest], first: str, second: str
+) -> None:
+    # The hashes are equal only where the names are nothing else.
+    stem = "" if first == "plumless" else new_partition(register=False).id
+    try:
+        train, val = (new_partition(exact=stem + name) for name in (first, second))
+    except (ValueError, TypeError):
+        return  # only ids are opaque: a plane may refuse such a partition name
+    for part, mode in ((train, "train"), (val, "val")):
+        part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
+    train.expect_labeled(IDS)
+    train.clear(IDS)
+    val.expect_labeled(IDS)
+    got = tags_by_id(val.claim("train"))
+    expect_equal(got, {i: {"mode": "val"} for i in IDS}, "tags after a clear of the other one")

@@ -6,13 +6,22 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from rlconform.certify.assertions.expect import expect, expect_equal, leaning_on, same_object
+from rlconform.certify.assertions.expect import (
+    expect,
+    expect_equal,
+    is_rejected,
+    leaning_on,
+    same_object,
+)
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.consumers import expect_waiting
 from rlconform.certify.scenarios.labeled_rows import labeled_column
+from rlconform.certify.scenarios.large_step import STEP_IDS
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall, run_concurrently
@@ -219,3 +228,91 @@ def test_lengths_agree_with_the_tags_of_the_same_claim(part: PartitionUnderTest)
     part.clear(IDS)
     part.put_labeled(IDS, version=1)
     expect_lengths_of_tags(part.claim("train"), "of rows put again without lengths")
+
+
+@requirement("TAG-01")
+def test_rows_of_a_large_step_have_their_own_tags(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(num_samples=len(STEP_IDS))
+    tags = {sample_id: {"n": n} for n, sample_id in enumerate(STEP_IDS)}
+    part.put(STEP_IDS, list(tags.values()), x=torch.arange(len(STEP_IDS)))
+    got = tags_by_id(part.claim(batch_size=len(STEP_IDS)))
+    wrong = [i for i in STEP_IDS if got.get(i) != tags[i]]
+    expect(not wrong, f"its own tags on each of {len(STEP_IDS)} rows", _first(wrong, got))
+
+
+@requirement("TAG-01")
+def test_a_row_may_have_many_tags(part: PartitionUnderTest) -> None:
+    tags = {i: {f"tag_{n}": f"{i} {n}" for n in range(40)} for i in IDS}
+    part.put_labeled(IDS, tags=list(tags.values()))
+    expect_equal(tags_by_id(part.claim("train")), tags, "tags of rows with 40 each")
+
+
+@requirement("TAG-06")
+def test_rows_of_a_large_step_have_their_own_lengths(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(num_samples=len(STEP_IDS))
+    lengths = {sample_id: 7 * n % 8192 for n, sample_id in enumerate(STEP_IDS)}
+    tags = [{"input_lengths": length} for length in lengths.values()]
+    part.put(STEP_IDS, tags, x=torch.arange(len(STEP_IDS)))
+    meta = part.claim(batch_size=len(STEP_IDS))
+    got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
+    wrong = [i for i in STEP_IDS if got.get(i) != lengths[i]]
+    expect(not wrong, f"its own length for each of {len(STEP_IDS)} rows", _first(wrong, got))
+
+
+#: Numbers around which a narrower integer or a float stops being exact.
+EDGES = [edge + step for edge in (2**15, 2**16, 2**31, 2**32, 2**53) for step in (-1, 0, 1)]
+
+
+@requirement("TAG-06")
+def test_lengths_keep_every_bit(part: PartitionUnderTest) -> None:
+    ids = [f"r{n}" for n in range(len(EDGES))]
+    part.put_labeled(ids, tags=[{"input_lengths": edge} for edge in EDGES])
+    meta = part.claim("train")
+    got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
+    expect_equal(got, dict(zip(ids, EDGES, strict=True)), "sequence_lengths by id")
+
+
+@requirement("TAG-01")
+def test_numbers_in_tags_keep_every_bit(part: PartitionUnderTest) -> None:
+    ids = [f"r{n}" for n in range(len(EDGES))]
+    tags = [{"int": edge, "negative": -edge, "float": float(edge)} for edge in EDGES]
+    part.put_labeled(ids, tags=tags)
+    got = tags_by_id(part.claim("train"))
+    for sample_id, row in zip(ids, tags, strict=True):
+        expect(same_object(got.get(sample_id), row), f"{sample_id} to carry {row}", got[sample_id])
+
+
+def _first(wrong: list[str], got: dict[str, Any]) -> str:
+    return f"{len(wrong)} wrong, first {wrong[0]}: {got.get(wrong[0])}" if wrong else ""
+
+
+#: Tag values that programs compute, and that a plane may refuse.
+OTHER_TAGS: dict[str, Any] = {
+    "numpy_float32": np.float32(0.5),
+    "numpy_float64": np.float64(0.1),
+    "numpy_int64": np.int64(2**53 + 1),
+    "numpy_bool": np.bool_(True),
+    "list": [1, 2],
+    "dict": {"step": 1},
+    "tensor": torch.tensor(2.5),
+}
+
+
+@requirement("TAG-08")
+@pytest.mark.parametrize("value", OTHER_TAGS.values(), ids=OTHER_TAGS)
+def test_a_tag_of_another_type_is_exact_or_refused(part: PartitionUnderTest, value: Any) -> None:
+    tags = [{"std": value, "n": n} for n, _ in enumerate(IDS)]
+    if is_rejected(lambda: part.put_labeled(IDS, tags=tags)):
+        with leaning_on("PUT-16"):
+            part.expect_absent(IDS)
+        return
+    got = tags_by_id(part.claim("train"))
+    for n, sample_id in enumerate(IDS):
+        row = got.get(sample_id, {})
+        expect("std" in row, f"{sample_id} to keep its tag std={value!r}", row)
+        same = not isinstance(row["std"], str) and bool(row["std"] == value)
+        expect(same and row.get("n") == n, f"{sample_id} to carry std={value!r}, n={n}", row)

@@ -1,0 +1,87 @@
+"""``Snapshot``: the value of an argument or a result at one moment, to tell whether it changes.
+
+A check keeps no copies of what it passes to a plane, so a plane that empties a batch or narrows a
+meta would go unnoticed. A snapshot costs a hash of what it sees; of a large tensor it keeps only
+where the tensor lies and torch's count of its changes in place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase
+
+from rlconform.certify.recording.shorten import brief
+
+#: Bytes of a tensor from which its values are not compared.
+LARGE = 1 << 20
+
+
+class Snapshot:
+    """The value of something at the moment at which the snapshot is made."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._before = fingerprint(value)
+        self._shown = brief(value)
+
+    def change(self) -> str:
+        """``before, now after`` if the value has changed since; "" if it has not."""
+        if fingerprint(self._value) == self._before:
+            return ""
+        now = brief(self._value)
+        return f"{self._shown}, now {now if now != self._shown else 'with other contents'}"
+
+
+def fingerprint(value: Any) -> Any:
+    """Something that is equal for equal values: types, shapes, order and bits included.
+
+    Of an object of an unknown type it is the object's identity.
+    """
+    match value:
+        case None | bool() | int() | str() | bytes():
+            return type(value), value
+        case float():
+            return float, np.float64(value).tobytes()
+        case torch.Tensor():
+            return _of_tensor(value)
+        case NonTensorStack() | NonTensorData():
+            return type(value), fingerprint(value.tolist())
+        case TensorDictBase():
+            columns = {name: fingerprint(value.get(name)) for name in value.keys()}  # noqa: SIM118
+            return type(value), tuple(value.batch_size), tuple(sorted(columns.items()))
+        case np.ndarray():
+            return value.dtype.str, value.shape, fingerprint(value.tolist())
+        case np.generic():
+            return type(value), value.tobytes()
+        case Mapping():
+            return type(value), tuple((fingerprint(k), fingerprint(v)) for k, v in value.items())
+        case list() | tuple():
+            return type(value), tuple(fingerprint(each) for each in value)
+        case set() | frozenset():
+            return type(value), frozenset(fingerprint(each) for each in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return type(value), fingerprint(fields)
+    return type(value), id(value)
+
+
+def _of_tensor(tensor: torch.Tensor) -> Any:
+    if tensor.is_nested and tensor.layout is torch.jagged:
+        parts = [tensor.values(), tensor.offsets(), tensor.lengths()]
+        return "jagged", tuple(fingerprint(part) for part in parts)
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return str(tensor.layout), id(tensor)
+    changes = None if tensor.is_inference() else tensor._version
+    if tensor.numel() * tensor.element_size() > LARGE or tensor.device.type != "cpu":
+        return tensor.dtype, tuple(tensor.shape), tensor.data_ptr(), changes
+    plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+    if plain.is_contiguous():
+        plain = plain.view(torch.uint8) if plain.numel() else plain
+    else:
+        plain = plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    return tensor.dtype, tuple(tensor.shape), plain.numpy().tobytes() if plain.numel() else b""

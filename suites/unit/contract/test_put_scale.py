@@ -1,0 +1,75 @@
+"""PUT beyond the sizes of GRPO: rows, columns and values at which a backend's limits begin.
+
+A backend pages, cuts, hashes or counts; what is right below such a limit is often wrong above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.wire import stack_or_nest
+
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
+
+#: Bytes of a row that is no multiple of a page, a block or a message.
+LARGE_ROW = (5 << 20) + 3
+
+#: Elements from which a float32 no longer holds every offset.
+FLOAT32_EXACT = 1 << 24
+
+
+@requirement("PUT-04")
+def test_rows_of_several_messages_come_back(part: PartitionUnderTest) -> None:
+    rows = labeled_rows(part.id, IDS[:2], "x", width=LARGE_ROW)
+    rows[1][-1] = 7  # the last byte counts too
+    part.put(IDS[:2], x=torch.stack(rows))
+    part.expect_rows(IDS[:2], x=rows)
+    part.expect_rows(IDS[1:2], x=rows[1:])
+
+
+@requirement("PUT-05")
+def test_a_jagged_column_of_many_elements_keeps_its_rows_apart(part: PartitionUnderTest) -> None:
+    lengths = (FLOAT32_EXACT + 1, 2, 1)
+    rows = [torch.full((n,), index, dtype=torch.uint8) for index, n in enumerate(lengths)]
+    part.put(IDS, x=stack_or_nest(rows))
+    part.expect_rows(IDS, x=rows)
+    part.expect_rows(IDS[::-1], x=rows[::-1])
+
+
+#: Values with which frameworks pad, by dtype.
+PADDING = {
+    torch.int64: (0, -1, -100, torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max),
+    torch.float32: (0.0, -1.0, -100.0, float("-inf"), float("nan")),
+    torch.bool: (False, True),
+}
+
+
+@requirement("PUT-05")
+@pytest.mark.parametrize("dtype", PADDING, ids=str)
+def test_rows_that_begin_or_end_like_padding_keep_their_length(
+    part: PartitionUnderTest, dtype: torch.dtype
+) -> None:
+    values = PADDING[dtype]
+    rows = [torch.tensor([value] * n, dtype=dtype) for value in values for n in (1, 3)]
+    rows += [torch.tensor([v, w, v], dtype=dtype) for v in values for w in values]
+    ids = [f"r{n}" for n in range(len(rows))]
+    part.put(ids, x=stack_or_nest(rows))
+    part.expect_rows(ids, x=rows)
+    part.expect_rows_by_meta(ids[::-1], x=rows[::-1])
+
+
+@requirement("PUT-11")
+def test_many_fields_put_at_once_are_read_at_once(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    fields = [f"f{n}" for n in range(64)]
+    part = new_partition(fields=fields)
+    part.put_labeled(IDS, *fields)
+    part.expect_labeled(IDS[::-1], *fields)
+    expect_ids(part.claim("train", fields), IDS, "rows that have all 64 fields")
