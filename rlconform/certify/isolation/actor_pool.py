@@ -20,7 +20,12 @@ from typing import Any
 from rlconform._env import KEPT_ACTORS
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.client_actor import ClientActor
-from rlconform.certify.isolation.remote_client import ProcessDied, RemoteClient, fetch
+from rlconform.certify.isolation.remote_client import (
+    WAITING,
+    ProcessDied,
+    RemoteClient,
+    fetch,
+)
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
 from rlconform.certify.recording.shorten import shorten
@@ -28,6 +33,10 @@ from rlconform.contract import Timeouts
 
 #: Seconds for an actor to start and to import what a client needs, even on a busy machine.
 ACTOR_START_S = 120.0
+
+
+#: Most claims that can wait in one actor at the same time; checks use up to 64.
+MOST_WAITING = 80
 
 
 class ActorsLate(Skipped):
@@ -82,7 +91,9 @@ class ActorPool:
 
         # On the check's own host: histories are ordered by its one clock.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        new = partial(ray.remote(ClientActor).options, num_cpus=0, scheduling_strategy=here)
+        # Claims that wait run in threads of their own, so that the actor can make other calls.
+        actor_class = ray.remote(concurrency_groups={WAITING: MOST_WAITING})(ClientActor)
+        new = partial(actor_class.options, num_cpus=0, scheduling_strategy=here)
         if self._kept:
             actors = self._take_kept(new, count)
         else:
@@ -133,6 +144,12 @@ class ActorPool:
                 raise ContractViolation(attach, shorten("{0}: {2}".format(*result), 400))
             if took > due_s:
                 raise ContractViolation(attach, f"a client after {took:.1f} s")
+
+    def attach_again(self, client: RemoteClient) -> None:
+        """Close the actor's client and attach a new one, as a process that joins late does."""
+        with self._busy_time.running():
+            client.ask("closing its client", 0.0, ClientActor.leave)
+            self._attach([client.actor], [client])
 
     def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
         """``count`` kept actors, and new ones if there are too few; one that hangs is ended."""

@@ -28,9 +28,12 @@ from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.concurrency.workload_thread import WorkloadResult, WorkloadSpec
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.recorder import TRANSPORT_S, call_kind
+from rlconform.certify.recording.recorder import BLOCKING_CLAIM, TRANSPORT_S, call_kind
 from rlconform.contract import CLIENT_METHODS, Timeouts
 from rlconform.wire.serialization import RayArgument
+
+#: The group of an actor's threads that make claims which wait.
+WAITING = "waiting"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +55,7 @@ class RemoteClient:
     """The eight client methods, each run in the actor."""
 
     def __init__(self, actor: Any, name: str, timeouts: Timeouts) -> None:
-        self._actor = actor
+        self.actor = actor
         self._timeouts = timeouts
         self.name = name
         self.died = False
@@ -79,12 +82,15 @@ class RemoteClient:
             # a blocking claim may wait for its timeout_s before it must return
             waits = float(kwargs.get("timeout_s") or 0.0) if kwargs.get("blocking") else 0.0
             due_s = waits + self._timeouts.operation
-            call = self._actor.call.remote(method, RayArgument((args, kwargs)))
+            kind = call_kind(method, kwargs)
+            group = WAITING if kind == BLOCKING_CLAIM else None
+            method_of_actor = self.actor.call.options(concurrency_group=group)
+            call = method_of_actor.remote(method, RayArgument((args, kwargs)))
             what = f"{self.name}.{method}"
             try:
                 (ok, result), span = fetch(call, due_s, what, TRANSPORT_S)
             except CallHung as hung:
-                hung.kind = call_kind(method, kwargs)
+                hung.kind = kind
                 self.end()  # its next call would wait for this one
                 raise
             except ProcessDied:
@@ -119,7 +125,7 @@ class RemoteClient:
             args: Its arguments.
             kwargs: Its keyword arguments.
         """
-        reference = getattr(self._actor, method.__name__).remote(*args, **kwargs)
+        reference = getattr(self.actor, method.__name__).remote(*args, **kwargs)
         due_s = waits_s + self._timeouts.operation
         try:
             result: T = fetch(reference, due_s, f"{self.name}: {what}", TRANSPORT_S)
@@ -133,7 +139,7 @@ class RemoteClient:
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         self.died = True
-        ray.kill(self._actor)
+        ray.kill(self.actor)
 
 
 class RemoteWorkload:

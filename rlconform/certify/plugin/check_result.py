@@ -88,6 +88,12 @@ def ends_plane(item: pytest.Item) -> bool:
     return mark is not None and mark.kwargs["ends_plane"]
 
 
+def is_scattered(item: pytest.Item) -> bool:
+    """Whether several processes make the calls of this run of the check."""
+    callspec = getattr(item, "callspec", None)
+    return bool(callspec and callspec.params.get("scattered", False))
+
+
 def turn_of(item: pytest.Item) -> int:
     """The number of this turn of its check, from 0; see the option ``--turns``."""
     callspec = getattr(item, "callspec", None)

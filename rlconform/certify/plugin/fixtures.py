@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,14 +15,28 @@ from rlconform.certify.concurrency.operation import Operation
 from rlconform.certify.concurrency.workload_runner import WorkloadHandle, WorkloadRunner
 from rlconform.certify.concurrency.workload_thread import WorkloadThread
 from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorkload
-from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
+from rlconform.certify.isolation.scattering_client import (
+    ATTACHED,
+    PicklingClient,
+    ScatteringClient,
+    policy_of,
+)
+from rlconform.certify.plugin.check_result import (
+    HISTORY,
+    RECORDING,
+    CleanUpFailed,
+    check_id,
+    ends_plane,
+    is_scattered,
+)
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import TRANSPORT_S, Recording, RecordingClient
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.training_parity import ParityRuns, start_parity_runs
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, Target
+from rlconform.contract.target import LONGEST_SETTLE_S
 
 
 def _checks(request: pytest.FixtureRequest) -> Any:
@@ -62,9 +77,20 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
 
 @pytest.fixture
-def client(plane: PlaneSession, recording: Recording) -> RecordingClient:
-    """The owner's client."""
-    return plane.recorded(recording)
+def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recording) -> Any:
+    """The owner's client; in a scattered run of a check, one whose calls several processes make."""
+    if not is_scattered(request.node):
+        return plane.recorded(recording)
+    seed = int(request.config.getoption("--seed"))
+    pool = plane.actors()
+    attached = pool.take(ATTACHED)
+    owner = RecordingClient(PicklingClient(plane.owner()), recording)  # type: ignore[arg-type]
+    return ScatteringClient(
+        [owner, *(_recorded(each, recording) for each in attached)],
+        policy_of(check_id(request.node), seed),
+        seed,
+        lambda place: pool.attach_again(attached[place - 1]),
+    )
 
 
 @pytest.fixture
@@ -75,9 +101,12 @@ def new_partition(
     made: list[PartitionUnderTest] = []
 
     def make(register: bool = True, exact: str = "", **options: Any) -> PartitionUnderTest:
-        part = PartitionUnderTest(
-            client, exact or f"p-{uuid.uuid4().hex[:8]}", plane.target.timeouts
-        )
+        timeouts = plane.target.timeouts
+        if is_scattered(request.node):  # the calls travel; other checks judge how long they take
+            timeouts = replace(
+                timeouts, operation=timeouts.operation + TRANSPORT_S, settle=LONGEST_SETTLE_S
+            )
+        part = PartitionUnderTest(client, exact or f"p-{uuid.uuid4().hex[:8]}", timeouts)
         if register:
             part.register(**options)
         made.append(part)

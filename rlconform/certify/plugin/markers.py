@@ -17,6 +17,7 @@ def requirement(
     race: bool = False,
     patience: float = 0.0,
     leans_on: Sequence[str] = (),
+    scattered: bool = True,
 ) -> pytest.MarkDecorator:
     """Mark a check with the requirement that it checks.
 
@@ -31,6 +32,8 @@ def requirement(
         patience: Seconds that the check may take even if the target allows less.
         leans_on: Requirements that the whole check relies on: if one of them is broken too,
             a failure may follow from it. ``leaning_on`` does the same for one assertion.
+        scattered: Where several processes are certified, the check of one process runs a second
+            time with its calls made by several. False if it measures the time or memory of one.
 
     Raises:
         ValueError: No such requirement, or a capability that it doesn't name.
@@ -53,4 +56,5 @@ def requirement(
         race=race,
         patience=patience,
         leans_on=tuple(leans_on),
+        scattered=scattered,
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
+from rlconform.certify.plugin.check_result import level_of
 from rlconform.contract import LEVELS
 
 
@@ -43,8 +46,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each check ``--turns`` times, by a parameter that the check itself does not use."""
+    """Run each check scattered too, and ``--turns`` times, by parameters that it doesn't use."""
+    if _can_scatter(metafunc):
+        metafunc.fixturenames.append("scattered")
+        metafunc.parametrize("scattered", [False, True], ids=[pytest.HIDDEN_PARAM, "scattered"])
     turns = metafunc.config.getoption("--turns")
     if turns > 1:
         metafunc.fixturenames.append("turn")
         metafunc.parametrize("turn", range(turns), ids=[f"turn{n}" for n in range(turns)])
+
+
+def _can_scatter(metafunc: pytest.Metafunc) -> bool:
+    """Whether several processes can make the calls of a check that is written for one."""
+    mark = metafunc.definition.get_closest_marker("requirement")
+    if mark is None or not mark.kwargs["scattered"] or mark.kwargs["ends_plane"]:
+        return False
+    checks = metafunc.config.pluginmanager.getplugin("rlconform-checks")
+    if not checks.session.several_processes or level_of(metafunc.definition) != "unit":
+        return False
+    own = {"plane", "threads"} & set(inspect.signature(metafunc.function).parameters)
+    return not own and not mark.kwargs["race"]

@@ -33,6 +33,7 @@ from rlconform.certify.plugin.check_result import (
     check_id,
     describe,
     ends_plane,
+    is_scattered,
     level_of,
     result_of,
     turn_of,
@@ -56,6 +57,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     fd = config.getoption("--events-fd")
     config.pluginmanager.register(CertifyPlugin(config, EventPipe(fd)), "rlconform-checks")
+
+
+def _order(item: pytest.Item) -> tuple[bool, bool, int]:
+    """Sort key: first what one process does, then what several do, last what ends the plane."""
+    return ends_plane(item), is_scattered(item), turn_of(item)
 
 
 class CertifyPlugin:
@@ -176,7 +182,7 @@ class CertifyPlugin:
             (kept if wanted else dropped).append(item)
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = sorted(kept, key=lambda item: (ends_plane(item), turn_of(item)))
+        items[:] = sorted(kept, key=_order)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report the plan, including the checks that ``-k`` deselected."""

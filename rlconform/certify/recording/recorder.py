@@ -42,6 +42,9 @@ OWNER = "client"
 #: Seconds for sending a call to another process and its result back, added to the plane's time.
 TRANSPORT_S = 10.0
 
+#: The kind of a claim that waits, see ``call_kind``.
+BLOCKING_CLAIM = "claim_meta, blocking"
+
 #: Most calls that are described per check; a concurrency check makes thousands.
 MAX_CALLS = 60
 
@@ -85,7 +88,7 @@ def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
     """The method's name; blocking claims are another kind, as a plane may hang only in them."""
     if method != "claim_meta":
         return method
-    return "claim_meta, blocking" if kwargs.get("blocking", True) else "claim_meta, not blocking"
+    return BLOCKING_CLAIM if kwargs.get("blocking", True) else "claim_meta, not blocking"
 
 
 class Recording:

@@ -212,7 +212,7 @@ def test_rows_with_tags_only_are_cleared(part: PartitionUnderTest) -> None:
     expect_equal(got, {IDS[0]: {}, IDS[1]: {"std": 1.0}}, "tags after one of two rows was cleared")
 
 
-@requirement("CLEAR-06", patience=90)
+@requirement("CLEAR-06", patience=90, scattered=False)
 def test_memory_is_released(
     new_partition: Callable[..., PartitionUnderTest], target: Target
 ) -> None:
@@ -272,7 +272,7 @@ def settled_growth(part: PartitionUnderTest, before: int, limit: int) -> int:
     return grown
 
 
-@requirement("CLEAR-06", patience=90)
+@requirement("CLEAR-06", patience=90, scattered=False)
 @pytest.mark.parametrize("way", ["one_row_stays", "rows_are_overwritten"])
 def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) -> None:
     size, ids = 8 << 20, [f"r{n}" for n in range(16)]

@@ -238,7 +238,7 @@ SLICES: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
-@requirement("PUT-10")
+@requirement("PUT-10", scattered=False)
 @pytest.mark.parametrize("make", SLICES.values(), ids=SLICES)
 def test_a_slice_takes_no_longer_than_its_copy(
     part: PartitionUnderTest, make: Callable[[], torch.Tensor]
@@ -280,7 +280,7 @@ VIEWS: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
-@requirement("PUT-10")
+@requirement("PUT-10", scattered=False)
 @pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
 def test_a_view_does_not_keep_its_base_in_memory(
     part: PartitionUnderTest, make: Callable[[], torch.Tensor]

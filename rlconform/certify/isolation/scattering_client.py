@@ -1,0 +1,164 @@
+"""``ScatteringClient``: one client whose calls are made in different processes.
+
+    check ── call ──▶ ScatteringClient ── the policy names a process ──▶ the owner's client
+                                                                   ├──▶ actor1's attached client
+                                                                   └──▶ actor2's attached client
+
+A check of one process then judges what several processes do together: the rows that one puts are
+tagged, claimed, read or cleared by another. Metas travel pickled, as between a driver and its
+workers. A backend that caches, orders or counts for each process fails checks that it passes when
+one process makes all calls.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.contract import CLIENT_METHODS, DataPlaneClient
+from rlconform.wire.serialization import dumps, loads
+
+#: Processes that make the calls: the owner's, and this many with attached clients.
+ATTACHED = 2
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which process makes which call.
+
+    Attributes:
+        name: What is apart, for the report.
+        places: The process of each kind of call: 0 is the owner's, 1 and 2 are attached. Kinds that
+            are not named run in process 0. None: a random process for each call.
+        late: A process that attaches anew before its first call, as a worker that joins late does.
+    """
+
+    name: str
+    places: Mapping[str, int] | None = field(default_factory=dict)
+    late: int | None = None
+
+
+def _roles() -> list[Policy]:
+    apart = {
+        "the writer": {"put": 1, "tag": 1},
+        "the reader": {"get": 1},
+        "the tagger": {"put": 1, "tag": 2},
+        "the claimer": {"claim": 1, "get": 2},
+        "the clearer": {"clear": 1, "put": 2},
+        "the registering process": {"register": 1, "put": 2},
+        "the one that asks for the status": {"status": 1, "claim": 2},
+    }
+    at_once = [Policy(f"{who} apart", places) for who, places in apart.items()]
+    late = [Policy(f"{who} apart, attached late", places, 1) for who, places in apart.items()]
+    return [each for pair in zip(at_once, late, strict=True) for each in pair]
+
+
+#: Every policy; a check runs under one of them, which its id and the seed decide.
+POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random process", None)] * 4]
+
+
+def policy_of(check: str, seed: int) -> Policy:
+    """The policy of a check: another seed gives it another one."""
+    return POLICIES[(zlib.crc32(check.encode()) + seed) % len(POLICIES)]
+
+
+def kind_of(method: str, kwargs: Mapping[str, Any]) -> str:
+    """The kind of a call, as ``Policy.places`` names it."""
+    if method == "put_samples":
+        return "tag" if kwargs.get("fields") is None else "put"
+    return {
+        "register_partition": "register",
+        "get_samples": "get",
+        "get_data": "get",
+        "claim_meta": "claim",
+        "check_consumption_status": "status",
+        "clear_samples": "clear",
+        "close": "close",
+    }[method]
+
+
+class PicklingClient:
+    """The owner's client, whose metas arrive as they would in another process: as copies."""
+
+    def __init__(self, client: DataPlaneClient) -> None:
+        for method in CLIENT_METHODS:
+            setattr(self, method, self._pickling(getattr(client, method)))
+
+    def _pickling(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def pickling(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            return loads(dumps(result)[0]) if hasattr(result, "sample_ids") else result
+
+        return pickling
+
+
+class ScatteringClient:
+    """The eight client methods, each made by the process that the policy names.
+
+    ``clear_samples(None)`` clears what the calling process has put, so every process makes it.
+
+    Args:
+        clients: The owner's client and those of ``ATTACHED`` processes, recorded.
+        policy: Which process makes which call.
+        seed: Of the random choices of a policy that names no processes.
+        attach_again: Called with a process's number: it closes its client and attaches a new one.
+    """
+
+    is_remote = True  # a call may have to travel to another process
+
+    def __init__(
+        self,
+        clients: Sequence[RecordingClient],
+        policy: Policy,
+        seed: int,
+        attach_again: Callable[[int], None],
+    ) -> None:
+        self._clients, self._policy, self._attach_again = clients, policy, attach_again
+        self._late = policy.late
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._last = threading.local()  # client: of this thread's last call
+        for method in CLIENT_METHODS:
+            setattr(self, method, self._scattered(method))
+
+    @property
+    def recording(self) -> Recording:
+        """The calls of all processes."""
+        return self._clients[0].recording
+
+    @property
+    def last_end(self) -> float:
+        """When this thread's last call ended in the process that made it, s."""
+        last: RecordingClient = self._last.client
+        return last.last_end
+
+    def _scattered(self, method: str) -> Callable[..., Any]:
+        def scattered(*args: Any, **kwargs: Any) -> Any:
+            if method == "clear_samples" and kwargs.get("sample_ids", args[:1] or "") is None:
+                return self._everywhere(method, args, kwargs)
+            self._last.client = self._clients[self._place(kind_of(method, kwargs))]
+            return getattr(self._last.client, method)(*args, **kwargs)
+
+        return scattered
+
+    def _everywhere(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for client in self._clients:
+            self._last.client = client
+            getattr(client, method)(*args, **kwargs)
+
+    def _place(self, kind: str) -> int:
+        """The number of the process for a call; attaches it first if it is due to be late."""
+        places = self._policy.places
+        with self._lock:
+            if places is None:
+                return self._random.randrange(len(self._clients))
+            place = places.get(kind, 0)
+            if place == self._late:
+                self._late = None
+                self._attach_again(place)
+        return place
