@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from rlconform.certify.assertions.expect import expect
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     claim_until_done,
@@ -146,3 +146,38 @@ def test_a_row_whose_last_fields_are_put_at_once_is_claimed_once(
         ]
         *_, early = run_concurrently(calls, part.timeouts.check / 2, "writer or claimer")
         expect_once([early, part.claim_all("train", ["x", "y", "z"], len(ids))], ids)
+
+
+@requirement("CLAIM-05")
+def test_two_waiting_processes_are_both_served(part: PartitionUnderTest, actors: Actors) -> None:
+    first, second, writer = (part.via(actor) for actor in actors(3))
+    claims = [
+        start_blocking_claim(view, 2, timeout_s=2 * part.timeouts.settle)
+        for view in (first, second)
+    ]
+    for claim in claims:
+        expect_waiting(claim, part, "the first row", "an answer before there was any")
+    writer.put_labeled(IDS[:2])
+    part.put_labeled(["more0", "more1"])
+    woken = [
+        expect_woken(claim, waiter, part)
+        for claim, waiter in zip(claims, (first, second), strict=True)
+    ]
+    got = [i for meta in woken for i in meta.sample_ids]
+    expect_equal(sorted(got), sorted([*IDS[:2], "more0", "more1"]), "rows of the two claims")
+
+
+@requirement("CLAIM-05")
+@pytest.mark.parametrize("waits", ["owner", "attached"])
+def test_a_claim_that_waited_longer_than_an_effect_takes_is_woken(
+    part: PartitionUnderTest, actors: Actors, waits: str
+) -> None:
+    (attached,) = (part.via(actor) for actor in actors(1))
+    waiter, writer = (part, attached) if waits == "owner" else (attached, part)
+    settle = part.timeouts.settle
+    waiting = start_blocking_claim(waiter, 2, timeout_s=4 * settle + part.timeouts.operation)
+    writer.put_labeled(IDS[:1])
+    early = waiting.returned_within(settle + 1)
+    expect(not early, f"the claim to wait for longer than {settle:g} s", "an answer with one row")
+    writer.put_labeled(IDS[1:2])
+    expect_ids(expect_woken(waiting, waiter, writer), IDS[:2], "rows of the woken claim")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from rlconform.certify.assertions.expect import expect_column
+from rlconform.certify.assertions.expect import expect_column, expect_objects
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
-from rlconform.contract import DataPlaneClient
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
+from rlconform.contract import Target
+from rlconform.wire import stack_or_nest
 
-Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
@@ -48,3 +47,37 @@ def test_claimed_rows_are_read_by_another_process(part: PartitionUnderTest, acto
     batch = part.via(actor).get_data(meta)
     for field in ("x", "y"):
         expect_column(batch, field, labeled_rows(part.id, meta.sample_ids, field))
+
+
+@requirement("GET-10")
+@each_pair
+def test_a_process_that_has_looked_sees_what_another_overwrites(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int], target: Target
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    objects = target.declares("objects")
+    for version in range(3):
+        rows = [torch.arange(n + 1) + 10 * version for n, _ in enumerate(IDS)]
+        logs = [[{"content": f"{i} v{version}"}] for i in IDS]
+        changer.put_labeled(IDS, "x", version=version)
+        changer.put(IDS, y=stack_or_nest(rows))
+        looker.expect_labeled(IDS, "x", version=version)
+        looker.expect_labeled(IDS[:1], "x", version=version)
+        looker.expect_rows(IDS, y=rows)
+        if objects:
+            changer.put(IDS, log=logs)
+            expect_objects(looker.get(IDS, "log"), "log", logs)
+            expect_objects(looker.get(IDS[1:2], "log"), "log", logs[1:2])
+
+
+@requirement("GET-01")
+def test_rows_of_several_writers_are_read_in_the_order_asked(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    views = [part, *(part.via(actor) for actor in actors(2))]
+    ids = [f"r{n}" for n in range(18)]
+    for n, sample_id in enumerate(ids):  # each process writes every third row
+        views[n % 3].put_labeled([sample_id], "x", "y")
+    for view in views:
+        for asked in (ids, ids[::-1], ids[::2] + ids[1::2], ids[5:7]):
+            view.expect_labeled(asked, "x", "y")

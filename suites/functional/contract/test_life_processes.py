@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlconform.certify.assertions.expect import ContractViolation, expect_rejection
+from rlconform.certify.assertions.expect import ContractViolation, expect_equal, expect_rejection
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
@@ -117,3 +117,19 @@ def test_a_malformed_call_of_one_process_affects_no_other(
             view.expect_labeled([*IDS, f"{who}{n}"])
     late = [f"{who}{n}" for n in range(len(MALFORMED)) for who in ("owner", "other")]
     expect_ids(part.claim("prev_lp"), [*IDS, *late], "rows claimable after malformed calls")
+
+
+@requirement("LIFE-02")
+def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
+    part: PartitionUnderTest, actors: Actors, new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    part.put_labeled(IDS)
+    leaving = part.via(new_actor())
+    leaving.put_labeled(["own0", "own1"])
+    claimed = leaving.claim("train", batch_size=2).sample_ids
+    leaving.client.close()
+    (staying,) = (part.via(actor) for actor in actors(1))
+    rest = sorted({*IDS, "own0", "own1"} - set(claimed))
+    expect_equal(sorted(staying.claim("train").sample_ids), rest, "rows that it had not claimed")
+    for view in (part, staying):
+        view.expect_labeled([*IDS, "own0", "own1"])

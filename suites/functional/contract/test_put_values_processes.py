@@ -7,13 +7,15 @@ through the plane.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.labeled_rows import random_rows
+from rlconform.certify.scenarios.labeled_rows import labeled_rows, random_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 from rlconform.wire import stack_or_nest
 
@@ -115,3 +117,21 @@ def test_jagged_rows_with_trailing_dimensions_reach_other_processes(
         for name, trailing in shapes.items()
     }
     put_and_read(rows, {name: jagged(column) for name, column in rows.items()})
+
+
+@requirement("PUT-04")
+def test_large_rows_of_two_writers_at_once_stay_apart(
+    part: PartitionUnderTest, actors: Actors
+) -> None:
+    width = (1 << 20) + 1
+    writers = [part.via(actor) for actor in actors(2)]
+    ids = [[f"w{w}_{n}" for n in range(2)] for w, _ in enumerate(writers)]
+    for version in range(3):
+        rows = [labeled_rows(part.id, each, "x", version, width) for each in ids]
+        puts = [
+            partial(view.put, each, x=torch.stack(column))
+            for view, each, column in zip(writers, ids, rows, strict=True)
+        ]
+        run_concurrently(puts, part.timeouts.check / 2, "writer")
+        for view in (part, *writers):
+            view.expect_rows([*ids[1], *ids[0]], x=[*rows[1], *rows[0]])

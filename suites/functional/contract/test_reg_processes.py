@@ -7,12 +7,12 @@ from functools import partial
 
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.certify.threads import run_concurrently
-from rlconform.contract import DataPlaneClient
 
-Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
@@ -79,3 +79,39 @@ def test_many_processes_add_new_fields_at_once(part: PartitionUnderTest, actors:
     run_concurrently([*calls, watch], part.timeouts.check, "producer")
     for who in range(len(producers)):
         part.expect_labeled([f"p{who}"], *(f"extra_{who}_{n}" for n in range(rounds)))
+
+
+@requirement("REG-03")
+@each_pair
+def test_a_process_that_has_claimed_serves_the_tasks_of_a_new_registration(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS)
+    expect_ids(looker.claim("train"), IDS, "rows before the new registration")
+    changer.clear(IDS)
+    changer.register(fields=["x", "ref_lp"], tasks=["train", "critic"])
+    changer.put_labeled(IDS, "x", "ref_lp", version=1)
+    for task in ("critic", "train"):
+        meta = looker.claim(task, ["x", "ref_lp"])
+        expect_ids(meta, IDS, f"rows that {task} claims after it")
+    looker.expect_labeled(IDS, "x", "ref_lp", version=1)
+    expect_equal(looker.consumed("train", "critic"), True, "status of the tasks registered last")
+
+
+@requirement("REG-04")
+def test_a_process_uses_the_partition_that_it_names(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors
+) -> None:
+    train, val = new_partition(), new_partition()
+    (actor,) = actors(1)
+    for part in (train, val):
+        part.put_labeled(IDS, tags=[{"of": part.id}] * len(IDS))
+    for part in (train, val, train):
+        view = part.via(actor)
+        view.expect_labeled(IDS)
+        meta = view.claim("train" if part is val else "prev_lp", batch_size=1)
+        expect_equal([row.get("of") for row in meta.tags or []], [part.id] * len(meta.sample_ids),
+                     "partition in the tags")  # fmt: skip
+        view.get_data(meta)
+        view.expect_rows_by_meta(IDS, x=labeled_rows(part.id, IDS, "x"))

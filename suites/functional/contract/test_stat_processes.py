@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.contract import DataPlaneClient
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 
-Actors = Callable[[int], list[DataPlaneClient]]
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
@@ -22,3 +19,22 @@ def test_every_process_gets_the_same_status(part: PartitionUnderTest, actors: Ac
     expect_equal([v.consumed() for v in views], [True] * 3, "status with all claimed")
     views[2].put_labeled(["late"])
     expect_equal([v.consumed() for v in views], [False] * 3, "status after one more row")
+
+
+@requirement("STAT-02")
+@each_pair
+def test_a_process_that_has_asked_gets_the_newest_status(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS)
+    expect_equal(looker.consumed(), False, "status with rows unclaimed")
+    changer.claim("train", batch_size=2)
+    expect_equal(looker.consumed(), False, "status with a row unclaimed")
+    changer.claim("train")
+    expect_equal(looker.consumed(), True, "status with all claimed by another process")
+    changer.put_labeled(["late", "later"])
+    expect_equal(looker.consumed(), False, "status after two more rows")
+    changer.clear(["late", "later"])
+    expect_equal(looker.consumed(), True, "status after another process cleared them")
+    expect_equal(looker.consumed("train", "prev_lp"), False, "status of a task without claims")

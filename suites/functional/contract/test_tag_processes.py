@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from rlconform.certify.assertions.expect import expect
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.two_processes import Actors, each_pair, looker_and_changer
 from rlconform.certify.threads import run_concurrently
-from rlconform.contract import DataPlaneClient
 
-Actors = Callable[[int], list[DataPlaneClient]]
+IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 @requirement("TAG-07")
@@ -36,3 +34,20 @@ def test_two_processes_put_tags_on_the_same_rows(part: PartitionUnderTest, actor
         "the tags of both processes on every row",
         f"{len(lost)} of {len(ids)} lost one: {lost[:4]}",
     )
+
+
+@requirement("TAG-03")
+@each_pair
+def test_tags_that_another_process_puts_are_seen_by_a_second_task(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    changer.put_labeled(IDS, tags=[{"row": n, "version": 0} for n, _ in enumerate(IDS)])
+    got = tags_by_id(looker.claim("train"))
+    expect_equal(got, {i: {"row": n, "version": 0} for n, i in enumerate(IDS)}, "tags as first put")
+    changer.put(IDS, [{"version": 1, "input_lengths": 5 + n} for n, _ in enumerate(IDS)])
+    meta = looker.claim("prev_lp")
+    merged = {i: {"row": n, "version": 1, "input_lengths": 5 + n} for n, i in enumerate(IDS)}
+    expect_equal(tags_by_id(meta), merged, "tags that a second task sees")
+    lengths = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
+    expect_equal(lengths, {i: 5 + n for n, i in enumerate(IDS)}, "lengths that a second task sees")

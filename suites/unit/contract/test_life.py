@@ -21,9 +21,10 @@ from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.concurrency.checkers.calls import hung, refused
 from rlconform.certify.concurrency.checkers.claims import phantoms
 from rlconform.certify.concurrency.checkers.reads import stale_reads, unwritten, wrong_rows
+from rlconform.certify.concurrency.checkers.torn_reads import torn
 from rlconform.certify.concurrency.explain import check_history
 from rlconform.certify.concurrency.workload_runner import WorkloadRunner
-from rlconform.certify.concurrency.workloads import Claimer, Overwriter
+from rlconform.certify.concurrency.workloads import Claimer, Overwriter, Reader
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.snapshot import Snapshot
@@ -76,6 +77,17 @@ def test_threads_put_and_read_different_dtypes_at_once(
     check_history(
         history, "shared_client", wrong_rows, unwritten, stale_reads, phantoms, refused, hung
     )
+
+
+@requirement("LIFE-05", race=True)
+def test_threads_read_all_fields_of_one_put(
+    threads: WorkloadRunner, part: PartitionUnderTest
+) -> None:
+    fields = tuple(f"f{n}" for n in range(16))
+    part.register(fields=fields)
+    reader = Reader(("r0", "r1"), fields)
+    history = threads.run(Overwriter(0.5, ("r0", "r1"), fields), reader, reader)
+    check_history(history, "overwrite", torn, stale_reads, wrong_rows, refused, hung)
 
 
 def _batch() -> TensorDict:
