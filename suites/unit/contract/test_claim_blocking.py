@@ -227,7 +227,7 @@ def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest
     raise ContractViolation("TimeoutError", f"a claim of {got.sample_ids}", leans_on=("CLAIM-05",))
 
 
-@requirement("CLAIM-06", patience=60)
+@requirement("CLAIM-06", patience=60, scattered=False)
 def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> None:
     waiting = BackgroundCall(
         lambda: part.claim(batch_size=2, blocking=True, timeout_s=20 * LONG_S), "the blocked claim"
