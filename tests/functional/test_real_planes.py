@@ -56,7 +56,7 @@ def test_the_report_is_complete_and_the_plane_certified(
 @pytest.mark.timeout(900)
 def test_the_suite_finds_by_itself_what_is_not_repaired(certify: Callable[..., Any]) -> None:
     # Only short checks of these sections run: a check that hangs or shrinks an example takes long.
-    files = ("put_writes", "put_values", "get", "tag", "claim_blocking", "stat", "clear", "life")
+    files = ("put_writes", "put_overwrite", "get", "tag", "claim_blocking", "stat", "clear", "life")
     chosen = " or ".join(f"test_{file}.py or test_{file}_processes.py" for file in files)
     done = certify("thin_transfer_queue:SIMPLE", "-k", f"contract and ({chosen})")
     assert done.report["footer"]["complete"]
