@@ -26,8 +26,7 @@ from rlconform.certify.isolation.workspace import THREADS, Workspace
 class ForkServer:
     """A process that forks test processes, and the folder that they share.
 
-    Args:
-        extra: Environment variables that replace this process's.
+    ``extra`` holds environment variables that replace this process's.
     """
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:

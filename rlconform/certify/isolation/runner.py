@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.check_in_flight import CheckInFlight
@@ -19,7 +20,6 @@ from rlconform.certify.isolation.child_process import TestProcess
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.hang_tally import HungCalls
-from rlconform.certify.isolation.pytest_arguments import process_arguments
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.results import BROKEN, Outcome, RunRecord
 from rlconform.contract import DataPlaneError, Timeouts, load_requirements
@@ -52,13 +52,7 @@ class PlaneDidNotStart(DataPlaneError):
 
 
 class Runner:
-    """Runs one certification.
-
-    Args:
-        options: What to run.
-        listener: Called with every event.
-        fork_server: Starts the test processes, if other runs use it as well; the caller closes it.
-    """
+    """Runs one certification. A ``fork_server`` that other runs use as well is not closed."""
 
     def __init__(
         self,
@@ -135,16 +129,15 @@ class Runner:
                 if isinstance(event, events.PlaneOpened):
                     self.run.process_seconds += time.monotonic() - began
                 if isinstance(event, events.CallOverdue):
-                    if self._ends_check(event, process):
-                        return
-                    continue
-                self._on_event(event)
-                if self._enough():
+                    ends = self._ends_check(event, process)
+                else:
+                    self._on_event(event)
+                    ends = self._enough()
+                if ends:
                     return
         finally:
             ending = time.monotonic()
-            ends = isinstance(last, LAST_EVENTS)
-            process.end(self._timeouts.operation + 5 if ends else 0.0)
+            process.end(self._timeouts.operation + 5 if isinstance(last, LAST_EVENTS) else 0.0)
             finished = isinstance(last, events.SessionFinished)
             left = self._fork_server.end_leftovers(self._timeouts.settle if finished else 0.0)
             if left and finished:
@@ -155,10 +148,14 @@ class Runner:
 
     def _arguments(self) -> list[str]:
         """Options of the next test process; it runs the remaining checks."""
+        arguments = self._options.pytest_arguments()
+        arguments += ["--hangs", json.dumps(asdict(self._hangs))]
         ids = [check.id for check in self.run.pending] if self.run.plan else self._options.only
-        only = self._fork_server.write_ids(ids) if ids else ""
-        hangs = json.dumps(self._hangs.as_data())
-        return process_arguments(self._options, only, hangs, self._tries_round_trip)
+        if ids:
+            arguments += ["--only", self._fork_server.write_ids(ids)]
+        if not self._tries_round_trip:
+            arguments.append("--no-health")
+        return arguments
 
     def _files(self) -> Sequence[str]:
         """Files that still hold checks to run; only the first of them after an early crash.
@@ -259,7 +256,7 @@ class Runner:
         return True
 
     def _on_hang(self, process: TestProcess, last: Event | None) -> None:
-        stacks = process.stacks()
+        stacks, what = process.stacks(), type(last).__name__
         if self._in_flight is not None:
             evidence = f"the check did not end within {self._in_flight.allowed_s:g} s"
             self._record_loss(self._in_flight, Outcome.TIMEOUT, evidence, stacks)
@@ -273,9 +270,7 @@ class Runner:
                 self._start_failed(f"the kit itself did not get ready within {seconds}", stacks)
             case events.PlaneOpening():
                 self._start_failed(f"it did not open within {self._patience(last):g} s", stacks)
-        self.run.notes.append(
-            f"a test process hung between checks, after {type(last).__name__}; it was ended"
-        )
+        self.run.notes.append(f"a test process hung between checks, after {what}; it was ended")
 
     def _on_death(self, process: TestProcess, last: Event | None) -> None:
         how, tail = process.how_it_ended(), process.tail()

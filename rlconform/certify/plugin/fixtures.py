@@ -145,25 +145,19 @@ def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
 
 @pytest.fixture
 def processes(
-    request: pytest.FixtureRequest,
-    plane: PlaneSession,
-    part: PartitionUnderTest,
-    recording: Recording,
+    request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
     """Runs workloads on ``part``, each in its own process, which other checks reuse."""
 
     def take(count: int) -> list[RemoteWorkload]:
         return [RemoteWorkload(client) for client in plane.actors().take(count)]
 
-    return _workload_runner(request, part, take, _keep_remote_operations(request, recording))
+    return _workload_runner(request, part, take)
 
 
 @pytest.fixture
 def attached_threads(
-    request: pytest.FixtureRequest,
-    plane: PlaneSession,
-    part: PartitionUnderTest,
-    recording: Recording,
+    request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
     """Runs workloads on ``part``, each in a thread of one other process, all on its client."""
 
@@ -171,7 +165,7 @@ def attached_threads(
         (client,) = plane.actors().take(1)
         return [RemoteWorkload(client) for _ in range(count)]
 
-    return _workload_runner(request, part, take, _keep_remote_operations(request, recording))
+    return _workload_runner(request, part, take)
 
 
 @pytest.fixture
@@ -181,34 +175,23 @@ def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> Workloa
     def take(count: int) -> list[WorkloadThread]:
         return [WorkloadThread(part.client) for _ in range(count)]
 
-    return _workload_runner(request, part, take, lambda events: note_history(request.node, events))
-
-
-def _keep_remote_operations(
-    request: pytest.FixtureRequest, recording: Recording
-) -> Callable[[list[Operation]], None]:
-    """Keeps the operations of other processes, and counts them as the plane's time."""
-
-    def heard(events: list[Operation]) -> None:
-        note_history(request.node, events)
-        recording.plane_time.add(
-            (event.start, event.end) for event in events if event.end is not None
-        )
-
-    return heard
-
-
-def note_history(item: pytest.Item, events: list[Operation]) -> None:
-    """Add operations to the history of the check."""
-    item.stash[HISTORY] = [*item.stash.get(HISTORY, []), *events]
+    return _workload_runner(request, part, take, remote=False)
 
 
 def _workload_runner(
     request: pytest.FixtureRequest,
     part: PartitionUnderTest,
     take: Callable[[int], Sequence[WorkloadHandle]],
-    heard: Callable[[list[Operation]], None],
+    remote: bool = True,
 ) -> WorkloadRunner:
+    """A runner whose operations are kept; those of other processes count as the plane's time."""
+    recording: Recording = request.getfixturevalue("recording")
+
+    def keep(operations: list[Operation]) -> None:
+        request.node.stash.setdefault(HISTORY, []).extend(operations)
+        if remote:
+            ended = [operation for operation in operations if operation.end is not None]
+            recording.plane_time.add((operation.start, operation.end) for operation in ended)
+
     seed = str(request.config.getoption("--seed"))
-    given_up = request.getfixturevalue("recording").given_up
-    return WorkloadRunner(take, part.id, part.timeouts, seed, heard, given_up)
+    return WorkloadRunner(take, part.id, part.timeouts, seed, keep, recording.given_up)

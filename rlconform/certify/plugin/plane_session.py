@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-from tensordict import TensorDict
-
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
-from rlconform.certify.plugin.return_types import remarks_on_types
+from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import shorten
@@ -115,12 +111,8 @@ class PlaneSession:
         """Attached clients in separate processes."""
         if self._actors is None:
             self.owner()
-            self._actors = ActorPool(
-                self.spec,
-                self.config or self.target.config,
-                self.target.timeouts,
-                self.starting,
-            )
+            config, timeouts = self.config or self.target.config, self.target.timeouts
+            self._actors = ActorPool(self.spec, config, timeouts, self.starting)
         return self._actors
 
     def renew(self) -> None:
@@ -170,23 +162,10 @@ class PlaneSession:
 
     def _round_trip(self) -> str:
         client = self.owner()
-        partition = f"health-{uuid.uuid4().hex[:8]}"
-        keys: dict[str, Any] = {"sample_ids": ["h"], "partition_id": partition}
 
         def trip() -> None:
-            client.register_partition(
-                partition_id=partition, fields=["x"], num_samples=1, consumer_tasks=["t"]
-            )
-            client.put_samples(**keys, fields=TensorDict({"x": torch.ones(1)}, batch_size=[1]))
-            client.get_samples(**keys, select_fields=["x"])
-            client.claim_meta(
-                partition_id=partition,
-                task_name="t",
-                required_fields=["x"],
-                batch_size=1,
-                blocking=False,
-            )
-            client.clear_samples(**keys)
+            with round_trip(client):
+                pass
 
         return failure_of(trip, self.target.timeouts.operation)
 

@@ -42,7 +42,7 @@ from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
-from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
+from rlconform.contract import LEVELS, ConfigError, load_requirements
 
 pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
 
@@ -63,24 +63,19 @@ class CertifyPlugin:
 
     def __init__(self, config: pytest.Config, pipe: EventPipe) -> None:
         self.pipe = pipe
-        self._spec: str = config.getoption("--target")
-        self._config: dict[str, Any] = json.loads(config.getoption("--target-config"))
-        self._level: Level | None = config.getoption("--level")
+        self._option = config.getoption
         only = config.getoption("--only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
         self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
         self._seed: int = config.getoption("--seed")
-        self._check_timeout: float | None = config.getoption("--check-timeout")
-        self._races: bool = config.getoption("races")
         self._session: PlaneSession | None = None
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
         self._warnings: dict[str, list[str]] = {}
-        self._tries_round_trip: bool = config.getoption("health")
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
         self._starting_seconds = 0.0
-        self._hangs = HungCalls.of(json.loads(config.getoption("--hangs")))
+        self._hangs = HungCalls(**json.loads(config.getoption("--hangs")))
         self._shown: set[int] = set()  # turns in which a check was broken
 
     # -- the plane ---------------------------------------------------------------------------
@@ -89,18 +84,12 @@ class CertifyPlugin:
     def session(self) -> PlaneSession:
         """The plane under test; the target is resolved the first time it is asked for."""
         if self._session is None:
-            target = resolve_target(self._spec, self._level)
-            if self._check_timeout is not None:
-                timeouts = replace(target.timeouts, check=self._check_timeout)
-                target = replace(target, timeouts=timeouts)
-            level = self._level or target.level
-            self._session = PlaneSession(
-                self._spec,
-                target,
-                self._config,
-                level,
-                self._report_processes,
-            )
+            spec, level, check_s = map(self._option, ("--target", "--level", "--check-timeout"))
+            target = resolve_target(spec, level)
+            if check_s is not None:
+                target = replace(target, timeouts=replace(target.timeouts, check=check_s))
+            config, level = json.loads(self._option("--target-config")), level or target.level
+            self._session = PlaneSession(spec, target, config, level, self._report_processes)
         return self._session
 
     def pytest_sessionstart(self) -> None:
@@ -109,7 +98,7 @@ class CertifyPlugin:
             return
         try:
             target = self.session.target
-            description = describe(target, self._config) | {"level": self.session.level}
+            description = describe(self.session)
             first = self._only is None  # the run's first process reports it for all
             if first:
                 description["adapter"] = adapter_of(target)
@@ -124,16 +113,14 @@ class CertifyPlugin:
             pytest.exit("the plane does not start", returncode=UNHEALTHY_PLANE)
         self._newly_starting()  # the runner counts it, with the start of this process
         self.pipe.send(events.PlaneOpened())
-        if self._tries_round_trip:
+        if self._option("health"):
             self.session.note_health()
             if remarks := self.session.remarks_on_types() if first else []:
                 self._remark(f"unusual types, judged by their values: {'; '.join(remarks)}")
         self.pipe.send(events.HealthNoted())
         self._watchdog = Watchdog(
             target.timeouts,
-            lambda late: self.pipe.send(
-                events.CallOverdue(self._in_flight, kind=late.kind, text=late.text)
-            ),
+            lambda late: self.pipe.send(events.CallOverdue(self._in_flight, late.kind, late.text)),
         )
 
     def pytest_sessionfinish(self) -> None:
@@ -151,8 +138,8 @@ class CertifyPlugin:
     def _report_processes(self, seconds: float) -> None:
         """Extend the deadline of a check that starts processes; 0.0 while they start."""
         if self._in_flight:
-            starting = events.ProcessesStarting()
-            self.pipe.send(events.ProcessesReady(seconds) if seconds else starting)
+            ready = events.ProcessesReady(seconds)
+            self.pipe.send(ready if seconds else events.ProcessesStarting())
 
     def _remark(self, text: str) -> None:
         self.pipe.send(events.RemarkMade(text))
@@ -183,8 +170,8 @@ class CertifyPlugin:
         selected = {check_id(item) for item in session.items}
         plan = [
             check
-            if check.left_out or check.id in selected
-            else replace(check, left_out=NOT_SELECTED)
+            if check.id in selected
+            else replace(check, left_out=check.left_out or NOT_SELECTED)
             for check in self._plan
         ]
         self.pipe.send(events.ChecksCollected(plan))
@@ -192,7 +179,7 @@ class CertifyPlugin:
             if not self.pipe.watched and len(session.items) > 1:
                 raise pytest.UsageError(
                     f"{self.session.target.name} needs a process for each check: run `rlconform "
-                    f"certify {self._spec}`, or one check at a time"
+                    f"certify {self.session.spec}`, or one check at a time"
                 )
             session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
 
@@ -208,7 +195,7 @@ class CertifyPlugin:
             left_out = f"needs level {needs}"
         elif isinstance(declared, str):
             left_out = f"the target declares no {capability}: {declared}"
-        elif mark.kwargs["race"] and not self._races:
+        elif mark.kwargs["race"] and not self._option("races"):
             left_out = "waits for an unlucky moment"
         patience = mark.kwargs["patience"]
         return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
@@ -242,7 +229,7 @@ class CertifyPlugin:
                 warnings=self._warnings.pop(item.nodeid, []),
             )
             self.pipe.send(events.CheckEnded(result))
-            if result.outcome in BROKEN and item.config.getoption("--turns") > 1:
+            if result.outcome in BROKEN and self._option("--turns") > 1:
                 self._shown.add(turn_of(item))
             self._ensure_healthy(item, result)
         return done
@@ -299,16 +286,16 @@ class CertifyPlugin:
         recording = item.stash.get(RECORDING, Recording())
         if call.when == "call":
             recording.finish(self.session.target.timeouts.operation)
-            self._note_hang(item, recording, call.excinfo)
+            self._note_hang(check_id(item), mark.args[0], recording, call.excinfo)
         if before is None or before.outcome is Outcome.PASS:
-            self._results[item.nodeid] = result_of(
-                item, mark, call.excinfo, recording, self.session
-            )
+            result = result_of(item, mark, call.excinfo, recording, self.session)
+            self._results[item.nodeid] = result
         return report
 
     def _note_hang(
         self,
-        item: pytest.Item,
+        check: str,
+        requirement: str,
         recording: Recording,
         excinfo: pytest.ExceptionInfo[BaseException] | None,
     ) -> None:
@@ -317,7 +304,6 @@ class CertifyPlugin:
         late = recording.overdue(lambda step: allowance(step, timeouts))
         kind = late.kind if late else getattr(excinfo and excinfo.value, "kind", "")
         if kind:
-            check, requirement = check_id(item), item.get_closest_marker("requirement").args[0]  # type: ignore[union-attr]
             self._hangs.note(kind, check, requirement)
             self.pipe.send(events.CallAbandoned(check, kind))
 

@@ -16,7 +16,6 @@ from rlconform.certify.isolation import events
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.report.json_report import REPRODUCERS
 from rlconform.certify.report.root_causes import RootCause, describe
-from rlconform.certify.report.time_split import time_split
 from rlconform.certify.report.verdict import Conclusion, Verdict, counted_as
 from rlconform.certify.results import (
     BROKEN,
@@ -152,7 +151,7 @@ def print_summary(
     """Print the verdict, counts by outcome, the time split, and what to read first."""
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-    split = time_split(run)
+    split = run.time_split
     console.print()
     for note in run.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")

@@ -20,7 +20,6 @@ from rlconform._versions import installed_versions
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.junit import junit_suite
 from rlconform.certify.report.root_causes import RootCause
-from rlconform.certify.report.time_split import time_split
 from rlconform.certify.report.verdict import Conclusion
 from rlconform.certify.results import Outcome, PlannedCheck, RequirementResult, RunRecord
 from rlconform.contract import CURRENT_SET, LEVELS, Requirement
@@ -91,7 +90,7 @@ def _header(options: CertifyOptions, run: RunRecord) -> dict[str, Any]:
             "machine": platform.machine(),
             "cpus": os.cpu_count(),
         },
-        "seconds": {name: round(took, 3) for name, took in asdict(time_split(run)).items()},
+        "seconds": {name: round(took, 3) for name, took in asdict(run.time_split).items()},
         "test_processes": run.children,
     }
 

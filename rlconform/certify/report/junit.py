@@ -13,6 +13,7 @@ It agrees with the certificate: what does not count against the plane is not a f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
@@ -83,12 +84,4 @@ def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> N
 
 def _xml_text(text: str) -> str:
     """``text`` without the characters that XML 1.0 does not allow."""
-    return "".join(
-        char
-        if char in "\t\n\r"
-        or " " <= char <= "\ud7ff"
-        or "\ue000" <= char <= "\ufffd"
-        or char > "\uffff"
-        else "\ufffd"
-        for char in text
-    )
+    return re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
