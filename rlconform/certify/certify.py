@@ -24,25 +24,15 @@ from rlconform.contract import ConfigError, Requirement, load_requirements
 
 @dataclass(frozen=True)
 class Certificate:
-    """The verdict on a plane, and the results that it is based on.
-
-    Attributes:
-        options: What was run.
-        run: The results of the checks.
-        requirements: The contract.
-        results: Result of every requirement that the level counts.
-        causes: The probable defects, those that explain most first.
-        conclusion: The verdict.
-        is_whole: Whether every check of the level has run; otherwise no plane is certified.
-    """
+    """The verdict on a plane, and the results that it is based on."""
 
     options: CertifyOptions
-    run: RunRecord
-    requirements: Mapping[str, Requirement]
-    results: list[RequirementResult]
-    causes: list[RootCause]
-    conclusion: Conclusion
-    is_whole: bool
+    run: RunRecord  # the results of the checks
+    requirements: Mapping[str, Requirement]  # the contract
+    results: list[RequirementResult]  # of every requirement that the level counts
+    causes: list[RootCause]  # the probable defects, those that explain most first
+    conclusion: Conclusion  # the verdict
+    is_whole: bool  # whether every check of the level has run; otherwise no plane is certified
 
     def write(self, out: Path, force: bool = False) -> Path:
         """Write the report below the folder that ``folder_to_write`` selects; return that folder.
@@ -68,13 +58,7 @@ def certify(
     allow_deviations: bool = False,
     listener: Listener | None = None,
 ) -> Certificate:
-    """Run the checks and judge the plane.
-
-    Args:
-        options: What to run.
-        waivers: Failures that the vendor declares.
-        allow_deviations: Whether a plane with waived failures exits with 0.
-        listener: Called with every event of the run.
+    """Run the checks and judge the plane; ``listener`` is called with every event of the run.
 
     Raises:
         PlaneDidNotStart: The plane can't be opened, or pytest can't use the options.

@@ -67,12 +67,9 @@ class BackgroundCall:
 
     def result(self, timeout_s: float) -> Any:
         """Return the call's result or raise its error; raise a violation after ``timeout_s``."""
-        if not self.finished.wait(timeout_s):
-            raise ContractViolation(
-                f"{self._what} to come back within {timeout_s:g} s", "nothing: it still runs"
-            )
-        if self._error is not None:
-            raise self._error
+        if not self.returned_within(timeout_s):
+            due = f"{self._what} to come back within {timeout_s:g} s"
+            raise ContractViolation(due, "nothing: it still runs")
         return self._value
 
 

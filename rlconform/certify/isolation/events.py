@@ -14,7 +14,7 @@ import json
 import os
 import threading
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, dataclass_transform
 
 from pydantic import TypeAdapter
 
@@ -22,12 +22,15 @@ from rlconform.certify.reproduce.render import Call
 from rlconform.certify.results import CheckResult, PlannedCheck
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Event:
-    """The base class of all events."""
+    """The base class of all events; each is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
-@dataclass(frozen=True)
 class ProcessStarted(Event):
     """The fork server has started the test process with this number."""
 
@@ -35,7 +38,6 @@ class ProcessStarted(Event):
     pid: int
 
 
-@dataclass(frozen=True)
 class ProcessEnded(Event):
     """A test process has ended; ``number`` is ``None`` if the fork server itself ended."""
 
@@ -43,14 +45,12 @@ class ProcessEnded(Event):
     code: int
 
 
-@dataclass(frozen=True)
 class TargetDescribed(Event):
     """The target was resolved; ``description`` is its part of the report's header."""
 
     description: dict[str, Any]
 
 
-@dataclass(frozen=True)
 class StartFailed(Event):
     """The target can't be resolved or opened, see ``PlaneDidNotStart``."""
 
@@ -59,60 +59,50 @@ class StartFailed(Event):
     plain: bool
 
 
-@dataclass(frozen=True)
 class PlaneOpening(Event):
     """The plane begins to open; all time before this counts as rlconform's."""
 
 
-@dataclass(frozen=True)
 class PlaneOpened(Event):
     """The plane is open; a first round trip follows."""
 
 
-@dataclass(frozen=True)
 class HealthNoted(Event):
     """The first round trip is over, whether it worked or not."""
 
 
-@dataclass(frozen=True)
 class ChecksCollected(Event):
     """pytest has collected the checks, also those that are left out."""
 
     checks: list[PlannedCheck]
 
 
-@dataclass(frozen=True)
 class CheckBegan(Event):
     """A check begins."""
 
     check: str
 
 
-@dataclass(frozen=True)
 class CallBegan(Event):
     """The check makes a client call."""
 
     call: Call
 
 
-@dataclass(frozen=True)
 class ExampleBegan(Event):
     """A property tries its next example: the earlier calls do not belong to it."""
 
 
-@dataclass(frozen=True)
 class ProcessesStarting(Event):
     """The check starts or ends processes, which does not count against its deadline."""
 
 
-@dataclass(frozen=True)
 class ProcessesReady(Event):
     """The processes have started or ended."""
 
     seconds: float
 
 
-@dataclass(frozen=True)
 class CallOverdue(Event):
     """A call of the check has not returned in time, and the check waits for it."""
 
@@ -121,7 +111,6 @@ class CallOverdue(Event):
     text: str
 
 
-@dataclass(frozen=True)
 class CallAbandoned(Event):
     """A call never returned, though the check that made it is over."""
 
@@ -129,45 +118,38 @@ class CallAbandoned(Event):
     kind: str
 
 
-@dataclass(frozen=True)
 class ExamplesCutShort(Event):
     """The plane was too slow for all generated examples of the check."""
 
     check: str
 
 
-@dataclass(frozen=True)
 class CheckEnded(Event):
     """A check is over."""
 
     result: CheckResult
 
 
-@dataclass(frozen=True)
 class RemarkMade(Event):
     """A remark for the report's notes."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class PlaneClosedByCheck(Event):
     """The check has closed the plane: the test process ends, a new one continues."""
 
 
-@dataclass(frozen=True)
 class PlaneUnhealthy(Event):
     """The plane stopped working: the test process ends, a new one continues."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class PlaneClosing(Event):
     """All checks have run; the plane is closed."""
 
 
-@dataclass(frozen=True)
 class SessionFinished(Event):
     """The test process is about to end; closing the plane took ``seconds``."""
 

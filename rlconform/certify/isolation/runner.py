@@ -39,16 +39,12 @@ Listener = Callable[[RunRecord, Event], None]
 
 
 class PlaneDidNotStart(DataPlaneError):
-    """The target can't be opened.
-
-    ``detail`` is the traceback or the end of what the process printed; ``plain`` says that the
-    message alone is enough to fix it.
-    """
+    """The target can't be opened."""
 
     def __init__(self, message: str, detail: str, plain: bool = False) -> None:
         super().__init__(message)
-        self.detail = detail
-        self.plain = plain
+        self.detail = detail  # the traceback, or the end of what the process printed
+        self.plain = plain  # whether the message alone is enough to fix it
 
 
 class Runner:
@@ -89,7 +85,7 @@ class Runner:
                     self.run.notes.append(f"stopped after {limit} broken checks, as asked for")
                     break
                 if fruitless == 2:
-                    self.run.notes.append("stopped: two test processes in a row brought no result")
+                    self.run.notes.append("stopped: two test processes in a row gave no result")
                     break
         except KeyboardInterrupt:
             if not self.run.plan:
@@ -99,10 +95,8 @@ class Runner:
             if self._owns_fork_server:
                 self._fork_server.close()
             if fewer := self.run.fewer_examples:
-                self.run.notes.append(
-                    f"no time for all generated examples: fewer were tried by {len(fewer)} of the "
-                    f"checks, such as {fewer[0]}"
-                )
+                tried = f"fewer were tried by {len(fewer)} of the checks, such as {fewer[0]}"
+                self.run.notes.append(f"no time for all generated examples: {tried}")
             self.run.seconds = time.monotonic() - started
         self.run.complete = bool(self.run.plan) and not self.run.pending
         return self.run
@@ -158,10 +152,7 @@ class Runner:
         return arguments
 
     def _files(self) -> Sequence[str]:
-        """Files that still hold checks to run; only the first of them after an early crash.
-
-        Collecting the other files again would only take time.
-        """
+        """Files that still hold checks to run; to save time, only one after an early crash."""
         if not self.run.plan:
             return self._options.checks
         files = list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
@@ -235,14 +226,12 @@ class Runner:
         if self._options.max_failures is None:
             return False
         requirements = load_requirements()
-        broken = [
-            result
+        broken = sum(
+            requirements[result.requirement].level == "MUST" and not self.run.is_probe(result)
             for result in self.run.results.values()
             if result.outcome in BROKEN
-            and requirements[result.requirement].level == "MUST"
-            and not self.run.is_probe(result)
-        ]
-        return len(broken) >= self._options.max_failures
+        )
+        return broken >= self._options.max_failures
 
     # -- a test process that is lost -----------------------------------------------------------
 
@@ -265,11 +254,10 @@ class Runner:
             case events.PlaneOpened():
                 self._round_trip_failed()
                 return
-            case None | events.TargetDescribed():
-                seconds = f"{self._patience(last):g} s"
-                self._start_failed(f"the kit itself did not get ready within {seconds}", stacks)
-            case events.PlaneOpening():
-                self._start_failed(f"it did not open within {self._patience(last):g} s", stacks)
+            case None | events.TargetDescribed() | events.PlaneOpening():
+                opening = isinstance(last, events.PlaneOpening)
+                late = "it did not open" if opening else "the kit itself did not get ready"
+                self._start_failed(f"{late} within {self._patience(last):g} s", stacks)
         self.run.notes.append(f"a test process hung between checks, after {what}; it was ended")
 
     def _on_death(self, process: TestProcess, last: Event | None) -> None:

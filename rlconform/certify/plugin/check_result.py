@@ -18,7 +18,7 @@ from rlconform.certify.isolation.remote_client import ProcessDied
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.render import Origin, render_script
-from rlconform.certify.results import CheckResult, Outcome
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 from rlconform.contract import LEVELS, Level
 
 
@@ -84,6 +84,23 @@ def level_of(item: pytest.Item) -> Level:
     return next(level for level in LEVELS if level == folder)
 
 
+def planned_check(
+    item: pytest.Item, mark: pytest.Mark, session: PlaneSession, races: bool
+) -> PlannedCheck:
+    """The check, with the reason why this level, this target or these options leave it out."""
+    capability, needs = mark.kwargs["capability"], level_of(item)
+    declared = session.target.capabilities.get(capability)
+    left_out = ""
+    if LEVELS.index(needs) > LEVELS.index(session.level):
+        left_out = f"needs level {needs}"
+    elif isinstance(declared, str):
+        left_out = f"the target declares no {capability}: {declared}"
+    elif mark.kwargs["race"] and not races:
+        left_out = "waits for an unlucky moment"
+    patience = mark.kwargs["patience"]
+    return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
+
+
 def ends_plane(item: pytest.Item) -> bool:
     """Whether the check closes the plane that it runs on."""
     mark = item.get_closest_marker("requirement")
@@ -120,7 +137,7 @@ def result_of(
         result,
         steps=recording.lines(),
         leans_on=leans_on(mark, error),
-        history=to_jsonl(item.stash.get(HISTORY, [])),
+        history=to_jsonl(item.stash.get(HISTORY, None) or []),
     )
     if not (isinstance(error, AssertionError) or recording.raised_by_plane(error)):
         evidence = f"{type(error).__name__}: {error}"

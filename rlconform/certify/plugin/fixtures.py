@@ -190,8 +190,8 @@ def _workload_runner(
     def keep(operations: list[Operation]) -> None:
         request.node.stash.setdefault(HISTORY, []).extend(operations)
         if remote:
-            ended = [operation for operation in operations if operation.end is not None]
-            recording.plane_time.add((operation.start, operation.end) for operation in ended)
+            spans = [(each.start, each.end) for each in operations if each.end is not None]
+            recording.plane_time.add(spans)
 
     seed = str(request.config.getoption("--seed"))
     return WorkloadRunner(take, part.id, part.timeouts, seed, keep, recording.given_up)

@@ -33,7 +33,7 @@ from rlconform.certify.plugin.check_result import (
     check_id,
     describe,
     ends_plane,
-    level_of,
+    planned_check,
     result_of,
     turn_of,
 )
@@ -42,7 +42,7 @@ from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
-from rlconform.contract import LEVELS, ConfigError, load_requirements
+from rlconform.contract import ConfigError, load_requirements
 
 pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
 
@@ -154,8 +154,10 @@ class CertifyPlugin:
         kept: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
         for item in items:
-            check = self._planned(item)
-            if check is not None:
+            mark = item.get_closest_marker("requirement")
+            check = None
+            if mark and (not self._requirements or mark.args[0] in self._requirements):
+                check = planned_check(item, mark, self.session, self._option("races"))
                 self._plan.append(check)
             wanted = not self.pipe.watched if check is None else not check.left_out
             if self._only is not None and (check is None or check.id not in self._only):
@@ -169,10 +171,8 @@ class CertifyPlugin:
         """Report the plan, including the checks that ``-k`` deselected."""
         selected = {check_id(item) for item in session.items}
         plan = [
-            check
-            if check.id in selected
-            else replace(check, left_out=check.left_out or NOT_SELECTED)
-            for check in self._plan
+            one if one.id in selected else replace(one, left_out=one.left_out or NOT_SELECTED)
+            for one in self._plan
         ]
         self.pipe.send(events.ChecksCollected(plan))
         if selected & {check.id for check in plan} and self.session.target.isolation == "process":
@@ -182,23 +182,6 @@ class CertifyPlugin:
                     f"certify {self.session.spec}`, or one check at a time"
                 )
             session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
-
-    def _planned(self, item: pytest.Item) -> PlannedCheck | None:
-        mark = item.get_closest_marker("requirement")
-        if mark is None or (self._requirements and mark.args[0] not in self._requirements):
-            return None
-        capability = mark.kwargs["capability"]
-        declared = self.session.target.capabilities.get(capability)
-        needs = level_of(item)
-        left_out = ""
-        if LEVELS.index(needs) > LEVELS.index(self.session.level):
-            left_out = f"needs level {needs}"
-        elif isinstance(declared, str):
-            left_out = f"the target declares no {capability}: {declared}"
-        elif mark.kwargs["race"] and not self._option("races"):
-            left_out = "waits for an unlucky moment"
-        patience = mark.kwargs["patience"]
-        return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
 
     # -- one check ---------------------------------------------------------------------------
 
@@ -286,26 +269,22 @@ class CertifyPlugin:
         recording = item.stash.get(RECORDING, Recording())
         if call.when == "call":
             recording.finish(self.session.target.timeouts.operation)
-            self._note_hang(check_id(item), mark.args[0], recording, call.excinfo)
+            error = call.excinfo.value if call.excinfo else None
+            self._note_hang(mark.args[0], recording, error)
         if before is None or before.outcome is Outcome.PASS:
             result = result_of(item, mark, call.excinfo, recording, self.session)
             self._results[item.nodeid] = result
         return report
 
     def _note_hang(
-        self,
-        check: str,
-        requirement: str,
-        recording: Recording,
-        excinfo: pytest.ExceptionInfo[BaseException] | None,
+        self, requirement: str, recording: Recording, error: BaseException | None
     ) -> None:
         """Count a call of the check that never returned, though the check is over."""
         timeouts = self.session.target.timeouts
         late = recording.overdue(lambda step: allowance(step, timeouts))
-        kind = late.kind if late else getattr(excinfo and excinfo.value, "kind", "")
-        if kind:
-            self._hangs.note(kind, check, requirement)
-            self.pipe.send(events.CallAbandoned(check, kind))
+        if kind := late.kind if late else getattr(error, "kind", ""):
+            self._hangs.note(kind, self._in_flight, requirement)
+            self.pipe.send(events.CallAbandoned(self._in_flight, kind))
 
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
         """Keep the SHOULDs that a check found violated, and report rlconform's warnings."""

@@ -47,11 +47,7 @@ def build_report(
 ) -> dict[str, Any]:
     """The report as plain data. ``footer`` has whether it is complete, and a digest of the body."""
     body = {
-        "verdict": {
-            "verdict": conclusion.verdict,
-            "exit_code": conclusion.exit_code,
-            "reasons": conclusion.reasons,
-        },
+        "verdict": asdict(conclusion),
         "causes": [asdict(cause) for cause in causes],
         "requirements": [
             asdict(result) | {key: getattr(requirements[result.id], key) for key in _REPEATED}
@@ -122,12 +118,10 @@ def write_report(
     ``histories/<check>.jsonl``; reproducers and histories of an earlier report are removed.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
-    _write(directory / "report.json", text + "\n")
-    suite = junit_suite(run, requirements, results)
-    ElementTree.ElementTree(suite).write(
-        directory / "junit.xml", encoding="utf-8", xml_declaration=True
-    )
+    text = json.dumps(report, indent=2, ensure_ascii=False, default=str) + "\n"
+    _write_all(directory, "report.json", {"report.json": text})
+    suite = ElementTree.ElementTree(junit_suite(run, requirements, results))
+    suite.write(directory / "junit.xml", encoding="utf-8", xml_declaration=True)
     _write_all(directory / REPRODUCERS, "*.py", _scripts(run))
     histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
     _write_all(directory / HISTORIES, "*.jsonl", histories)
@@ -137,13 +131,8 @@ def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bo
     """``out``, unless it holds the report of a complete run that the new one covers only in part.
 
     Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... without such a report. A
-    complete run of the same target at a lower level covers only a part, too.
-
-    Args:
-        out: The folder that the user asked for.
-        header: Header of the new report.
-        whole: Whether the new report is of a complete run.
-        force: Use ``out`` whatever it holds.
+    complete run of the same target at a lower level covers only a part, too. ``header`` and
+    ``whole`` are the new report's; ``force`` uses ``out`` whatever it holds.
     """
     if force:
         return out
@@ -186,14 +175,10 @@ def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
         old.unlink()
     for name, text in files.items():
         folder.mkdir(exist_ok=True)
-        _write(folder / name, text)
+        (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _file_name(check_id: str) -> str:
     """A unique, readable file name for a check's id, without special characters."""
     readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
     return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")

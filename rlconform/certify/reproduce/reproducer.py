@@ -153,7 +153,7 @@ class Reproducer:
 
     @contextmanager
     def reporting(self, call: _ClientCall) -> Iterator[None]:
-        """Report to the supervisor that the call begins, and that it ended if the script goes on."""
+        """Report the begin of the call to the supervisor, and its end unless the script ends."""
         from rlconform.certify.plugin.call_watchdog import allowance  # noqa: PLC0415 - torch
         from rlconform.certify.recording.recorder import OWNER, CallRecord  # noqa: PLC0415 - torch
         from rlconform.certify.recording.shorten import call_text  # noqa: PLC0415 - torch
