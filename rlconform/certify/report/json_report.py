@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -19,10 +19,9 @@ import rlconform
 from rlconform._versions import installed_versions
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.junit import junit_suite
-from rlconform.certify.report.root_causes import RootCause
-from rlconform.certify.report.verdict import Conclusion
-from rlconform.certify.results import Outcome, PlannedCheck, RequirementResult, RunRecord
-from rlconform.contract import CURRENT_SET, LEVELS, Requirement
+from rlconform.certify.report.verdict import Certificate
+from rlconform.certify.results import Outcome, PlannedCheck, RunRecord
+from rlconform.contract import CURRENT_SET, LEVELS, ConfigError, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 
 SCHEMA = 1
@@ -37,28 +36,22 @@ _REPEATED = ("level", "title", "sentence", "why")
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
 
 
-def build_report(
-    options: CertifyOptions,
-    run: RunRecord,
-    requirements: Mapping[str, Requirement],
-    results: list[RequirementResult],
-    conclusion: Conclusion,
-    causes: Sequence[RootCause] = (),
-) -> dict[str, Any]:
+def build_report(certificate: Certificate) -> dict[str, Any]:
     """The report as plain data. ``footer`` has whether it is complete, and a digest of the body."""
+    run, requirements = certificate.run, load_requirements()
     body = {
-        "verdict": asdict(conclusion),
-        "causes": [asdict(cause) for cause in causes],
+        "verdict": asdict(certificate.conclusion),
+        "causes": [asdict(cause) for cause in certificate.causes],
         "requirements": [
             asdict(result) | {key: getattr(requirements[result.id], key) for key in _REPEATED}
-            for result in results
+            for result in certificate.results
         ],
         "checks": [_check(run, check) for check in run.plan],
         "notes": run.notes,
     }
     return {
         "schema": SCHEMA,
-        "header": _header(options, run),
+        "header": _header(certificate.options, run),
         **body,
         "footer": {
             "complete": run.complete,
@@ -105,26 +98,29 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def write_report(
-    directory: Path,
-    report: Mapping[str, Any],
-    run: RunRecord,
-    requirements: Mapping[str, Requirement],
-    results: list[RequirementResult],
-) -> None:
-    """Write all files of the report below ``directory``.
+def write_report(certificate: Certificate, out: Path, force: bool = False) -> Path:
+    """Write the report below the folder that ``folder_to_write`` selects; return that folder.
 
-    These are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    Its files are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
     ``histories/<check>.jsonl``; reproducers and histories of an earlier report are removed.
+
+    Raises:
+        ConfigError: It can't be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    report, run = build_report(certificate), certificate.run
+    folder = folder_to_write(out, report["header"], certificate.is_whole, force)
     text = json.dumps(report, indent=2, ensure_ascii=False, default=str) + "\n"
-    _write_all(directory, "report.json", {"report.json": text})
-    suite = ElementTree.ElementTree(junit_suite(run, requirements, results))
-    suite.write(directory / "junit.xml", encoding="utf-8", xml_declaration=True)
-    _write_all(directory / REPRODUCERS, "*.py", _scripts(run))
+    suite = ElementTree.ElementTree(junit_suite(run, certificate.results))
     histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
-    _write_all(directory / HISTORIES, "*.jsonl", histories)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_all(folder, "report.json", {"report.json": text})
+        suite.write(folder / "junit.xml", encoding="utf-8", xml_declaration=True)
+        _write_all(folder / REPRODUCERS, "*.py", _scripts(run))
+        _write_all(folder / HISTORIES, "*.jsonl", histories)
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: no report was written: {error}") from error
+    return folder
 
 
 def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:

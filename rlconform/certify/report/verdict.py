@@ -5,17 +5,20 @@ CheckResult... ──requirement_results──▶ RequirementResult... ──wai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rlconform._exit_codes import ExitCode
+from rlconform.certify.options import CertifyOptions
+from rlconform.certify.report.root_causes import RootCause
 from rlconform.certify.results import (
     BROKEN,
     CheckResult,
     Outcome,
     PlannedCheck,
     RequirementResult,
+    RunRecord,
     worst,
 )
 from rlconform.contract import LEVELS, Level, Requirement
@@ -39,6 +42,18 @@ class Conclusion:
     verdict: Verdict
     exit_code: ExitCode
     reasons: list[str]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The verdict on a plane, and the results that it is based on."""
+
+    options: CertifyOptions
+    run: RunRecord  # the results of the checks
+    results: list[RequirementResult]  # of every requirement that the level counts
+    conclusion: Conclusion
+    causes: Sequence[RootCause] = ()  # the probable defects, those that explain most first
+    is_whole: bool = True  # whether every check of the level has run; else none is certified
 
 
 def in_profile(requirement: Requirement, level: Level) -> bool:
@@ -162,7 +177,6 @@ def _probe_result(
 def verdict_of(
     requirements: Mapping[str, Requirement],
     results: Iterable[RequirementResult],
-    *,
     complete: bool,
     problems: Iterable[str] = (),
     allow_deviations: bool = False,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorclass
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorclass, tensorclass
 
 from rlconform.certify.reproduce.tensor_source import NoSource, tensor_source
 from rlconform.contract import KVBatchMeta
@@ -139,6 +139,13 @@ def _tensorclass(value: Any) -> str:
     held = {field.name: value.get(field.name) for field in dataclasses.fields(value)}
     size = list(value.batch_size)
     return f"tensorclass_like({type(value).__name__!r}, {literal(held)}, batch_size={size})"
+
+
+def tensorclass_like(name: str, held: Mapping[str, Any], batch_size: Sequence[int]) -> Any:
+    """For scripts: an instance of a new tensorclass of this name, with these fields."""
+    annotations = dict.fromkeys(held, torch.Tensor)
+    made: Any = tensorclass(type(name, (), {"__annotations__": annotations}))
+    return made(**held, batch_size=list(batch_size))
 
 
 def _batch_size(value: NonTensorData) -> str:
