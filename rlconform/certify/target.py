@@ -49,9 +49,8 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
     """The target that ``spec`` names, to be certified at ``level`` (``None``: what it declares).
 
     Raises:
-        TargetError: Unknown name, a module that doesn't import, an attribute that is neither a
-            ``Target`` nor a callable, or a level that needs several processes of a target that
-            declares itself a single-process plane; the message says how to fix it.
+        TargetError: There is no such target, or it has one process and the level needs several; the
+            message says how to fix it.
     """
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):
@@ -67,11 +66,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
 
 
 def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
-    """Open the target's client and check that it has all methods.
-
-    Raises:
-        TargetError: The object returned lacks methods of the protocol.
-    """
+    """Open the target's client; a client that lacks methods is a ``TargetError``."""
     client: Any = target.open(config or target.config, bootstrap)
     if missing := missing_methods(client):
         raise TargetError(

@@ -44,11 +44,6 @@ class BackgroundCall:
             self.seconds = time.monotonic() - started
             self.finished.set()
 
-    @property
-    def failed(self) -> bool:
-        """Whether the call raised an error."""
-        return self._error is not None
-
     def returned_within(self, seconds: float) -> bool:
         """Whether the call returns in ``seconds``; its error is raised here."""
         if not self.finished.wait(seconds):
@@ -84,6 +79,5 @@ def run_concurrently(
     for call in running:
         call.finished.wait(max(0.0, deadline - time.monotonic()))
     for call in running:  # an error explains more than that another call waits
-        if call.failed:
-            call.result(0.0)
+        call.returned_within(0.0)
     return [call.result(max(0.0, deadline - time.monotonic())) for call in running]

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text, shorten
 from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")
@@ -265,8 +265,7 @@ def expect_rejection(
         raise  # the call returned a wrong result, or hung: it rejected nothing
     except Exception as error:  # noqa: BLE001 - a plane may raise anything; its type is checked here
         if not isinstance(error, kind):
-            got = f"{type(error).__name__}: {shorten(str(error))}"
-            text = f"{what}: expected {kind.__name__}; got {got}"
+            text = f"{what}: expected {kind.__name__}; got {error_text(error)}"
             warnings.warn(text, ShouldViolation, stacklevel=2)
         return
     violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{result!r}"))
@@ -275,7 +274,7 @@ def expect_rejection(
 
 
 def is_rejected(call: Callable[[], object]) -> bool:
-    """Whether ``call`` raises an error of any type. A violation is not caught."""
+    """Whether ``call`` raises an error of any type. A violation passes through."""
     try:
         call()
     except ContractViolation:

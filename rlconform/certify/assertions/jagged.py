@@ -22,7 +22,7 @@ from rlconform.certify.assertions.expect import (
     rows_in,
     show_row,
 )
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.wire.leaves import is_jagged
 
 
@@ -122,8 +122,8 @@ def _expect_same(operation: _Operation, column: Tensor, field: str, wanted: list
     try:
         got = _carry_out(operation, column)
     except Exception as error:  # a plane's column may be of any class and raise anything
-        raised = f"{type(error).__name__}: {shorten(str(error))}"
-        raise ContractViolation(f"{what} to work ({operation.why})", raised) from error
+        due = f"{what} to work ({operation.why})"
+        raise ContractViolation(due, error_text(error)) from error
     if difference := _difference(got, wanted):
         raise ContractViolation(f"{what} to have {difference[0]} ({operation.why})", difference[1])
 

@@ -16,13 +16,7 @@ MIN_REQUIREMENTS = 2
 
 @dataclass
 class HungCalls:
-    """The calls that have hung in a run.
-
-    Example:
-        hangs = HungCalls()
-        hangs.note("get_data", "unit/contract/test_get.py::test_x", "GET-11")
-        hangs.given_up  # {} until the third check
-    """
+    """The calls that have hung in a run."""
 
     limit: int = 3  # checks in which a kind of call may hang; 0 for no limit
     checks: dict[str, dict[str, str]] = field(default_factory=dict)  # kind -> check -> requirement

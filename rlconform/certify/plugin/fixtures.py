@@ -17,7 +17,7 @@ from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorklo
 from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.scenarios.training_parity import ParityRuns, start_parity_runs
 from rlconform.certify.threads import BackgroundCall
@@ -92,10 +92,9 @@ def new_partition(
 
 
 def clean_up(part: PartitionUnderTest) -> None:
-    """Clear the rows of a check; if the plane can't, the report notes it.
+    """Clear the rows of a check; if the plane can't, or hangs, the report notes it.
 
-    A clear that hangs is given up. The check is over and keeps its outcome, and the next check uses
-    other names.
+    The check keeps its outcome, and the next check uses other names.
     """
     if not part.ids:
         return
@@ -103,12 +102,8 @@ def clean_up(part: PartitionUnderTest) -> None:
     try:
         clearing.result(part.timeouts.operation)
     except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it
-        warnings.warn(
-            f"rows of {part.id} stay behind, clear_samples raised {type(error).__name__}: "
-            f"{shorten(str(error))}",
-            CleanUpFailed,
-            stacklevel=1,
-        )
+        text = f"rows of {part.id} stay behind, clear_samples raised {error_text(error)}"
+        warnings.warn(text, CleanUpFailed, stacklevel=1)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rlconform.certify.isolation.actor_pool import ActorPool
 from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
@@ -24,11 +24,7 @@ _NEEDS: Mapping[Level, Mapping[str, str]] = {
 
 
 def require_packages(level: Level) -> None:
-    """Raise unless the packages that checks of this level import are installed.
-
-    Raises:
-        ConfigError: A package is missing; the message names the extra to install.
-    """
+    """Raise a ``ConfigError`` that names the extra to install if a package is missing."""
     for package, extra in _NEEDS.get(level, {}).items():
         if find_spec(package) is None:
             raise ConfigError(
@@ -68,11 +64,7 @@ class PlaneSession:
         return LEVELS.index(self.level) >= LEVELS.index("functional")
 
     def prepare(self) -> None:
-        """Start Ray where checks use several processes: rlconform's time, not the plane's.
-
-        Raises:
-            ConfigError: A package is missing that checks of this level import.
-        """
+        """Start Ray where checks use several processes: rlconform's time, not the plane's."""
         require_packages(self.level)
         if self.several_processes and self._ray is None:
             from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
@@ -88,20 +80,16 @@ class PlaneSession:
         """
         if self._owner is None:
             self.prepare()
-            with self.starting.running():
-                self._owner = self._opened()
+            try:
+                with self.starting.running():
+                    self._owner = open_client(self.target, self.config, True)
+            except Exception as error:
+                if not self._was_open:
+                    raise
+                due = "the plane to open again in the process that closed it"
+                raise ContractViolation(due, error_text(error)) from error
+            self._was_open = True
         return self._owner
-
-    def _opened(self) -> DataPlaneClient:
-        try:
-            client = open_client(self.target, self.config, True)
-        except Exception as error:
-            if not self._was_open:
-                raise
-            due = "the plane to open again in the process that closed it"
-            raise ContractViolation(due, shorten(f"{type(error).__name__}: {error}")) from error
-        self._was_open = True
-        return client
 
     def recorded(self, recording: Recording) -> RecordingClient:
         """The owner's client, whose calls go to ``recording``."""
@@ -130,8 +118,8 @@ class PlaneSession:
                 try:
                     owner.close()
                 except Exception as error:
-                    raised = shorten(f"{type(error).__name__}: {error}")
-                    raise ContractViolation("the owner's client to close", raised) from error
+                    due = "the owner's client to close"
+                    raise ContractViolation(due, error_text(error)) from error
 
     def close(self) -> None:
         """Close the plane, and Ray if this started it."""
@@ -177,5 +165,5 @@ def failure_of(call: Callable[[], Any], timeout_s: float) -> str:
     except ContractViolation as late:
         return str(late)
     except Exception as error:  # noqa: BLE001 - a plane may raise anything
-        return shorten(f"{type(error).__name__}: {error}")
+        return error_text(error)
     return ""

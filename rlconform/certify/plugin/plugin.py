@@ -39,7 +39,7 @@ from rlconform.certify.plugin.check_result import (
 )
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
 from rlconform.certify.recording.recorder import Recording
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
 from rlconform.contract import ConfigError, load_requirements
@@ -108,7 +108,7 @@ class CertifyPlugin:
             self.session.owner()
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
             known = isinstance(error, ConfigError)
-            message = str(error) if known else f"{type(error).__name__}: {shorten(str(error))}"
+            message = str(error) if known else error_text(error)
             self.pipe.send(events.StartFailed(message, traceback.format_exc(), plain=known))
             pytest.exit("the plane does not start", returncode=UNHEALTHY_PLANE)
         self._newly_starting()  # the runner counts it, with the start of this process

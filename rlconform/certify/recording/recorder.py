@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.shorten import brief, call_text, shorten
+from rlconform.certify.recording.shorten import brief, call_text, error_text
 from rlconform.certify.reproduce.call_source import call_source
 from rlconform.certify.reproduce.expectations import ScriptExpectation, expectation_of
 from rlconform.certify.reproduce.render import Call
@@ -66,6 +66,7 @@ class CallRecord:
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    number: int = -1  # once the call has begun
     text: str = ""  # the call as one readable line, once it has begun
     started: float = field(default_factory=time.monotonic)
 
@@ -92,7 +93,7 @@ class Recording:
     ) -> None:
         self.given_up = given_up
         self.calls: list[Call] = []
-        self.outcomes: list[str] = []
+        self.outcomes: dict[int, str] = {}  # by number of the call
         self.plane_time = BusyTime()
         self._listener = listener
         self._count = 0
@@ -121,8 +122,8 @@ class Recording:
         """Seconds in which at least one call ran in the plane."""
         return self.plane_time.seconds
 
-    def begin(self, record: CallRecord) -> int:
-        """Record that a call starts. Returns the call's number.
+    def begin(self, record: CallRecord) -> None:
+        """Record that a call starts, and number it.
 
         Raises:
             CheckIsOver: The check has ended, and this is one of its threads.
@@ -135,7 +136,7 @@ class Recording:
         who, method, args, kwargs = record.who, record.method, record.args, record.kwargs
         record.text = text = call_text(f"{who}.{method}", args, kwargs)
         with self._lock:
-            number = self._count
+            record.number = number = self._count
             self._count += 1
             concurrent = tuple(other.text for other in self._in_flight.values())
             numbers = tuple(self._in_flight)
@@ -149,28 +150,26 @@ class Recording:
             self._reopened.discard(who)
             if source:
                 self.calls.append(call)
-                self.outcomes.append("did not return")
+                self.outcomes[number] = "did not return"
         if self._listener is not None:
             self._listener(call)
-        return number
 
-    def end(
-        self, number: int, record: CallRecord, result: Any, error: BaseException | None
-    ) -> None:
+    def end(self, record: CallRecord, result: Any, error: BaseException | None) -> None:
         """Record that a call returned a result or raised an error."""
+        number = record.number
         with self._lock:
             del self._in_flight[number]
             self._last = (number, result, error is not None)
             if error is not None:
-                outcome = f"raised {type(error).__name__}: {shorten(str(error))}"
+                outcome = f"raised {error_text(error)}"
                 origin = f"the plane's {record.method} {outcome}"
                 self._errors[id(error)] = (error, number, origin)
-            elif 0 <= number - self._base < MAX_CALLS:
+            elif number in self.outcomes:
                 outcome = brief(result)
                 self._results[id(result)] = (number, result)
                 self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
-            if 0 <= number - self._base < MAX_CALLS:
-                self.outcomes[number - self._base] = outcome
+            if number in self.outcomes:
+                self.outcomes[number] = outcome
             self._call_returned.notify_all()
 
     def finish(self, timeout_s: float) -> None:
@@ -185,11 +184,9 @@ class Recording:
         The last example that runs is the shrunk one, so the evidence has its calls alone.
         """
         with self._lock:
+            for of_calls in (self.outcomes, self._results, self._errors, self._claimed):
+                of_calls.clear()
             self.calls.clear()
-            self.outcomes.clear()
-            self._results.clear()
-            self._errors.clear()
-            self._claimed.clear()
             self._last = None
             self._base = self._count
         if self._listener is not None:
@@ -234,8 +231,7 @@ class Recording:
     def lines(self) -> list[str]:
         """The calls in order with their outcomes, for the report."""
         with self._lock:
-            ended = zip(self.calls, self.outcomes, strict=True)
-            shown = [f"{call.text} -> {outcome}" for call, outcome in ended]
+            shown = [f"{call.text} -> {self.outcomes[call.number]}" for call in self.calls]
             more = self._count - self._base - len(self.calls)
         return [*shown, *([f"... and {more} more calls"] if more else [])]
 
@@ -269,17 +265,14 @@ class RecordingClient:
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended in the process that made it, s.
-
-        All processes of a machine share the clock.
-        """
+        """When this thread's last call ended, s on the clock that all processes here share."""
         span: tuple[float, float] | None = getattr(self._client, "last_span", None)
         return self._calls.end if span is None else span[1]
 
     def _recorded(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             record = CallRecord(self._who, method, args, kwargs)
-            number = self.recording.begin(record)
+            self.recording.begin(record)
             result, raised = None, None
             try:
                 with self._measuring(self.recording.plane_time):
@@ -289,7 +282,7 @@ class RecordingClient:
                 raise
             finally:
                 self._calls.end = time.monotonic()
-                self.recording.end(number, record, result, raised)
+                self.recording.end(record, result, raised)
             return result
 
         return recorded

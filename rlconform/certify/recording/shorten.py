@@ -32,6 +32,11 @@ def brief(value: Any) -> str:
     return shorten(repr(value), 80)
 
 
+def error_text(error: BaseException) -> str:
+    """An error as one short line: its type and its message."""
+    return f"{type(error).__name__}: {shorten(str(error))}"
+
+
 def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """A call as one readable line."""
     shown = [brief(value) for value in args]

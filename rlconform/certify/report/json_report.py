@@ -49,6 +49,7 @@ def build_report(certificate: Certificate) -> dict[str, Any]:
         "checks": [_check(run, check) for check in run.plan],
         "notes": run.notes,
     }
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return {
         "schema": SCHEMA,
         "header": _header(certificate.options, run),
@@ -57,7 +58,7 @@ def build_report(certificate: Certificate) -> dict[str, Any]:
             "complete": run.complete,
             "checks_planned": len(run.due),
             "checks_run": len(run.results),
-            "body_sha256": hashlib.sha256(_canonical(body)).hexdigest(),
+            "body_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
         },
     }
 
@@ -92,10 +93,6 @@ def _check(run: RunRecord, check: PlannedCheck) -> dict[str, Any]:
             shown["history"] = f"{HISTORIES}/{_file_name(check.id)}"
         return shown
     return asdict(check) | {"outcome": Outcome.NOT_TESTED}
-
-
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def write_report(certificate: Certificate, out: Path, force: bool = False) -> Path:
