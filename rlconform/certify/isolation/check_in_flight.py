@@ -33,9 +33,9 @@ class CheckInFlight:
                     self.calls.append(call)
             case events.ExampleBegan():
                 self.calls, self.last_call = [], None
-            case events.ProcessesStarting():
+            case events.ProcessesChanging(0.0):
                 self.deadline += start_s
-            case events.ProcessesReady(seconds):
+            case events.ProcessesChanging(seconds):
                 self.deadline += min(seconds, start_s) - start_s
 
     def lost(

@@ -93,12 +93,11 @@ class ExampleBegan(Event):
     """A property tries its next example: the earlier calls do not belong to it."""
 
 
-class ProcessesStarting(Event):
-    """The check starts or ends processes, which does not count against its deadline."""
+class ProcessesChanging(Event):
+    """The check begins to start or end processes (0.0), or has done so in ``seconds``.
 
-
-class ProcessesReady(Event):
-    """The processes have started or ended."""
+    This time does not count against the check's deadline.
+    """
 
     seconds: float
 

@@ -170,8 +170,7 @@ class Runner:
                 events.CheckBegan()
                 | events.CallBegan()
                 | events.ExampleBegan()
-                | events.ProcessesStarting()
-                | events.ProcessesReady()
+                | events.ProcessesChanging()
             ) if self._in_flight is not None:
                 return max(0.0, self._in_flight.deadline - time.monotonic())
             case events.PlaneOpened():

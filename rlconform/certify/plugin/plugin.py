@@ -138,8 +138,7 @@ class CertifyPlugin:
     def _report_processes(self, seconds: float) -> None:
         """Extend the deadline of a check that starts processes; 0.0 while they start."""
         if self._in_flight:
-            ready = events.ProcessesReady(seconds)
-            self.pipe.send(ready if seconds else events.ProcessesStarting())
+            self.pipe.send(events.ProcessesChanging(seconds))
 
     def _remark(self, text: str) -> None:
         self.pipe.send(events.RemarkMade(text))

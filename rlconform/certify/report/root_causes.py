@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlconform.certify.results import BROKEN, CheckResult, RequirementResult
@@ -43,40 +43,23 @@ def with_followers(
     requirements that depend on each other in a circle, the first in the contract's order is a root.
     """
     broken = [result.id for result in results if result.failures]
-    dependencies = _broken_dependencies(checks, set(broken))
-    follows: dict[str, list[str]] = {}
-    for one in broken:
-        sources = dependencies.get(one, [])
-        named = sorted({other for source in sources for other in source}, key=broken.index)
-        follows[one] = named if sources and all(sources) else []
-    for one in broken:
-        if follows[one] and not _reaches_a_root(one, follows):
-            follows[one] = []
-    return [replace(result, may_follow_from=follows.get(result.id, [])) for result in results]
-
-
-def _broken_dependencies(
-    checks: Iterable[CheckResult], broken: set[str]
-) -> dict[str, list[list[str]]]:
-    """By requirement: the other broken requirements that each of its failing checks depends on."""
-    dependencies: dict[str, list[list[str]]] = defaultdict(list)
+    sources: dict[str, list[set[str]]] = {one: [] for one in broken}
     for check in checks:
-        if check.outcome in BROKEN:
-            named = [one for one in check.leans_on if one in broken and one != check.requirement]
-            dependencies[check.requirement].append(named)
-    return dependencies
-
-
-def _reaches_a_root(start: str, follows: Mapping[str, Sequence[str]]) -> bool:
-    seen, waiting = {start}, list(follows[start])
-    while waiting:
-        one = waiting.pop()
-        if not follows[one]:
-            return True
-        new = [other for other in follows[one] if other not in seen]
-        seen.update(new)
-        waiting += new
-    return False
+        if check.outcome in BROKEN and check.requirement in sources:
+            others = sources.keys() & {*check.leans_on} - {check.requirement}
+            sources[check.requirement].append(others)
+    follows = {
+        one: sorted(set().union(*named), key=broken.index) if named and all(named) else []
+        for one, named in sources.items()
+    }
+    reached = {one for one in broken if not follows[one]}  # roots and what follows from them
+    for one in broken:
+        while more := {other for other in broken if reached.intersection(follows[other])} - reached:
+            reached |= more
+        if one not in reached:
+            follows[one] = []
+            reached.add(one)
+    return [replace(result, may_follow_from=follows.get(result.id, [])) for result in results]
 
 
 def root_causes(
