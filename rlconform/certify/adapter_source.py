@@ -36,10 +36,9 @@ def adapter_of(target: Target) -> dict[str, Any]:
 
 
 def source_files(module_name: str) -> dict[str, Path]:
-    """The Python files of a module by name: those below its package, or itself if it has none.
+    """The Python files of a module's package by name, or the module's own if it has none.
 
-    The class that ``open`` returns is usually in another file of the same package, so all files of
-    the package count.
+    The class that ``open`` returns is usually in another file of the package.
     """
     module = sys.modules.get(module_name)
     if module is None or not getattr(module, "__file__", None):

@@ -53,11 +53,7 @@ class BackgroundCall:
         return True
 
     def wait_briefly(self) -> None:
-        """Wait a moment, or until the call has returned.
-
-        For a thread that polls at the same time: without a pause it might hold the plane's lock all
-        the time.
-        """
+        """Wait a moment, so that a polling thread does not hold the plane's lock all the time."""
         self.finished.wait(IDLE_S)
 
     def result(self, timeout_s: float) -> Any:

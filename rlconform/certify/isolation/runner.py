@@ -67,11 +67,7 @@ class Runner:
         self.run = RunRecord()
 
     def certify(self) -> RunRecord:
-        """Run every check. When interrupted, it ends its processes and returns the results it has.
-
-        Raises:
-            PlaneDidNotStart: The first process could not open the plane, or can't use the options.
-        """
+        """Run every check. When interrupted, end the processes and return the results so far."""
         started = time.monotonic()
         try:
             fruitless = 0

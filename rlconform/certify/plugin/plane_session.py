@@ -73,11 +73,7 @@ class PlaneSession:
                 self._ray = ensure_ray()
 
     def owner(self) -> DataPlaneClient:
-        """The owner's client; opens the plane if it is not open.
-
-        Raises:
-            ContractViolation: A plane that was open before does not open again.
-        """
+        """The owner's client; opens the plane if it is closed. It must open any number of times."""
         if self._owner is None:
             self.prepare()
             try:
@@ -104,11 +100,7 @@ class PlaneSession:
         return self._actors
 
     def renew(self) -> None:
-        """Close the plane; the next ``owner()`` opens a fresh one.
-
-        Raises:
-            ContractViolation: The owner's client does not close.
-        """
+        """Close the plane, or raise a violation; the next ``owner()`` opens a fresh one."""
         actors, self._actors = self._actors, None
         owner, self._owner = self._owner, None
         with self.starting.running():

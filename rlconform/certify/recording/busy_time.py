@@ -13,12 +13,6 @@ class BusyTime:
 
     ``listener`` is called with 0.0 when the first block opens, and with the seconds since then when
     the last one closes.
-
-    Example:
-        busy = BusyTime()
-        with busy.running():
-            client.put_samples(...)
-        busy.seconds
     """
 
     def __init__(self, listener: Callable[[float], None] = lambda _seconds: None) -> None:

@@ -54,11 +54,7 @@ def call_source(
 
 
 def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
-    """Python source that builds an equal value, or the name of the earlier result that it is.
-
-    Raises:
-        NoSource: The value has no exact source, or one that is too long.
-    """
+    """Python source of an equal value, or the name of the result that it is; else ``NoSource``."""
     if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
     if isinstance(value, ScriptExpression):

@@ -26,11 +26,7 @@ class NoSource(ValueError):
 
 
 def tensor_source(value: torch.Tensor) -> str:
-    """Python source that builds an equal tensor.
-
-    Raises:
-        NoSource: The tensor is too large, or of an unsupported layout.
-    """
+    """Python source that builds an equal tensor; ``NoSource`` if it is too large, or quantized."""
     if value.requires_grad:
         return f"{tensor_source(value.detach())}.requires_grad_()"
     value = value.detach()
