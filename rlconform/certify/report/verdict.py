@@ -139,11 +139,6 @@ def _reason_of(result: CheckResult) -> str:
     return result.evidence or next(iter(result.warnings), "")
 
 
-def _undeclared(names: Iterable[str], capabilities: Mapping[str, bool | str]) -> str:
-    declared = [f"{name}: {capabilities.get(name, 'not declared')}" for name in names]
-    return f"needs a capability ({'; '.join(declared)})" if declared else ""
-
-
 def _probe_result(
     requirement: Requirement,
     planned: list[PlannedCheck],
