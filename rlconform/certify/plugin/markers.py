@@ -22,7 +22,7 @@ def requirement(
     """Mark a check with the requirement that it checks.
 
     Args:
-        requirement_id: The requirement.
+        requirement_id: Its id.
         capability: The capability that the check needs, if the requirement names several; a check
             of a requirement with one capability needs that one.
         ends_plane: The check closes the owner's client. It runs after the others, and a fresh plane

@@ -47,7 +47,7 @@ class Race:
 
     def run(self, *functions: Callable[[], None]) -> None:
         """Run the functions at the same time, each in a thread, until all have ended."""
-        self._plane.join([self._plane.start_role(function) for function in functions])
+        self._plane.run_roles(functions)
 
     def report(self, finding: str) -> None:
         """Note and print something that a correct plane never shows."""
