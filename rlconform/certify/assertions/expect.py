@@ -74,6 +74,10 @@ def records_expectation(function: Callable[P, None]) -> Callable[P, None]:
     return checked
 
 
+class FewerExamples(UserWarning):
+    """The plane was too slow for all of a check's generated examples or rounds."""
+
+
 class ShouldViolation(UserWarning):
     """A warning: the plane kept the MUST of a requirement but not the SHOULD that goes with it."""
 

@@ -118,9 +118,16 @@ class CallAbandoned(Event):
 
 
 class ExamplesCutShort(Event):
-    """The plane was too slow for all generated examples of the check."""
+    """The plane was too slow for all examples or rounds of the check; ``text`` says how many."""
 
     check: str
+    text: str
+
+
+class ChangeFound(Event):
+    """A call changed its arguments or an earlier result: a failed check beside the one that ran."""
+
+    result: CheckResult
 
 
 class CheckEnded(Event):

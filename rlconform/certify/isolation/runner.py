@@ -21,7 +21,7 @@ from rlconform.certify.isolation.events import Event
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.hang_tally import HungCalls
 from rlconform.certify.options import CertifyOptions
-from rlconform.certify.results import BROKEN, Outcome, RunRecord
+from rlconform.certify.results import BROKEN, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import DataPlaneError, Timeouts, load_requirements
 
 #: Seconds for work that does not involve the plane: starting Python, collecting the checks.
@@ -195,8 +195,11 @@ class Runner:
             case events.CheckEnded(result):
                 self._in_flight = None
                 self.run.results[result.id] = result
-            case events.ExamplesCutShort(check_id):
-                self.run.fewer_examples.append(check_id)
+            case events.ChangeFound(result):
+                self.run.plan.append(PlannedCheck(result.id, result.requirement))
+                self.run.results[result.id] = result
+            case events.ExamplesCutShort(check_id, text):
+                self.run.fewer_examples.append(f"{check_id} ({text})")
             case events.CallAbandoned():
                 self._note_hang(event)
             case events.RemarkMade(text) if text not in self.run.notes:

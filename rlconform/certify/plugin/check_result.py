@@ -26,10 +26,6 @@ class CleanUpFailed(UserWarning):
     """A check could not clear its rows; later checks use other partitions."""
 
 
-class FewerExamples(UserWarning):
-    """The plane was too slow for all of a check's generated examples."""
-
-
 #: Text added to a race's failure: its seed repeats the roles' choices, but not their timing.
 REPEATED = (
     "chance decides when a race shows, and the same seed may not show it again; its history does: "

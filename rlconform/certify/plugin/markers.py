@@ -18,6 +18,7 @@ def requirement(
     patience: float = 0.0,
     leans_on: Sequence[str] = (),
     scattered: bool = True,
+    changes_results: bool = False,
 ) -> pytest.MarkDecorator:
     """Mark a check with the requirement that it checks.
 
@@ -34,6 +35,7 @@ def requirement(
             a failure may follow from it. ``leaning_on`` does the same for one assertion.
         scattered: Where several processes are certified, the check of one process runs a second
             time with its calls made by several. False if it measures the time or memory of one.
+        changes_results: The check changes what calls returned, so their changes are its own.
 
     Raises:
         ValueError: No such requirement, or a capability that it doesn't name.
@@ -57,4 +59,5 @@ def requirement(
         patience=patience,
         leans_on=tuple(leans_on),
         scattered=scattered,
+        changes_results=changes_results,
     )

@@ -12,6 +12,7 @@ import json
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 from rlconform.certify.adapter_source import adapter_of
-from rlconform.certify.assertions.expect import ContractViolation, ShouldViolation
+from rlconform.certify.assertions.expect import ContractViolation, FewerExamples, ShouldViolation
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.actor_pool import ActorsLateWarning
 from rlconform.certify.isolation.events import EventPipe
@@ -29,7 +30,6 @@ from rlconform.certify.plugin.call_watchdog import Watchdog, allowance
 from rlconform.certify.plugin.check_result import (
     RECORDING,
     CleanUpFailed,
-    FewerExamples,
     check_id,
     describe,
     ends_plane,
@@ -39,6 +39,7 @@ from rlconform.certify.plugin.check_result import (
     turn_of,
 )
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
+from rlconform.certify.recording.changes import Change
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
@@ -46,6 +47,9 @@ from rlconform.certify.target import resolve_target
 from rlconform.contract import ConfigError, load_requirements
 
 pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
+
+#: Changes of arguments or results that a test process reports; a defect shows in many checks.
+MOST_CHANGES = 3
 
 #: Exit status of a test process whose plane no longer works: the runner starts a fresh one.
 UNHEALTHY_PLANE = 70
@@ -82,6 +86,7 @@ class CertifyPlugin:
         self._in_flight = ""
         self._starting_seconds = 0.0
         self._hangs = HungCalls(**json.loads(config.getoption("--hangs")))
+        self._changes: Counter[str] = Counter()  # of arguments and of results, by requirement
         self._shown: set[int] = set()  # turns in which a check was broken
 
     # -- the plane ---------------------------------------------------------------------------
@@ -276,10 +281,30 @@ class CertifyPlugin:
             recording.finish(self.session.target.timeouts.operation)
             error = call.excinfo.value if call.excinfo else None
             self._note_hang(mark.args[0], recording, error)
+            if mark.kwargs["changes_results"]:
+                recording.changes.forget_results()
+            changes = recording.changes.changes()
+            if changes and not self.pipe.watched:
+                report.outcome, report.longrepr = "failed", changes[0].text
+            for change in changes:
+                self._report_change(change, recording)
         if before is None or before.outcome is Outcome.PASS:
             result = result_of(item, mark, call.excinfo, recording, self.session)
             self._results[item.nodeid] = result
         return report
+
+    def _report_change(self, change: Change, recording: Recording) -> None:
+        """Report a change of arguments or results as a failed check of its own."""
+        self._changes[change.requirement] += 1
+        if self._changes[change.requirement] <= MOST_CHANGES:
+            result = CheckResult(
+                f"{self._in_flight}::{change.requirement}",
+                change.requirement,
+                Outcome.FAIL,
+                evidence=change.text,
+                steps=recording.lines(),
+            )
+            self.pipe.send(events.ChangeFound(result))
 
     def _note_hang(
         self, requirement: str, recording: Recording, error: BaseException | None
@@ -298,4 +323,5 @@ class CertifyPlugin:
         elif issubclass(warning_message.category, CleanUpFailed | ActorsLateWarning):
             self._remark(str(warning_message.message))
         elif issubclass(warning_message.category, FewerExamples):
-            self.pipe.send(events.ExamplesCutShort(self._in_flight))
+            text = str(warning_message.message)
+            self.pipe.send(events.ExamplesCutShort(self._in_flight, text))

@@ -26,7 +26,8 @@ from hypothesis import seed as seeded
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, FewerExamples, check_id
+from rlconform.certify.assertions.expect import FewerExamples
+from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, check_id
 from rlconform.certify.properties.hypothesis_isolation import (
     fresh_entropy,
     temporary_hypothesis_home,
@@ -275,14 +276,19 @@ class PropertyRunner:
             warnings.warn(f"time for {self._begun} examples only", FewerExamples, stacklevel=3)
 
 
+#: Share of the generated examples whose calls several processes make: they take twice as long.
+SCATTERED_SHARE = 0.3
+
+
 def property_runner(request: pytest.FixtureRequest) -> PropertyRunner:
     """The runner for the requesting check, on the plane under test."""
+    share = SCATTERED_SHARE if is_scattered(request.node) else 1.0
     return PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,
         request.config.getoption("--seed", 0),
         check_id(request.node),
-        request.config.getoption("--effort", 1.0),
+        request.config.getoption("--effort", 1.0) * share,
     )
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlconform.certify.recording.busy_time import BusyTime
+from rlconform.certify.recording.changes import ChangeWatch
 from rlconform.certify.recording.shorten import brief, call_text, error_text
 from rlconform.certify.reproduce.call_source import call_source
 from rlconform.certify.reproduce.expectations import ScriptExpectation, expectation_of
@@ -98,6 +99,7 @@ class Recording:
         self.calls: list[Call] = []
         self.outcomes: dict[int, str] = {}  # by number of the call
         self.plane_time = BusyTime()
+        self.changes = ChangeWatch()
         self._listener = listener
         self._count = 0
         self._base = 0  # number of the first call since the last restart
@@ -157,6 +159,14 @@ class Recording:
         if self._listener is not None:
             self._listener(call)
 
+    def watch_arguments(self, record: CallRecord) -> Callable[[], None]:
+        """Look at the call's arguments; what is returned, called after it, notes a change."""
+        if record.number not in self.outcomes:  # one of too many calls
+            return lambda: None
+        arguments = record.args, record.kwargs
+        name = f"{record.who}.{record.method}"
+        return self.changes.arguments(record.text, lambda: call_text(name, *arguments), arguments)
+
     def end(self, record: CallRecord, result: Any, error: BaseException | None) -> None:
         """Record that a call returned a result or raised an error."""
         number = record.number
@@ -170,6 +180,7 @@ class Recording:
             elif number in self.outcomes:
                 outcome = brief(result)
                 self._results[id(result)] = (number, result)
+                self.changes.result(record.text, result)
                 self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
             if number in self.outcomes:
                 self.outcomes[number] = outcome
@@ -190,6 +201,7 @@ class Recording:
             for of_calls in (self.outcomes, self._results, self._errors, self._claimed):
                 of_calls.clear()
             self.calls.clear()
+            self.changes.forget_results()
             self._last = None
             self._base = self._count
         if self._listener is not None:
@@ -276,6 +288,7 @@ class RecordingClient:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             record = CallRecord(self._who, method, args, kwargs)
             self.recording.begin(record)
+            compare = self.recording.watch_arguments(record)
             result, raised = None, None
             try:
                 with self._measuring(self.recording.plane_time):
@@ -285,6 +298,7 @@ class RecordingClient:
                 raise
             finally:
                 self._calls.end = time.monotonic()
+                compare()
                 self.recording.end(record, result, raised)
             return result
 

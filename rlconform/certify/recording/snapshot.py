@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase
-
-from rlconform.certify.recording.shorten import brief
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDictBase
 
 #: Bytes of a tensor from which its values are not compared.
 LARGE = 1 << 20
@@ -27,14 +26,10 @@ class Snapshot:
     def __init__(self, value: Any) -> None:
         self._value = value
         self._before = fingerprint(value)
-        self._shown = brief(value)
 
-    def change(self) -> str:
-        """``before, now after`` if the value has changed since; "" if it has not."""
-        if fingerprint(self._value) == self._before:
-            return ""
-        now = brief(self._value)
-        return f"{self._shown}, now {now if now != self._shown else 'with other contents'}"
+    def changed(self) -> bool:
+        """Whether the value is another one now."""
+        return bool(fingerprint(self._value) != self._before)
 
 
 def fingerprint(value: Any) -> Any:
@@ -51,9 +46,11 @@ def fingerprint(value: Any) -> Any:
             return _of_tensor(value)
         case NonTensorStack() | NonTensorData():
             return type(value), fingerprint(value.tolist())
+        case LazyStackedTensorDict():
+            return type(value), fingerprint(value.tensordicts)
         case TensorDictBase():
-            columns = {name: fingerprint(value.get(name)) for name in value.keys()}  # noqa: SIM118
-            return type(value), tuple(value.batch_size), tuple(sorted(columns.items()))
+            columns = [(name, fingerprint(value.get(name))) for name in value.keys()]  # noqa: SIM118
+            return type(value), tuple(value.batch_size), sorted(columns, key=itemgetter(0))
         case np.ndarray():
             return value.dtype.str, value.shape, fingerprint(value.tolist())
         case np.generic():

@@ -65,7 +65,7 @@ class CertifyProgress(LiveBar):
                 self.console.print(f"{len(run.due)} checks planned")
             case events.CheckBegan(check_id):
                 self.show(check_id.rpartition("::")[2][:44])
-            case events.CheckEnded(result):
+            case events.CheckEnded(result) | events.ChangeFound(result):
                 self.show(done=len(run.results))
                 self._print(run, result)
 

@@ -290,7 +290,7 @@ def test_no_call_changes_its_arguments(
     for method, arguments in _arguments(part, target).items():
         before = Snapshot(arguments)
         getattr(client, method)(**arguments)
-        expect_equal(before.change(), "", f"change of the arguments of {method}:")
+        expect(not before.changed(), f"the arguments of {method} as before", arguments)
 
 
 @requirement("LIFE-09")
@@ -305,4 +305,5 @@ def test_no_call_that_fails_changes_its_arguments(
     for method in ("put_samples", "get_samples", "get_data"):
         before = Snapshot(arguments[method])
         is_rejected(lambda: getattr(client, method)(**arguments[method]))  # noqa: B023
-        expect_equal(before.change(), "", f"change of the arguments of a {method} that fails:")
+        due = f"the arguments of a {method} that fails as before"
+        expect(not before.changed(), due, arguments[method])

@@ -61,7 +61,7 @@ UNUSUAL_INPUTS = {
 }
 
 
-@requirement("PUT-08")
+@requirement("PUT-08", changes_results=True)
 @pytest.mark.parametrize("make", UNUSUAL_INPUTS.values(), ids=UNUSUAL_INPUTS)
 def test_columns_of_unusual_layout_come_back_as_plain_tensors(
     part: PartitionUnderTest, make: Any
@@ -81,7 +81,7 @@ def test_columns_of_unusual_layout_come_back_as_plain_tensors(
 # -- PUT-09: stored rows share no memory with the caller -------------------------------------------
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 def test_changing_the_callers_tensor_changes_nothing_stored(part: PartitionUnderTest) -> None:
     dense, values = labeled_column(part.id, IDS, "x"), torch.arange(6.0)
     rows = list(values.clone().split([1, 2, 3]))
@@ -94,7 +94,7 @@ def test_changing_the_callers_tensor_changes_nothing_stored(part: PartitionUnder
     part.expect_rows(IDS, y=rows)
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 def test_changing_what_get_returned_changes_nothing_stored(part: PartitionUnderTest) -> None:
     rows = list(torch.arange(12.0).reshape(3, 4))
     part.put(IDS, x=torch.stack(rows))
@@ -104,7 +104,7 @@ def test_changing_what_get_returned_changes_nothing_stored(part: PartitionUnderT
     part.expect_rows(IDS, x=rows)
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 def test_changing_what_get_data_returned_changes_nothing_stored(part: PartitionUnderTest) -> None:
     rows = list(torch.arange(12.0).reshape(3, 4))
     part.put(IDS, x=torch.stack(rows))
@@ -114,7 +114,7 @@ def test_changing_what_get_data_returned_changes_nothing_stored(part: PartitionU
     expect_column(part.get_data(meta), "x", expected)
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(
     part: PartitionUnderTest,
 ) -> None:
@@ -126,7 +126,7 @@ def test_changing_jagged_rows_that_get_returned_changes_nothing_stored(
     part.expect_rows(IDS, x=rows)
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 @pytest.mark.parametrize("way", ["with_rows", "alone"])
 def test_changing_a_tag_dict_changes_nothing_stored(part: PartitionUnderTest, way: str) -> None:
     tags = [{"row": n} for n, _ in enumerate(IDS)]
@@ -155,7 +155,7 @@ STORED = {
 SHAPES = {"one_row": [1], "all_in_stored_order": [0, 1, 2, 3], "contiguous_part": [1, 2]}
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 @pytest.mark.parametrize("read", ["get_samples", "get_data"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("column", STORED)
@@ -173,7 +173,7 @@ def test_changing_a_read_of_any_shape_changes_nothing_stored(
     part.expect_rows(asked, x=[rows[n] for n in shape])
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 def test_equal_columns_share_no_memory(part: PartitionUnderTest) -> None:
     column = torch.arange(12.0).reshape(3, 4)
     part.put(IDS, x=column, y=column)
@@ -195,7 +195,7 @@ def rows_of_length(lengths: tuple[int, ...]) -> list[torch.Tensor]:
     return [torch.full((n,), float(row)) for row, n in enumerate(lengths)]
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 @pytest.mark.parametrize("lengths", LAYOUTS.values(), ids=LAYOUTS)
 def test_changing_the_callers_large_tensor_changes_nothing_stored(
     part: PartitionUnderTest, lengths: tuple[int, ...]
@@ -208,7 +208,7 @@ def test_changing_the_callers_large_tensor_changes_nothing_stored(
     part.expect_rows(IDS, x=rows)
 
 
-@requirement("PUT-09")
+@requirement("PUT-09", changes_results=True)
 @pytest.mark.parametrize("lengths", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("read", ["get_samples", "get_data"])
 def test_changing_large_rows_that_were_read_changes_nothing_stored(

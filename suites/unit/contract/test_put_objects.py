@@ -283,7 +283,7 @@ def grow(log: Any) -> None:
     log.append({"role": "assistant"})
 
 
-@requirement("PUT-27")
+@requirement("PUT-27", changes_results=True)
 def test_changing_the_callers_objects_changes_nothing_stored(
     part: PartitionUnderTest, target: Target
 ) -> None:
@@ -294,7 +294,7 @@ def test_changing_the_callers_objects_changes_nothing_stored(
         expect_objects(part.get(IDS, "log"), "log", message_logs())
 
 
-@requirement("PUT-27")
+@requirement("PUT-27", changes_results=True)
 @pytest.mark.parametrize("read", ["get_samples", "get_data"])
 @pytest.mark.parametrize("asked", [IDS[:1], IDS, IDS[1:]], ids=["one_row", "all", "part"])
 def test_changing_objects_that_were_read_changes_nothing_stored(
@@ -312,7 +312,7 @@ def test_changing_objects_that_were_read_changes_nothing_stored(
     expect_objects(part.get(IDS, "log"), "log", message_logs())
 
 
-@requirement("PUT-27")
+@requirement("PUT-27", changes_results=True)
 @pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
 def test_one_object_put_for_several_rows_becomes_an_object_of_each(
     part: PartitionUnderTest, target: Target, puts: int

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.certify.assertions.expect import expect
+from rlconform.certify.assertions.expect import FewerExamples, expect
 from rlconform.certify.properties import runner as runner_module
 from rlconform.certify.properties.requirement_sequences import PROFILES
 from rlconform.certify.properties.runner import (
     SETTINGS,
     FailedExample,
-    FewerExamples,
     PropertyRunner,
 )
 from rlconform.certify.properties.state_machine import run_sequences
@@ -218,7 +217,7 @@ def test_a_slow_correct_plane_gets_fewer_examples(make: Make, clock: Clock) -> N
     assert 1 <= len(seen) < SETTINGS.max_examples
 
 
-@pytest.mark.filterwarnings("ignore::rlconform.certify.plugin.check_result.FewerExamples")
+@pytest.mark.filterwarnings("ignore::rlconform.certify.assertions.expect.FewerExamples")
 @pytest.mark.parametrize("requirement_id", PROFILES)
 def test_a_slow_correct_plane_is_judged_by_every_profile(
     make: Make, clock: Clock, requirement_id: str
