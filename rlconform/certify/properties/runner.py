@@ -27,7 +27,7 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.certify.assertions.expect import FewerExamples
-from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, check_id
+from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, check_id, is_scattered
 from rlconform.certify.properties.hypothesis_isolation import (
     fresh_entropy,
     temporary_hypothesis_home,
