@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDictBase
 
+from rlconform.certify.assertions.expect import as_bytes
+
 #: Bytes of a tensor from which its values are not compared.
 LARGE = 1 << 20
 
@@ -76,9 +78,4 @@ def _of_tensor(tensor: torch.Tensor) -> Any:
     changes = None if tensor.is_inference() else tensor._version
     if tensor.numel() * tensor.element_size() > LARGE or tensor.device.type != "cpu":
         return tensor.dtype, tuple(tensor.shape), tensor.data_ptr(), changes
-    plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
-    if plain.is_contiguous():
-        plain = plain.view(torch.uint8) if plain.numel() else plain
-    else:
-        plain = plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
-    return tensor.dtype, tuple(tensor.shape), plain.numpy().tobytes() if plain.numel() else b""
+    return tensor.dtype, tuple(tensor.shape), as_bytes(tensor).numpy().tobytes()
