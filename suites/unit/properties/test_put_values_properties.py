@@ -114,7 +114,7 @@ def test_jagged_columns_with_trailing_dimensions_come_back(
     expect_whole_round_trip(part, batch)
 
 
-@requirement("PUT-08")
+@requirement("PUT-08", changes_results=True)
 @for_all(batch=batches(unusual_columns))
 def test_any_columns_of_unusual_layout_come_back_plain(
     part: PartitionUnderTest, batch: Batch
@@ -122,7 +122,7 @@ def test_any_columns_of_unusual_layout_come_back_plain(
     expect_plain_round_trip(part, batch)
 
 
-@requirement("PUT-08")
+@requirement("PUT-08", changes_results=True)
 @for_all(batch=batches(unusual_jagged_columns))
 def test_any_jagged_columns_of_unusual_layout_come_back_plain(
     part: PartitionUnderTest, batch: Batch
