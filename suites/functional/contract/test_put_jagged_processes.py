@@ -35,7 +35,7 @@ def expect_whole_elsewhere(
                 expect_whole_column(reader.get_data(meta), field)
 
 
-@requirement("PUT-05")
+@requirement("PUT-29", leans_on=("PUT-05",))
 @pytest.mark.parametrize("lengths", [(3, 1, 5), (4, 4, 4)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16], ids=str)
 def test_a_jagged_column_works_in_other_processes(
@@ -44,7 +44,7 @@ def test_a_jagged_column_works_in_other_processes(
     expect_whole_elsewhere(part, actors, random_rows(dtype, [(n,) for n in lengths]))
 
 
-@requirement("PUT-06")
+@requirement("PUT-29", leans_on=("PUT-06",))
 @pytest.mark.parametrize("lengths", [(0, 3, 1), (3, 2, 0), (0, 0, 0)], ids=str)
 def test_a_jagged_column_with_zero_length_rows_works_in_other_processes(
     part: PartitionUnderTest, actors: Actors, lengths: tuple[int, ...]
@@ -52,7 +52,7 @@ def test_a_jagged_column_with_zero_length_rows_works_in_other_processes(
     expect_whole_elsewhere(part, actors, random_rows(torch.float32, [(n,) for n in lengths]))
 
 
-@requirement("PUT-07")
+@requirement("PUT-29", leans_on=("PUT-07",))
 @pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
 def test_a_jagged_column_with_trailing_dimensions_works_in_other_processes(
     part: PartitionUnderTest, actors: Actors, trailing: tuple[int, ...]

@@ -58,7 +58,7 @@ def expect_whole_round_trip(part: PartitionUnderTest, rows: list[torch.Tensor]) 
     expect_whole_read(part, [apart[0], *ids[1:]])
 
 
-@requirement("PUT-05")
+@requirement("PUT-29", leans_on=("PUT-05",))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_jagged_column_of_any_dtype_works_in_torch(
     part: PartitionUnderTest, dtype: torch.dtype
@@ -66,7 +66,7 @@ def test_a_jagged_column_of_any_dtype_works_in_torch(
     expect_whole_round_trip(part, random_rows(dtype, [(n,) for n in (3, 1, 5)]))
 
 
-@requirement("PUT-05")
+@requirement("PUT-29", leans_on=("PUT-05",))
 @pytest.mark.parametrize("lengths", [(4,) * 6, (2, 2, 7), (7,), (1, 300, 40)], ids=str)
 def test_a_jagged_column_of_any_lengths_works_in_torch(
     part: PartitionUnderTest, lengths: tuple[int, ...]
@@ -74,7 +74,7 @@ def test_a_jagged_column_of_any_lengths_works_in_torch(
     expect_whole_round_trip(part, random_rows(torch.int64, [(n,) for n in lengths]))
 
 
-@requirement("PUT-05")
+@requirement("PUT-29", leans_on=("PUT-05",))
 def test_each_jagged_column_of_a_batch_works_in_torch(part: PartitionUnderTest) -> None:
     ids = ["r0", "r1", "r2"]
     tokens = random_rows(torch.int64, [(n,) for n in (3, 1, 5)])
@@ -87,7 +87,7 @@ def test_each_jagged_column_of_a_batch_works_in_torch(part: PartitionUnderTest) 
             expect_whole_column(batch, field)
 
 
-@requirement("PUT-05")
+@requirement("PUT-29", leans_on=("PUT-05",))
 def test_a_column_put_partly_dense_works_in_torch(part: PartitionUnderTest) -> None:
     rows = random_rows(torch.float32, [(n,) for n in (4, 4, 3, 6)])
     ids = ["r0", "r1", "r2", "r3"]
@@ -98,7 +98,7 @@ def test_a_column_put_partly_dense_works_in_torch(part: PartitionUnderTest) -> N
         expect_whole_read(part, chosen)
 
 
-@requirement("PUT-06")
+@requirement("PUT-29", leans_on=("PUT-06",))
 @pytest.mark.parametrize(
     "lengths", [(0, 3, 2), (3, 1, 0), (2, 0, 0, 1), (0,), (0, 0), (0, 0, 0, 4, 5)], ids=str
 )
@@ -108,7 +108,7 @@ def test_a_jagged_column_with_zero_length_rows_works_in_torch(
     expect_whole_round_trip(part, random_rows(torch.float32, [(n,) for n in lengths]))
 
 
-@requirement("PUT-07")
+@requirement("PUT-29", leans_on=("PUT-07",))
 @pytest.mark.parametrize("trailing", [(3,), (2, 4)], ids=str)
 @pytest.mark.parametrize("lengths", [(3, 1, 2), (0, 2, 3), (0, 0), (2,)], ids=str)
 def test_a_jagged_column_with_trailing_dimensions_works_in_torch(
