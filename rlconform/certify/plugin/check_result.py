@@ -15,6 +15,7 @@ from rlconform.certify.concurrency.explain import HistoryViolation
 from rlconform.certify.concurrency.operation import Operation, to_jsonl
 from rlconform.certify.concurrency.race_script import race_script
 from rlconform.certify.isolation.remote_client import ProcessDied
+from rlconform.certify.isolation.scattering_client import policy_of
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.render import Origin, render_script
@@ -148,6 +149,8 @@ def result_of(
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
     evidence = recording.error_origin(error) or str(error).strip()
     seed = item.config.getoption("--seed", 0)
+    if is_scattered(item):
+        evidence += f" (calls of several processes: {policy_of(result.id, seed).name})"
     check = _TURN.sub("", result.id)  # the check's id without its turn
     origin = Origin(result.requirement, check, session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):
