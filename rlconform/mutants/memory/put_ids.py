@@ -9,27 +9,24 @@ from typing import Any
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.call import Call, State
+from rlconform.mutants.memory.helpers import get_mutant, memory_mutant, partition_of
+from rlconform.mutants.types import Ids, Names
 
 
 def _checksum(sample_id: str) -> int:
     return zlib.crc32(sample_id.encode())
 
 
-@engine_mutant("PUT-20", evidence="row:")
-class PutIdsFoundByChecksum(MemoryEngine):
+@get_mutant("PUT-20", evidence="row:")
+def PutIdsFoundByChecksum(read: Call) -> TensorDict:
     """Finds rows by a 32-bit checksum of their ids; if two collide, it reads the older row."""
-
-    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
-        oldest: dict[int, str] = {}
-        with self._locked() as index:
-            for row in rows_in(index, partition_id, None):
-                oldest.setdefault(_checksum(row.sample_id), row.sample_id)
-        found = [oldest.get(_checksum(sample_id), sample_id) for sample_id in sample_ids]
-        return super().get(partition_id, found, names)
+    oldest: dict[int, str] = {}
+    for sample_id in partition_of(read).sample_ids:
+        oldest.setdefault(_checksum(sample_id), sample_id)
+    found = [oldest.get(_checksum(sample_id), sample_id) for sample_id in read.sample_ids]
+    return read(sample_ids=found)
 
 
 class Renaming(MemoryClient):
@@ -38,18 +35,14 @@ class Renaming(MemoryClient):
     Claims return the id that the caller put.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._owner: dict[tuple[str, str], str] = {}
+    _owner = State(dict[tuple[str, str], str])
 
     def name_of(self, sample_id: str) -> str:
         """The name under which a row is stored."""
         raise NotImplementedError
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         for sample_id in sample_ids:
             self._owner[partition_id, self.name_of(sample_id)] = sample_id
         return receipt
@@ -62,11 +55,9 @@ class Renaming(MemoryClient):
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
-        gone = set(sample_ids or ())
-        kept = {k: i for k, i in self._owner.items() if k[0] != partition_id}
-        if sample_ids is not None:
-            kept |= {k: i for k, i in self._owner.items() if k[0] == partition_id and i not in gone}
-        self._owner = kept
+        for key, owner in list(self._owner.items()):
+            if key[0] == partition_id and (sample_ids is None or owner in sample_ids):
+                del self._owner[key]
 
 
 @memory_mutant("PUT-20", evidence="row 27 of 'x'")
@@ -97,14 +88,10 @@ class PutIdsTrimmed(Renaming):
 class PutKeyOfIdAndFieldAmbiguous(MemoryClient):
     """Joins id and field with ``@`` as a key, so ``a@x`` and x collide with a and ``x@x``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._owner: dict[tuple[str, str], tuple[str, str]] = {}
+    _owner = State(dict[tuple[str, str], tuple[str, str]])
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         for field in receipt.fields or ():
             self._owner.update({(partition_id, f"{i}@{field}"): (i, field) for i in sample_ids})
         return receipt

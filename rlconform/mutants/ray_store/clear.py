@@ -8,17 +8,15 @@ from typing import Any
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
-from rlconform.mutants.ray_store.mutant import controller_mutant, ray_mutant
-from rlconform.mutants.types import Ids
+from rlconform.mutants.call import Call
+from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
 
 
-@ray_mutant("CLEAR-03", evidence="not to be readable")
-class AttachedClearAllIgnored(RayStoreClient):
+@ray_call_mutant(RayStoreClient.clear_samples, "CLEAR-03", evidence="not to be readable")
+def AttachedClearAllIgnored(clear: Call) -> None:
     """Records writers in the owner only: a clear of all from another process does nothing."""
-
-    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
-        if sample_ids is not None or self._owner:
-            super().clear_samples(sample_ids, partition_id)
+    if clear.sample_ids is not None or clear.plane._owner:
+        clear()
 
 
 @controller_mutant("CLEAR-03", evidence="not to be readable", chance=False)
