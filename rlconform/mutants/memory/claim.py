@@ -149,7 +149,7 @@ def ClaimUnknownTaskAwaited(claim: Call) -> KVBatchMeta:
         if not claim.blocking:
             raise
         time.sleep(float(claim.timeout_s))  # nothing ends the wait early
-        raise TimeoutError("no such task came") from error
+        raise TimeoutError("no such task was registered") from error
 
 
 @claim_meta_mutant("CLAIM-14", evidence="fields ['y', 'x']")

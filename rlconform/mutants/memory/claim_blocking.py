@@ -57,7 +57,7 @@ def ClaimNonBlockingWaits(claim: Call) -> Claimed:
 
 def changes(wait: Call) -> Iterator[PartitionIndex]:
     """The partition now and after each change that ends a wait; ``TimeoutError`` at its timeout."""
-    partition = partition_of(wait)
+    partition = wait.plane._plane.index.partition(wait.partition_id)
     partition.check_exact(wait.rows)
     deadline = time.monotonic() + wait.wait_s
     yield partition
@@ -102,9 +102,9 @@ class ClaimPutWakesOneWaiter(MemoryEngine):
 
 
 class LimitsCalls(MemoryClient):
-    """A client whose puts and claims wait for ``threads``."""
+    """A client that serves puts and claims with ``threads``: one, unless a subclass has more."""
 
-    threads = State(threading.Lock)
+    threads: Any = State(threading.Lock)
 
     def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         with self.threads:
@@ -119,14 +119,12 @@ class LimitsCalls(MemoryClient):
 class ClaimsExhaustThreadPool(LimitsCalls):
     """Serves calls with four threads, so four waiting claims block the put that they wait for."""
 
-    threads: Any = State(lambda: threading.Semaphore(4))
+    threads = State(lambda: threading.Semaphore(4))
 
 
 @memory_mutant("CLAIM-05 CLAIM-04", evidence="TimeoutError", may_fail="TAG-01 CLAIM-06 CLAIM-15")
 class ClaimBlocksOnlyThread(LimitsCalls):
     """Serves all calls with one thread, so a waiting claim blocks the put it waits for (TQ-02)."""
-
-    threads: Any = State(threading.Lock)
 
 
 class CountsClears(MemoryEngine):

@@ -14,10 +14,10 @@ from rlconform.mutants.memory.helpers import (
     claim_meta_mutant,
     claim_mutant,
     claimed_rows,
+    find_rows,
     give_back,
     mark,
     partition_of,
-    rows_in,
 )
 from rlconform.mutants.types import Claimed
 
@@ -31,8 +31,7 @@ def _claim_of_rank(claim: Call, has_own_cursor: Callable[[int | None], bool]) ->
     if task in partition._tasks:
         partition._tasks.add(f"{task} of rank {rank}")
     meta = claim(task_name=f"{task} of rank {rank}")
-    with claim.plane._engine._locked() as index:
-        mark(partition, rows_in(index, claim.partition_id, meta.sample_ids), task)
+    mark(partition, find_rows(claim.plane._engine, claim.partition_id, meta.sample_ids), task)
     return replace(meta, task_name=task)
 
 
@@ -61,13 +60,12 @@ def _dealt(claim: Call, ranks: int) -> Any:
     if claim.dp_rank is None or claim.blocking:
         return claim()
     meta = claim(batch_size=1 << 20)
-    with claim.plane._engine._locked() as index:
-        rows = rows_in(index, claim.partition_id, meta.sample_ids)
-        own = [row for row in rows if row.age % ranks == claim.dp_rank % ranks][: claim.batch_size]
-        rest = [row for row in rows if row not in own]
-        give_back(partition_of(claim), rest, claim.task_name)
-    kept = [n for n, i in enumerate(meta.sample_ids) if i in {row.sample_id for row in own}]
-    return meta.subset(kept)
+    rows = find_rows(claim.plane._engine, claim.partition_id, meta.sample_ids)
+    mine = [n for n, row in enumerate(rows) if row.age % ranks == claim.dp_rank % ranks]
+    mine = mine[: claim.batch_size]
+    rest = [row for n, row in enumerate(rows) if n not in mine]
+    give_back(partition_of(claim), rest, claim.task_name)
+    return meta.subset(mine)
 
 
 @claim_meta_mutant("CLAIM-12", evidence="rows of the one rank that asks")
@@ -84,8 +82,8 @@ def ClaimDealtToEightRanks(claim: Call) -> KVBatchMeta:
 
 def _claim_by(claim: Call, order: Callable[[IndexRow], Any]) -> Any:
     """The claim, of the rows with the smallest ``order``."""
-    with claim.plane._locked():
-        partition = partition_of(claim)
+    with claim.plane._locked() as index:
+        partition = index.partition(claim.partition_id)
         if claim.wait_s is not None or partition._group_size > 1:
             return claim()
         ready = partition.claim(claim.task, frozenset(claim.names), 1 << 20)

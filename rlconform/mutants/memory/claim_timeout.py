@@ -9,7 +9,6 @@ from rlconform.mutants.call import Call
 from rlconform.mutants.memory.helpers import (
     claim_meta_mutant,
     claim_mutant,
-    partition_of,
     wait_until_ready_mutant,
 )
 from rlconform.mutants.types import Claimed
@@ -69,8 +68,9 @@ def ClaimTimeoutLosesRows(claim: Call) -> Claimed:
 @wait_until_ready_mutant("CLAIM-06", evidence="it still runs")
 def ClaimTimeoutRestarts(wait: Call) -> None:
     """Restarts the timeout at every change in the plane, so in a busy plane it never ends."""
-    partition_of(wait).check_exact(wait.rows)
-    while not partition_of(wait).is_ready(wait.task, wait.required, wait.rows):
+    partition = wait.plane._plane.index.partition(wait.partition_id)
+    partition.check_exact(wait.rows)
+    while not partition.is_ready(wait.task, wait.required, wait.rows):
         if not wait.plane._plane.changed.wait(wait.wait_s):
             raise TimeoutError("too few rows")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -34,9 +34,7 @@ def engine_mutant(fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Muta
 
     def decorate(engine: type[MemoryEngine]) -> Mutant:
         class Client(MemoryClient):
-            def __init__(
-                self, cfg: Mapping[str, Any] | None = None, bootstrap: bool = True
-            ) -> None:
+            def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
                 self._engine = engine(_capacity(cfg), bootstrap)
 
         Client.__name__, Client.__doc__ = engine.__name__, engine.__doc__

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import unicodedata
 import zlib
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
-from rlconform.mutants.memory.helpers import get_mutant, memory_mutant, partition_of
+from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.memory.helpers import (
+    get_mutant,
+    get_samples_mutant,
+    memory_mutant,
+    partition_of,
+)
 from rlconform.mutants.types import Ids, Names
 
 
@@ -29,59 +36,53 @@ def PutIdsFoundByChecksum(read: Call) -> TensorDict:
     return read(sample_ids=found)
 
 
-class Renaming(MemoryClient):
-    """A plane that stores rows under a name made from the id; the last row put has the name.
+class KnowsLastPuts(MemoryClient):
+    """A client that records ids in the order in which they were last put, without a defect."""
 
-    Claims return the id that the caller put.
-    """
-
-    _owner = State(dict[tuple[str, str], str])
-
-    def name_of(self, sample_id: str) -> str:
-        """The name under which a row is stored."""
-        raise NotImplementedError
+    order = State(lambda: defaultdict[str, dict[str, None]](dict))
 
     def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         for sample_id in sample_ids:
-            self._owner[partition_id, self.name_of(sample_id)] = sample_id
+            self.order[partition_id].pop(sample_id, None)
+            self.order[partition_id][sample_id] = None
         return receipt
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        owners = sample_ids
-        if isinstance(sample_ids, list) and all(isinstance(i, str) for i in sample_ids):
-            owners = [self._owner.get((partition_id, self.name_of(i)), i) for i in sample_ids]
-        return super().get_samples(owners, partition_id, select_fields)
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
-        for key, owner in list(self._owner.items()):
-            if key[0] == partition_id and (sample_ids is None or owner in sample_ids):
-                del self._owner[key]
+        for sample_id in list(self.order[partition_id]) if sample_ids is None else sample_ids:
+            self.order[partition_id].pop(sample_id, None)
 
 
-@memory_mutant("PUT-20", evidence="row 27 of 'x'")
-class PutIdsUnicodeNormalized(Renaming):
+def _read_by_name(read: Call, name_of: Callable[[str], str]) -> Any:
+    """The read, if rows are stored under names made from their ids, the last row put of each."""
+    ids = read.sample_ids
+    if not isinstance(ids, list) or not all(isinstance(i, str) for i in [read.partition_id, *ids]):
+        return read()
+    last = {name_of(sample_id): sample_id for sample_id in read.plane.order[read.partition_id]}
+    return read(sample_ids=[last.get(name_of(i), i) for i in ids])
+
+
+#: The decorator of a function that returns the name under which a row is stored.
+name_mutant = applied(get_samples_mutant, _read_by_name, plane=KnowsLastPuts)
+
+
+@name_mutant("PUT-20", evidence="row 27 of 'x'")
+def PutIdsUnicodeNormalized(sample_id: str) -> str:
     """Normalizes ids to NFC, so two ids with the same composed form are one row."""
-
-    def name_of(self, sample_id: str) -> str:
-        return unicodedata.normalize("NFC", sample_id)
+    return unicodedata.normalize("NFC", sample_id)
 
 
-@memory_mutant("PUT-20", evidence="row:")
-class PutLongIdsTruncated(Renaming):
+@name_mutant("PUT-20", evidence="row:")
+def PutLongIdsTruncated(sample_id: str) -> str:
     """Truncates ids to 1000 characters."""
-
-    def name_of(self, sample_id: str) -> str:
-        return sample_id[:1000]
+    return sample_id[:1000]
 
 
-@memory_mutant("PUT-20", evidence="row:")
-class PutIdsTrimmed(Renaming):
+@name_mutant("PUT-20", evidence="row:")
+def PutIdsTrimmed(sample_id: str) -> str:
     """Strips blanks around ids, as configuration parsers do."""
-
-    def name_of(self, sample_id: str) -> str:
-        return sample_id.strip(" ")
+    return sample_id.strip(" ")
 
 
 @memory_mutant("PUT-20", evidence="row:")

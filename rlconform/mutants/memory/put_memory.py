@@ -165,7 +165,5 @@ def PutTagsNotCopied(put: Call) -> KVBatchMeta:
 @claim_meta_mutant("PUT-09", evidence="tags of the put")
 def ClaimReturnsStoredTags(claim: Call) -> KVBatchMeta:
     """Returns the stored tag dicts from a claim, not copies."""
-    meta = claim()
-    rows = partition_of(claim)._rows
-    own = [rows[i].tags if i in rows else {} for i in meta.sample_ids]
-    return replace(meta, tags=own)
+    meta, rows = claim(), partition_of(claim)._rows
+    return replace(meta, tags=[rows[i].tags if i in rows else {} for i in meta.sample_ids])

@@ -7,7 +7,12 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.mutants.call import Call
-from rlconform.mutants.memory.column_helpers import is_dense, put_column_mutant, read_column_mutant
+from rlconform.mutants.memory.column_helpers import (
+    is_dense,
+    mapped,
+    put_column_mutant,
+    read_column_mutant,
+)
 from rlconform.mutants.memory.helpers import get_data_mutant, get_mutant
 
 
@@ -55,11 +60,7 @@ def PutComplexInfinityBecomesNan(leaf: Tensor) -> Tensor:
 @get_data_mutant("PUT-03 PUT-01 GET-01", evidence="of get_data:")
 def GetDataScalarsInflated(read: Call) -> TensorDict:
     """Returns (N,) columns as (N, 1) from get_data (NR-09)."""
-    batch = read()
-    for name, leaf in list(batch.items()):
-        if isinstance(leaf, Tensor) and leaf.dim() == 1:
-            batch.set(name, leaf.unsqueeze(1))
-    return batch
+    return mapped(read(), lambda leaf: leaf.unsqueeze(1) if leaf.dim() == 1 else leaf)
 
 
 @get_mutant("PUT-03 PUT-01", evidence="of shape (); got (1,)")

@@ -33,14 +33,17 @@ def TagsMissingAfterBlockingClaim(claim: Call) -> Claimed:
     return ids, tags if ready or claim.wait_s is None else [{} for _ in ids]
 
 
-def _put_with_values(put: Call, change: Callable[[Any], Any]) -> Any:
+def _put_with(put: Call, change: Callable[[str, Any], Any]) -> Any:
+    """The put, with ``change(key, value)`` in place of the value of each tag."""
     if put.tags is None:
         return put()
-    return put(tags=[{key: change(value) for key, value in row.items()} for row in put.tags])
+    return put(tags=[{key: change(key, tag) for key, tag in row.items()} for row in put.tags])
 
 
 #: The decorator of a function that returns, for the value of a tag, the one that is stored.
-tag_value_mutant = applied(put_samples_mutant, _put_with_values)
+tag_value_mutant = applied(
+    put_samples_mutant, lambda put, change: _put_with(put, lambda _, tag: change(tag))
+)
 
 
 @tag_value_mutant("TAG-01", evidence="got {'std': None}")
@@ -58,13 +61,9 @@ def TagLongTextsTruncated(value: Any) -> Any:
 @put_mutant("TAG-01", evidence="got {'reward': 1.0}")
 def TagIntegersBesideFloatsBecomeFloats(put: Call) -> None:
     """Converts integer tags to float if another row of the put has a float under that key."""
-    tags = put.tags or []
-    floats = {key for row in tags for key, value in row.items() if isinstance(value, float)}
-    changed = [
-        {k: float(v) if k in floats and type(v) is int else v for k, v in row.items()}
-        for row in tags
-    ]
-    put(tags=put.tags and changed)
+    tags = [tag for row in put.tags or () for tag in row.items()]
+    floats = {key for key, tag in tags if isinstance(tag, float)}
+    _put_with(put, lambda key, tag: float(tag) if key in floats and type(tag) is int else tag)
 
 
 def _is_finite(value: Any) -> bool:
@@ -77,15 +76,9 @@ def TagTypeOfFirstPutKept(put: Call) -> None:
     types = put.notes.setdefault(put.partition_id, {})
     whole = {key for key, kind in types.items() if kind is int}
     for row in put.tags or ():
-        for key, value in row.items():
-            types.setdefault(key, type(value))
-    put(
-        tags=put.tags
-        and [
-            {k: int(v) if k in whole and _is_finite(v) else v for k, v in row.items()}
-            for row in put.tags
-        ]
-    )
+        for key, tag in row.items():
+            types.setdefault(key, type(tag))
+    _put_with(put, lambda key, tag: int(tag) if key in whole and _is_finite(tag) else tag)
 
 
 @put_mutant("TAG-01", evidence="tags after a put of tags on one row of three")

@@ -76,10 +76,9 @@ class _KeepsLengths(MemoryClient):
     ) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for sample_id, row in zip(sample_ids, tags or [], strict=False):
-            if INPUT_LENGTHS in row and self.follows:
-                self._lengths[partition_id, sample_id] = row[INPUT_LENGTHS]
-            elif INPUT_LENGTHS in row:
-                self._lengths.setdefault((partition_id, sample_id), row[INPUT_LENGTHS])
+            key = (partition_id, sample_id)
+            if INPUT_LENGTHS in row and (self.follows or key not in self._lengths):
+                self._lengths[key] = row[INPUT_LENGTHS]
         return receipt
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:

@@ -33,28 +33,19 @@ class ClearAllByLastWriter(Controller):
         return due
 
 
-class _Signs:
-    """A session that sends its puts and clears with the host as the writer."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def call(self, method: str, *args: Any) -> Any:
-        """The controller's answer."""
-        if method == "commit":
-            args = (replace(args[0], writer="host"), *args[1:])
-        if method == "clear":
-            args = (*args[:2], "host")
-        return self._connection.call(method, *args)
-
-
 @ray_mutant("CLEAR-08", evidence="UnknownSample")
 class ClearAllByHost(RayStoreClient):
     """Records a put's host, not its process: a clear of all clears others' rows too (NR-30)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._engine._connection = _Signs(self._connection)  # type: ignore[attr-defined]
+        call = self._connection.call
+
+        def call_as_host(method: str, *args: Any) -> Any:
+            if method == "commit":
+                args = (replace(args[0], writer="host"), *args[1:])
+            if method == "clear":
+                args = (*args[:2], "host")
+            return call(method, *args)
+
+        self._connection.call = call_as_host

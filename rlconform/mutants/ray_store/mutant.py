@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -33,6 +32,7 @@ def ray_call_mutant(
     return lambda change: ray_mutant(fails, **how)(replaced(plane, method, change))
 
 
+#: Held while a client starts a plane with another controller class.
 _STARTING = threading.Lock()
 
 
@@ -44,17 +44,10 @@ def controller_mutant(
     def decorate(controller: type[Controller]) -> Mutant:
         class Client(RayStoreClient):
             def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-                with _started_as(controller):
+                with _STARTING, patch.object(connection, "Controller", controller):
                     super().__init__(cfg, bootstrap)
 
         Client.__name__, Client.__doc__ = controller.__name__, controller.__doc__
         return ray_mutant(fails, chance=chance, **how)(Client)
 
     return decorate
-
-
-@contextmanager
-def _started_as(controller: type[Controller]) -> Iterator[None]:
-    """Within the block, new planes use this controller class."""
-    with _STARTING, patch.object(connection, "Controller", controller):
-        yield

@@ -14,10 +14,10 @@ from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock, extents_of
 from rlconform.backends.index import Index, PartitionIndex
-from rlconform.backends.index.row import IndexRow
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut, answers
 from rlconform.contract import DataPlaneError
 from rlconform.mutants.call import State
+from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.ray_store.race_helpers import GAP_S, second_message
 from rlconform.mutants.types import Ids, Names
@@ -156,14 +156,11 @@ class ConcurrentStampsLost(Controller):
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if put.tags is None or _refuses(self._index, put, parcel):
             return await super().commit(put, parcel, reference)
-        before = [dict(row.tags) if row else {} for row in self._rows(put)]
+        rows = (self._index, put.partition_id, put.sample_ids)
+        before = {row.sample_id: dict(row.tags) for row in rows_in(*rows)}
         await second_message()
         done = await super().commit(put, parcel, reference)
-        for row, old, new in zip(self._rows(put), before, put.tags, strict=True):
-            if row is not None:
-                row.tags = {**old, **new}
+        new = dict(zip(put.sample_ids, put.tags, strict=True))
+        for row in rows_in(*rows):
+            row.tags = {**before.get(row.sample_id, {}), **new[row.sample_id]}
         return done
-
-    def _rows(self, put: StoredPut) -> list[IndexRow | None]:
-        partition = self._index._partitions.get(put.partition_id)
-        return [partition._rows.get(i) if partition else None for i in put.sample_ids]
