@@ -33,7 +33,7 @@ class Mutant(Target):
         evidence: A part of the failure text of the first id of ``fails``. With another text, the
             mutant counts as killed for another reason.
         chance: Whether a check may miss the defect, because it shows only in a race.
-        rationale: The class docstring: what is wrong, and where that was seen.
+        rationale: Its docstring: what is wrong, and where that was seen.
     """
 
     wraps: str

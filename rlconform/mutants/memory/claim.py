@@ -42,7 +42,7 @@ def ClaimUndeclaredFieldsIgnored(claim: Call) -> KVBatchMeta:
     declared = claim.plane.declared.get(claim.partition_id, ())
     known = [name for name in claim.required_fields if name in declared]
     meta = claim(required_fields=known or claim.required_fields)
-    return replace(meta, fields=claim.required_fields)
+    return replace(meta, fields=list(claim.required_fields))
 
 
 @claim_mutant(
@@ -82,14 +82,14 @@ class ClaimCursorKeyAmbiguous(MemoryEngine):
 def ClaimFirstFieldSuffices(claim: Call) -> KVBatchMeta:
     """Treats a row as ready when it has the first of the required fields."""
     meta = claim(required_fields=claim.required_fields[:1])
-    return replace(meta, fields=claim.required_fields)
+    return replace(meta, fields=list(claim.required_fields))
 
 
 @claim_meta_mutant("CLAIM-07", evidence="rows before their last field", may_fail="CLAIM-02")
 def ClaimLastFieldSuffices(claim: Call) -> KVBatchMeta:
     """Treats a row as ready when it has the last field in the list of required fields."""
     meta = claim(required_fields=claim.required_fields[-1:])
-    return replace(meta, fields=claim.required_fields)
+    return replace(meta, fields=list(claim.required_fields))
 
 
 @put_mutant(

@@ -99,10 +99,10 @@ def ClaimCursorPerFieldList(claim: Call) -> Claimed:
 def GetClaimedRowsDeliveredOnce(read: Call) -> TensorDict:
     """Returns the values of a claimed row only once, as a queue does, and then drops them."""
     batch = read()
-    rows = [row for row in known_rows(read) if row.claimed_by]
-    for value in {(row, name) for row in rows for name in read.names}:
-        if read.notes.setdefault(value, batch) is not batch:
-            raise UnknownField("it was delivered")
+    values = {(row, name) for row in known_rows(read) for name in read.names if row.claimed_by}
+    if values & read.notes.keys():
+        raise UnknownField("it was delivered")
+    read.notes.update(dict.fromkeys(values))
     return batch
 
 

@@ -199,7 +199,7 @@ class KnowsDeclared(MemoryClient):
 
     def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
         super().register_partition(partition_id, fields, *a, **k)
-        self.declared[partition_id] = fields
+        self.declared[partition_id] = list(fields)
 
 
 class PrefetchesClaims(MemoryClient):
