@@ -13,14 +13,14 @@ Plane = TypeVar("Plane")
 Value = TypeVar("Value")
 
 
-class Call:
+class MethodCall:
     """A call of the replaced method, with the arguments of the caller as attributes.
 
     ``call()`` returns what the correct method returns for the same arguments, and ``call(rows=1)``
     what it returns for another value of one of them::
 
         @claim_mutant("CLAIM-04", evidence="1536 rows ready")
-        def ClaimLimitedToPage(claim: Call) -> Claimed:
+        def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
             '''Returns at most 100 rows from a claim.'''
             return claim(rows=min(claim.rows, 100))
 
@@ -49,26 +49,26 @@ class Call:
 
 
 def replaced(
-    plane: type[Plane], method: Callable[..., Any], change: Callable[[Call], Any]
+    plane: type[Plane], method: Callable[..., Any], change: Callable[[MethodCall], Any]
 ) -> type[Plane]:
     """A subclass of a client or engine, named like ``change``, which replaces its ``method``."""
 
     @wraps(method)
     def replacement(self: Plane, *args: Any, **kwargs: Any) -> Any:
-        return change(Call(method, self, args, kwargs))
+        return change(MethodCall(method, self, args, kwargs))
 
     about = {"__doc__": change.__doc__, "__module__": change.__module__}
     return type(change.__name__, (plane,), {method.__name__: replacement, **about})
 
 
 def applied(
-    decorator: Callable[..., Callable[[Callable[[Call], Any]], Mutant]],
-    apply: Callable[[Call, Any], Any],
+    decorator: Callable[..., Callable[[Callable[[MethodCall], Any]], Mutant]],
+    apply: Callable[[MethodCall, Any], Any],
     **defaults: Any,
 ) -> Callable[..., Callable[[Callable[..., Any]], Mutant]]:
     """Derive the decorator of smaller functions, which ``apply`` gets with the call.
 
-    ``decorator`` is that of functions of a ``Call``; ``defaults`` are arguments for it.
+    ``decorator`` is that of functions of a ``MethodCall``; ``defaults`` are arguments for it.
     """
 
     def derived(fails: str, **how: Any) -> Callable[[Callable[..., Any]], Mutant]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, UnknownPartition, UnknownTask
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     KnowsDeclared,
     claim_meta_mutant,
@@ -31,13 +31,13 @@ from rlconform.wire import object_rows, rows_of
 
 
 @claim_meta_mutant("CLAIM-01", evidence="rows of a claim of none")
-def ClaimZeroIsUnlimited(claim: Call) -> KVBatchMeta:
+def ClaimZeroIsUnlimited(claim: MethodCall) -> KVBatchMeta:
     """Treats a ``batch_size`` of 0 as "all rows"."""
     return claim(batch_size=1 << 30) if claim.batch_size == 0 else claim()
 
 
 @claim_meta_mutant("CLAIM-01", evidence="no row ready for 'train' beside", plane=KnowsDeclared)
-def ClaimUndeclaredFieldsIgnored(claim: Call) -> KVBatchMeta:
+def ClaimUndeclaredFieldsIgnored(claim: MethodCall) -> KVBatchMeta:
     """Ignores required fields that were not declared, so returns rows that lack them."""
     declared = claim.plane.declared.get(claim.partition_id, ())
     known = [name for name in claim.required_fields if name in declared]
@@ -48,7 +48,7 @@ def ClaimUndeclaredFieldsIgnored(claim: Call) -> KVBatchMeta:
 @claim_mutant(
     "CLAIM-03 STAT-01 CLEAR-01 CLEAR-05 REG-04 PUT-09 CLAIM-09", evidence="rows of the other task"
 )
-def ClaimCursorSharedBySameFields(claim: Call) -> Claimed:
+def ClaimCursorSharedBySameFields(claim: MethodCall) -> Claimed:
     """Keeps one cursor for each list of fields, so tasks that require the same share rows."""
     first = claim.notes.setdefault((claim.partition_id, frozenset(claim.names)), claim.task)
     return claim(task=first) if claim.task in partition_of(claim)._tasks else claim()
@@ -79,14 +79,14 @@ class ClaimCursorKeyAmbiguous(MemoryEngine):
     evidence="rows before their last field",
     may_fail="CLAIM-02 CLAIM-15",
 )
-def ClaimFirstFieldSuffices(claim: Call) -> KVBatchMeta:
+def ClaimFirstFieldSuffices(claim: MethodCall) -> KVBatchMeta:
     """Treats a row as ready when it has the first of the required fields."""
     meta = claim(required_fields=claim.required_fields[:1])
     return replace(meta, fields=list(claim.required_fields))
 
 
 @claim_meta_mutant("CLAIM-07", evidence="rows before their last field", may_fail="CLAIM-02")
-def ClaimLastFieldSuffices(claim: Call) -> KVBatchMeta:
+def ClaimLastFieldSuffices(claim: MethodCall) -> KVBatchMeta:
     """Treats a row as ready when it has the last field in the list of required fields."""
     meta = claim(required_fields=claim.required_fields[-1:])
     return replace(meta, fields=list(claim.required_fields))
@@ -95,7 +95,7 @@ def ClaimLastFieldSuffices(claim: Call) -> KVBatchMeta:
 @put_mutant(
     "CLAIM-07", evidence="rows after it", may_fail="CLAIM-02 CLAIM-05 CLAIM-10 CLAIM-15 STAT-01"
 )
-def ClaimNeverRechecksRow(put: Call) -> None:
+def ClaimNeverRechecksRow(put: MethodCall) -> None:
     """Checks a row only at its first put: a row that gets its last field later is never claimed."""
     grown = [row for row in known_rows(put) if names_of(put.fields) - row.fields]
     put()
@@ -111,7 +111,7 @@ def _is_empty(leaf: Any) -> bool:
 
 
 @claim_mutant("CLAIM-07", evidence="an aborted rollout's")
-def ClaimEmptyRowsNeverReady(claim: Call) -> Claimed:
+def ClaimEmptyRowsNeverReady(claim: MethodCall) -> Claimed:
     """Treats a field without bytes as not produced: never returns rows of no tokens or None."""
     ids, tags = claim()
     full = []
@@ -125,14 +125,14 @@ def ClaimEmptyRowsNeverReady(claim: Call) -> Claimed:
 
 
 @claim_mutant("CLAIM-11", evidence="a task that was not registered")
-def ClaimUnknownTaskCreated(claim: Call) -> Claimed:
+def ClaimUnknownTaskCreated(claim: MethodCall) -> Claimed:
     """Creates an unknown task, with a new cursor, instead of rejecting the claim (NR-03)."""
     partition_of(claim)._tasks.add(claim.task)
     return claim()
 
 
 @claim_mutant("CLAIM-11", evidence="a partition that was not registered")
-def ClaimUnknownPartitionIsEmpty(claim: Call) -> Claimed:
+def ClaimUnknownPartitionIsEmpty(claim: MethodCall) -> Claimed:
     """Returns an empty batch for a claim on an unknown partition instead of an error."""
     try:
         return claim()
@@ -141,7 +141,7 @@ def ClaimUnknownPartitionIsEmpty(claim: Call) -> Claimed:
 
 
 @claim_meta_mutant("CLAIM-11", evidence="to be refused; got TimeoutError")
-def ClaimUnknownTaskAwaited(claim: Call) -> KVBatchMeta:
+def ClaimUnknownTaskAwaited(claim: MethodCall) -> KVBatchMeta:
     """Waits for an unknown task to be registered, so a claim with a typo waits for its timeout."""
     try:
         return claim()
@@ -153,14 +153,14 @@ def ClaimUnknownTaskAwaited(claim: Call) -> KVBatchMeta:
 
 
 @claim_meta_mutant("CLAIM-14", evidence="fields ['y', 'x']")
-def ClaimMetaSortsFields(claim: Call) -> KVBatchMeta:
+def ClaimMetaSortsFields(claim: MethodCall) -> KVBatchMeta:
     """Sorts the meta's fields: a caller that reads columns by position reads the wrong ones."""
     meta = claim()
     return replace(meta, fields=sorted(meta.fields or []))
 
 
 @claim_meta_mutant("CLAIM-14", evidence="task_name 'train'")
-def ClaimMetaWithoutTask(claim: Call) -> KVBatchMeta:
+def ClaimMetaWithoutTask(claim: MethodCall) -> KVBatchMeta:
     """Returns the meta of a claim without its task, like the meta of a put."""
     return replace(claim(), task_name=None)
 
@@ -180,7 +180,7 @@ class ClaimMetaRenamesPartition(MemoryClient):
 
 
 @claim_meta_mutant("CLAIM-14", evidence="fields ['y', 'x']", may_fail="CLAIM-08 GET-11")
-def ClaimMetaNamesAllFields(claim: Call) -> KVBatchMeta:
+def ClaimMetaNamesAllFields(claim: MethodCall) -> KVBatchMeta:
     """Lists in the meta every field that the rows have, not the fields that the claim required."""
     meta = claim()
     rows = partition_of(claim)._rows
@@ -189,7 +189,7 @@ def ClaimMetaNamesAllFields(claim: Call) -> KVBatchMeta:
 
 
 @claim_meta_mutant("CLAIM-14", evidence="task_name 'train'")
-def ClaimBlockingMetaWithoutTask(claim: Call) -> KVBatchMeta:
+def ClaimBlockingMetaWithoutTask(claim: MethodCall) -> KVBatchMeta:
     """Omits the task from the meta of a blocking claim, which has a separate code path."""
     meta = claim()
     return replace(meta, task_name=None) if claim.blocking else meta

@@ -13,7 +13,7 @@ from rlconform.backends.index import IndexRow, PartitionIndex
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Timeouts
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     PAGE,
     are_ready,
@@ -30,13 +30,13 @@ from rlconform.mutants.types import Claimed, Ids
 
 
 @claim_mutant("CLAIM-04", evidence="1536 rows ready", may_fail="CLAIM-05")
-def ClaimLimitedToPage(claim: Call) -> Claimed:
+def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
     """Returns at most 100 rows from a claim: it reads one page of a listing and not the next."""
     return claim(rows=min(claim.rows, PAGE))
 
 
 @claim_mutant("CLAIM-04", evidence="rows ready, of 8 asked for")
-def ClaimPartialBatchWithheld(claim: Call) -> Claimed:
+def ClaimPartialBatchWithheld(claim: MethodCall) -> Claimed:
     """Returns no rows from a non-blocking claim if fewer are ready than asked for (NR-04)."""
     full = claim.wait_s is not None or are_ready(claim, claim.rows)
     return claim() if full else claim(rows=0)
@@ -47,7 +47,7 @@ PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 
 
 @claim_mutant("CLAIM-04", evidence="a claim that must not block", timeouts=PATIENT)
-def ClaimNonBlockingWaits(claim: Call) -> Claimed:
+def ClaimNonBlockingWaits(claim: MethodCall) -> Claimed:
     """Waits in a non-blocking claim for a full batch if some rows are ready."""
     if claim.wait_s is None and are_ready(claim, 1):
         with suppress(TimeoutError, ValueError):  # the batch did not fill, or groups can't fill it
@@ -55,7 +55,7 @@ def ClaimNonBlockingWaits(claim: Call) -> Claimed:
     return claim()
 
 
-def changes(wait: Call) -> Iterator[PartitionIndex]:
+def changes(wait: MethodCall) -> Iterator[PartitionIndex]:
     """The partition now and after each change that ends a wait; ``TimeoutError`` at its timeout."""
     partition = wait.plane._plane.index.partition(wait.partition_id)
     partition.check_exact(wait.rows)
@@ -68,7 +68,7 @@ def changes(wait: Call) -> Iterator[PartitionIndex]:
 
 
 @wait_until_ready_mutant("CLAIM-04", evidence="beside a claim that waits", may_fail="CLAIM-05")
-def ClaimWaitingReservesRows(wait: Call) -> None:
+def ClaimWaitingReservesRows(wait: MethodCall) -> None:
     """Reserves ready rows for a waiting claim, so other claims find none until it ends."""
     reserved: list[IndexRow] = []
     try:
@@ -141,7 +141,7 @@ class CountsClears(MemoryEngine):
 @wait_until_ready_mutant(
     "CLAIM-05", evidence="in place of the one that was cleared", plane=CountsClears
 )
-def ClaimWakesByClearedRows(wait: Call) -> None:
+def ClaimWakesByClearedRows(wait: MethodCall) -> None:
     """Counts rows as they arrive, so a waiting claim also counts rows that were cleared."""
     cleared = wait.plane._cleared
     due = wait.rows + cleared[wait.partition_id]
@@ -151,13 +151,13 @@ def ClaimWakesByClearedRows(wait: Call) -> None:
 
 
 @claim_meta_mutant("CLAIM-05", evidence="the claim to wait for a second row")
-def ClaimDefaultDoesNotBlock(claim: Call) -> KVBatchMeta:
+def ClaimDefaultDoesNotBlock(claim: MethodCall) -> KVBatchMeta:
     """Does not block by default: the contract says that a claim without ``blocking`` waits."""
     return claim() if "blocking" in claim.given else claim(blocking=False)
 
 
 @claim_meta_mutant("CLAIM-05", evidence="the claim to wait for the third row")
-def ClaimOfRankNeverBlocks(claim: Call) -> KVBatchMeta:
+def ClaimOfRankNeverBlocks(claim: MethodCall) -> KVBatchMeta:
     """Ignores ``blocking`` in a claim with a ``dp_rank`` and returns the rows that are ready."""
     return claim() if claim.dp_rank is None else claim(blocking=False)
 
@@ -165,7 +165,7 @@ def ClaimOfRankNeverBlocks(claim: Call) -> KVBatchMeta:
 @wait_until_ready_mutant(
     "CLAIM-05", evidence="the claim to wait for the third row", may_fail="TAG-01 CLAIM-06"
 )
-def ClaimWakesWithPartialBatch(wait: Call) -> None:
+def ClaimWakesWithPartialBatch(wait: MethodCall) -> None:
     """Returns a partial batch from a blocking claim as soon as a put wakes it."""
     for n, partition in enumerate(changes(wait)):
         if partition.is_ready(wait.task, wait.required, 1 if n else wait.rows):
@@ -178,7 +178,7 @@ def ClaimWakesWithPartialBatch(wait: Call) -> None:
     may_fail="TAG-01 CLAIM-06 CLAIM-15",
     timeouts=PATIENT,
 )
-def ClaimPollsEveryTwoSeconds(claim: Call) -> Claimed:
+def ClaimPollsEveryTwoSeconds(claim: MethodCall) -> Claimed:
     """Checks every two seconds whether a waiting claim can return, so claims return late."""
     deadline = time.monotonic() + (claim.wait_s or 0.0)
     while claim.wait_s is not None:
@@ -193,7 +193,7 @@ def ClaimPollsEveryTwoSeconds(claim: Call) -> Claimed:
 
 
 @wait_until_ready_mutant("CLAIM-05", evidence="the blocked claim to come back")
-def ClaimWakesForNewRowsOnly(wait: Call) -> None:
+def ClaimWakesForNewRowsOnly(wait: MethodCall) -> None:
     """Wakes claims only for new rows, not for the last field of old rows: a later stage hangs."""
     seen = -1
     for partition in changes(wait):
@@ -203,7 +203,7 @@ def ClaimWakesForNewRowsOnly(wait: Call) -> None:
 
 
 @claim_mutant("CLAIM-05", evidence="one of the claims to wait on")
-def ClaimSecondWaiterGetsNothing(claim: Call) -> Claimed:
+def ClaimSecondWaiterGetsNothing(claim: MethodCall) -> Claimed:
     """Wakes all waiting claims for the same rows, so the second returns without any."""
     if claim.wait_s is not None:
         names = frozenset(claim.names)

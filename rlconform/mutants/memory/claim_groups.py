@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rlconform.backends.index.row import IndexRow, generation_of
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.helpers import (
     RowSlots,
     call_mutant,
@@ -23,7 +23,7 @@ from rlconform.mutants.types import Claimed
 
 
 @claim_mutant("CLAIM-15", evidence="one of the groups")
-def ClaimLastGroupSplit(claim: Call) -> Claimed:
+def ClaimLastGroupSplit(claim: MethodCall) -> Claimed:
     """Splits the last group to return exactly as many rows as a claim asks for."""
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
@@ -35,13 +35,13 @@ def ClaimLastGroupSplit(claim: Call) -> Claimed:
 
 
 @register_partition_mutant("CLAIM-15", evidence="rows of the one whole group")
-def ClaimGroupSizeIgnored(registration: Call) -> None:
+def ClaimGroupSizeIgnored(registration: MethodCall) -> None:
     """Accepts ``grpo_group_size`` and ignores it."""
     registration(grpo_group_size=None)
 
 
 @call_mutant(RowSlots.put, "CLAIM-15", evidence="rows of the one whole group", plane=RowSlots)
-def ClaimGroupsByNeighbouringSlots(put: Call) -> None:
+def ClaimGroupsByNeighbouringSlots(put: MethodCall) -> None:
     """Groups rows by neighbouring slots: reused slots mix rows of two prompts (TQ-31)."""
     put()
     for row in known_rows(put):
@@ -51,7 +51,7 @@ def ClaimGroupsByNeighbouringSlots(put: Call) -> None:
 
 
 @put_mutant("CLAIM-15", evidence="rows of two half groups")
-def ClaimGroupsByFirstIdPart(put: Call) -> None:
+def ClaimGroupsByFirstIdPart(put: MethodCall) -> None:
     """Cuts uids at the first underscore, so ``step3_p0`` and ``step3_p1`` are one group."""
     put()
     for row in known_rows(put):
@@ -59,7 +59,7 @@ def ClaimGroupsByFirstIdPart(put: Call) -> None:
             row.group = row.sample_id.partition("_")[0], row.group[1]
 
 
-def _unclaimed(claim: Call) -> list[IndexRow]:
+def _unclaimed(claim: MethodCall) -> list[IndexRow]:
     """The rows that have all required fields and that the task has not claimed."""
     return [
         row
@@ -69,7 +69,7 @@ def _unclaimed(claim: Call) -> list[IndexRow]:
 
 
 @claim_mutant("CLAIM-15", evidence="of which one lacks a field")
-def ClaimGroupPartlyReady(claim: Call) -> Claimed:
+def ClaimGroupPartlyReady(claim: MethodCall) -> Claimed:
     """Returns the ready rows of a group whose other rows still lack a required field."""
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
@@ -85,7 +85,7 @@ def ClaimGroupPartlyReady(claim: Call) -> Claimed:
 
 
 @claim_mutant("CLAIM-15", evidence="the claim to wait for a whole group")
-def ClaimBlockingCountsRowsNotGroups(claim: Call) -> Claimed:
+def ClaimBlockingCountsRowsNotGroups(claim: MethodCall) -> Claimed:
     """Counts ready rows, not whole groups, to end the wait of a blocking claim."""
     with claim.plane._locked():
         ready = _unclaimed(claim)[: claim.rows]

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownField
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     claim_by_cursor,
     claim_mutant,
@@ -49,7 +49,7 @@ class ClaimCursorCountsFromFront(MemoryEngine):
         return super().claim(partition_id, task, names, rows, wait_s)
 
 
-def _put_and_queue_again(put: Call, again: Callable[[IndexRow, set[str]], bool]) -> None:
+def _put_and_queue_again(put: MethodCall, again: Callable[[IndexRow, set[str]], bool]) -> None:
     """The put; rows for which ``again`` is true are queued for tasks that have claimed them."""
     old = [row for row in known_rows(put) if again(row, names_of(put.fields))]
     put()
@@ -90,13 +90,13 @@ def ClaimRepeatsStampedRows(row: IndexRow, names: set[str]) -> bool:
 @claim_mutant(
     "CLAIM-08", evidence="rows claimed again by other fields", may_fail="CLAIM-02 CLAIM-10"
 )
-def ClaimCursorPerFieldList(claim: Call) -> Claimed:
+def ClaimCursorPerFieldList(claim: MethodCall) -> Claimed:
     """Starts from the first row again when a task requires other fields than before."""
     return claim_by_cursor(claim, f"{claim.task}|{sorted(claim.names)}")
 
 
 @get_mutant("CLAIM-09 SHARD-02 PUT-13", evidence="it was delivered", may_fail="PUT-09 LIFE-05")
-def GetClaimedRowsDeliveredOnce(read: Call) -> TensorDict:
+def GetClaimedRowsDeliveredOnce(read: MethodCall) -> TensorDict:
     """Returns the values of a claimed row only once, as a queue does, and then drops them."""
     batch = read()
     values = {(row, name) for row in known_rows(read) for name in read.names if row.claimed_by}
@@ -111,7 +111,7 @@ def GetClaimedRowsDeliveredOnce(read: Call) -> TensorDict:
     evidence="never put, or cleared",
     may_fail="REG-03 REG-04 PUT-12 TAG-01 CLAIM-08 STAT-01 CLEAR-01 CLEAR-04",
 )
-def ClaimFreesFullyClaimedRows(claim: Call) -> Claimed:
+def ClaimFreesFullyClaimedRows(claim: MethodCall) -> Claimed:
     """Frees a row when every task has claimed it, before any task has read it."""
     claimed: Claimed = claim()
     rows = find_rows(claim.plane, claim.partition_id, claimed[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlconform.backends.index.row import IndexRow
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, applied
+from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.helpers import (
     RowSlots,
     claim_meta_mutant,
@@ -22,7 +22,7 @@ from rlconform.mutants.memory.helpers import (
 from rlconform.mutants.types import Claimed
 
 
-def _claim_of_rank(claim: Call, has_own_cursor: Callable[[int | None], bool]) -> Any:
+def _claim_of_rank(claim: MethodCall, has_own_cursor: Callable[[int | None], bool]) -> Any:
     """The claim, with a separate cursor for each rank that ``has_own_cursor``."""
     rank, task = claim.dp_rank, claim.task_name
     if not has_own_cursor(rank):
@@ -55,7 +55,7 @@ def ClaimRankZeroIsNone(rank: int | None) -> bool:
     return bool(rank)
 
 
-def _dealt(claim: Call, ranks: int) -> Any:
+def _dealt(claim: MethodCall, ranks: int) -> Any:
     """The claim of a rank if each row is for one of ``ranks`` ranks, by the row's number."""
     if claim.dp_rank is None or claim.blocking:
         return claim()
@@ -69,18 +69,18 @@ def _dealt(claim: Call, ranks: int) -> Any:
 
 
 @claim_meta_mutant("CLAIM-12", evidence="rows of the one rank that asks")
-def ClaimDealtToTwoRanks(claim: Call) -> KVBatchMeta:
+def ClaimDealtToTwoRanks(claim: MethodCall) -> KVBatchMeta:
     """Assigns each row to one of two ranks, so rows of a rank that never claims stay unclaimed."""
     return _dealt(claim, 2)
 
 
 @claim_meta_mutant("CLAIM-12", evidence="claims by id over two ranks", may_fail="CLAIM-02")
-def ClaimDealtToEightRanks(claim: Call) -> KVBatchMeta:
+def ClaimDealtToEightRanks(claim: MethodCall) -> KVBatchMeta:
     """Assigns each row to one of eight configured ranks, even if fewer ranks claim."""
     return _dealt(claim, 8)
 
 
-def _claim_by(claim: Call, order: Callable[[IndexRow], Any]) -> Any:
+def _claim_by(claim: MethodCall, order: Callable[[IndexRow], Any]) -> Any:
     """The claim, of the rows with the smallest ``order``."""
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
@@ -109,7 +109,7 @@ def ClaimSortedById(row: IndexRow) -> str:
 
 
 @claim_mutant("CLAIM-13", evidence="rows in the order they were put", plane=RowSlots)
-def ClaimSortedBySlot(claim: Call) -> Claimed:
+def ClaimSortedBySlot(claim: MethodCall) -> Claimed:
     """Returns rows by slot, so a row that reuses a cleared row's slot precedes older rows."""
     slots = claim.plane._slots.get(claim.partition_id, {})
     return _claim_by(claim, lambda row: slots.get(row.sample_id, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rlconform.contract import DataPlaneError, KVBatchMeta
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.helpers import (
     claim_meta_mutant,
     claim_mutant,
@@ -15,13 +15,13 @@ from rlconform.mutants.types import Claimed
 
 
 @claim_mutant("CLAIM-06", evidence="an end after 5.")
-def ClaimTimeoutCappedAtFiveSeconds(claim: Call) -> Claimed:
+def ClaimTimeoutCappedAtFiveSeconds(claim: MethodCall) -> Claimed:
     """Ends a blocking claim after 5 s, its limit for any request, whatever ``timeout_s`` is."""
     return claim() if claim.wait_s is None else claim(wait_s=min(claim.wait_s, 5.0))
 
 
 @claim_mutant("CLAIM-06", evidence="timed out")
-def ClaimTimeoutRaisesOwnError(claim: Call) -> Claimed:
+def ClaimTimeoutRaisesOwnError(claim: MethodCall) -> Claimed:
     """Raises a general error, not ``TimeoutError``, when the timeout ends."""
     try:
         return claim()
@@ -30,7 +30,7 @@ def ClaimTimeoutRaisesOwnError(claim: Call) -> Claimed:
 
 
 @claim_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
-def ClaimTimeoutReturnsPartial(claim: Call) -> Claimed:
+def ClaimTimeoutReturnsPartial(claim: MethodCall) -> Claimed:
     """Returns a short or empty batch, not ``TimeoutError``, when the timeout ends."""
     try:
         return claim()
@@ -39,13 +39,13 @@ def ClaimTimeoutReturnsPartial(claim: Call) -> Claimed:
 
 
 @claim_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
-def ClaimTimeoutRoundedDown(claim: Call) -> Claimed:
+def ClaimTimeoutRoundedDown(claim: MethodCall) -> Claimed:
     """Rounds the timeout down to steps of 0.2 s, so 0.5 s end after 0.4 s."""
     return claim() if claim.wait_s is None else claim(wait_s=claim.wait_s // 0.2 * 0.2)
 
 
 @claim_mutant("CLAIM-06", evidence="the blocked claim to come back within")
-def ClaimTimeoutCheckedSeldom(claim: Call) -> Claimed:
+def ClaimTimeoutCheckedSeldom(claim: MethodCall) -> Claimed:
     """Checks the timeout only every two seconds, so claims end late."""
     return claim() if claim.wait_s is None else claim(wait_s=-(-claim.wait_s // 2.0) * 2.0)
 
@@ -55,7 +55,7 @@ def ClaimTimeoutCheckedSeldom(claim: Call) -> Claimed:
     evidence="rows still claimable after the timeout",
     may_fail="CLAIM-02 CLAIM-05 CLAIM-15",
 )
-def ClaimTimeoutLosesRows(claim: Call) -> Claimed:
+def ClaimTimeoutLosesRows(claim: MethodCall) -> Claimed:
     """Takes rows as they arrive during a blocking claim, and loses them at the timeout."""
     deadline = time.monotonic() + (claim.wait_s or 0.0)
     ids, tags = claim(wait_s=None)
@@ -66,7 +66,7 @@ def ClaimTimeoutLosesRows(claim: Call) -> Claimed:
 
 
 @wait_until_ready_mutant("CLAIM-06", evidence="it still runs")
-def ClaimTimeoutRestarts(wait: Call) -> None:
+def ClaimTimeoutRestarts(wait: MethodCall) -> None:
     """Restarts the timeout at every change in the plane, so in a busy plane it never ends."""
     partition = wait.plane._plane.index.partition(wait.partition_id)
     partition.check_exact(wait.rows)
@@ -76,6 +76,6 @@ def ClaimTimeoutRestarts(wait: Call) -> None:
 
 
 @claim_meta_mutant("CLAIM-06", evidence="it still runs")
-def ClaimZeroTimeoutIsDefault(claim: Call) -> KVBatchMeta:
+def ClaimZeroTimeoutIsDefault(claim: MethodCall) -> KVBatchMeta:
     """Computes ``timeout_s or 60.0``, so a claim with a timeout of 0 waits for a minute."""
     return claim(timeout_s=60.0) if claim.timeout_s == 0 else claim()

@@ -7,7 +7,7 @@ import threading
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition, UnknownSample
-from rlconform.mutants.call import Call, applied
+from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.helpers import (
     PAGE,
     clear_mutant,
@@ -61,7 +61,7 @@ def ClearLimitedToPage(rows: Rows, ids: Ids | None) -> Ids | None:
 
 
 @clear_mutant("CLEAR-02", evidence="UnknownSample")
-def ClearUnknownIdsRejected(clear: Call) -> None:
+def ClearUnknownIdsRejected(clear: MethodCall) -> None:
     """Raises an error for a clear of rows that don't exist (TQ-12)."""
     if clear.sample_ids and not known_rows(clear):
         raise UnknownSample(f"none of {clear.sample_ids} is here")
@@ -69,14 +69,14 @@ def ClearUnknownIdsRejected(clear: Call) -> None:
 
 
 @clear_mutant("CLEAR-02", evidence="not to be readable", may_fail="CLEAR-01")
-def ClearUnknownIdStopsClear(clear: Call) -> None:
+def ClearUnknownIdStopsClear(clear: MethodCall) -> None:
     """Silently clears nothing if one of the ids is unknown (TQ-12)."""
     if clear.sample_ids is None or len(known_rows(clear)) == len(clear.sample_ids):
         clear()
 
 
 @clear_samples_mutant("CLEAR-02", evidence="never put, or cleared", may_fail="CLEAR-01")
-def ClearEmptyIdsClearsAll(clear: Call) -> None:
+def ClearEmptyIdsClearsAll(clear: MethodCall) -> None:
     """Tests ``if not sample_ids``, so an empty list clears all rows."""
     clear(sample_ids=None if clear.sample_ids == [] else clear.sample_ids)
 
@@ -94,7 +94,7 @@ def ClearAllSparesClaimedRows(rows: Rows, ids: Ids | None) -> Ids | None:
 
 
 @clear_mutant("CLEAR-03", evidence="UnknownPartition")
-def ClearUnknownPartitionRejected(clear: Call) -> None:
+def ClearUnknownPartitionRejected(clear: MethodCall) -> None:
     """Raises an error for a clear of all rows in an unknown partition (TQ-12)."""
     if clear.sample_ids is None and clear.partition_id not in partitions_of(clear.plane):
         raise UnknownPartition(clear.partition_id)
@@ -125,7 +125,7 @@ def ClearTagOnlyRowsAmongOthersSpared(rows: Rows, ids: Ids | None) -> Ids | None
 
 
 @clear_mutant("CLEAR-05 CLEAR-03", evidence="UnknownSample", may_fail="STAT-05 CLEAR-01")
-def ClearTagOnlyRowsRejected(clear: Call) -> None:
+def ClearTagOnlyRowsRejected(clear: MethodCall) -> None:
     """Raises an error for a clear of a row that has tags and no fields (TQ-13)."""
     if not all(row.fields for row in known_rows(clear)):
         raise UnknownSample("a row has no fields")

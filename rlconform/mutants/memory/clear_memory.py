@@ -13,7 +13,7 @@ from rlconform.backends.index.block import Block
 from rlconform.backends.index.block import Names as NameSet
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import CapacityExceeded
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     clear_mutant,
     engine_mutant,
@@ -51,7 +51,7 @@ class ClearLeavesFields(MemoryEngine):
 
 
 @put_mutant("CLEAR-04", evidence="CapacityExceeded", may_fail="REG-03")
-def ClearKeepsRowCapacity(put: Call) -> None:
+def ClearKeepsRowCapacity(put: MethodCall) -> None:
     """Keeps the capacity of a cleared id, so a later put of a larger value fails (MC-05)."""
     leaf = None if put.fields is None else put.fields.get("x", None)
     if isinstance(leaf, Tensor) and not leaf.is_nested:
@@ -64,7 +64,7 @@ def ClearKeepsRowCapacity(put: Call) -> None:
 
 
 @put_mutant("CLEAR-04", evidence="ValueError: field 'x' holds float32")
-def ClearKeepsDtypes(put: Call) -> None:
+def ClearKeepsDtypes(put: MethodCall) -> None:
     """Keeps the dtype of a field after a clear, so a step with another dtype is refused.
 
     A put that replaces all of the earlier rows is accepted.
@@ -80,7 +80,7 @@ def ClearKeepsDtypes(put: Call) -> None:
 
 
 @clear_mutant("CLEAR-06", evidence="50 cycles of", may_fail="CLEAR-05")
-def ClearFreesCommonFieldsOnly(clear: Call) -> None:
+def ClearFreesCommonFieldsOnly(clear: MethodCall) -> None:
     """Frees only the fields that all rows of a clear have in common (TQ-14, AR-04)."""
     rows = known_rows(clear) if clear.sample_ids else []
     common = frozenset.intersection(*(row.fields for row in rows)) if rows else frozenset()
@@ -90,7 +90,7 @@ def ClearFreesCommonFieldsOnly(clear: Call) -> None:
 
 
 @get_mutant("CLEAR-06", evidence="MiB")
-def ClearLeaksReadCache(read: Call) -> TensorDict:
+def ClearLeaksReadCache(read: MethodCall) -> TensorDict:
     """Caches every batch that it reads, and keeps it after the rows are cleared."""
     batch: TensorDict = read()
     read.notes[len(read.notes)] = batch.clone()
@@ -98,7 +98,7 @@ def ClearLeaksReadCache(read: Call) -> TensorDict:
 
 
 @put_mutant("CLEAR-06", evidence="MiB")
-def ClearLeaksObjects(put: Call) -> None:
+def ClearLeaksObjects(put: MethodCall) -> None:
     """Keeps objects and jagged rows in a separate heap, which a clear does not free."""
     put()
     for column in pack(put.fields, len(put.sample_ids)).values():

@@ -69,7 +69,7 @@ read_jagged_mutant = applied(
 )
 
 
-class Origin(NamedTuple):
+class PutOrigin(NamedTuple):
     """Where a value is from: the number of its put, and the number of values in that column."""
 
     put: int
@@ -77,13 +77,13 @@ class Origin(NamedTuple):
 
 
 #: The origin of a value that another client put.
-UNKNOWN = Origin(-1, 0)
+UNKNOWN = PutOrigin(-1, 0)
 
 
 class TracksPuts(MemoryClient):
     """A plane that returns ``changed(leaf, origins)`` in place of each column of tensors."""
 
-    _origins = State(dict[tuple[str, str, str], Origin])
+    _origins = State(dict[tuple[str, str, str], PutOrigin])
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -92,7 +92,7 @@ class TracksPuts(MemoryClient):
         number = len(self._origins)
         for name, leaf in () if fields is None else fields.items():
             for sample_id in sample_ids:
-                self._origins[partition_id, name, sample_id] = Origin(number, values_in(leaf))
+                self._origins[partition_id, name, sample_id] = PutOrigin(number, values_in(leaf))
         return meta
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -103,7 +103,7 @@ class TracksPuts(MemoryClient):
                 batch.set(name, self.changed(leaf, origins))
         return batch
 
-    def changed(self, leaf: Tensor, origins: list[Origin]) -> Tensor:
+    def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:
         """The column to return; ``origins`` are those of its rows."""
         raise NotImplementedError
 

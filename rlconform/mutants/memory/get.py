@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownField, UnknownSample
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import jagged, mapped
 from rlconform.mutants.memory.helpers import (
     get_data_mutant,
@@ -28,7 +28,7 @@ from rlconform.wire.leaves import is_jagged, rows_of
 
 
 @get_samples_mutant("GET-01", evidence="row 0 of 'x'")
-def GetLongReadsSortedById(read: Call) -> TensorDict:
+def GetLongReadsSortedById(read: MethodCall) -> TensorDict:
     """Returns rows sorted by id if a read asks for more than 100 rows of tensors."""
     batch = read()
     tensors = all(torch.is_tensor(batch.get(name)) for name in read.select_fields)
@@ -42,7 +42,7 @@ CHUNK = 512
 
 
 @put_mutant("GET-01", evidence="row 0 of 'x' =")
-def PutSecondChunkReversed(put: Call) -> None:
+def PutSecondChunkReversed(put: MethodCall) -> None:
     """Stores the rows after the first 512 of a put, its second message, in reverse order."""
     put(sample_ids=[*put.sample_ids[:CHUNK], *reversed(put.sample_ids[CHUNK:])])
 
@@ -52,20 +52,20 @@ ROOM = 600
 
 
 @put_mutant("GET-01 CLAIM-04 CLAIM-05 CLEAR-01", evidence="never put, or cleared")
-def PutEvictsOldRows(put: Call) -> None:
+def PutEvictsOldRows(put: MethodCall) -> None:
     """Silently drops rows of a partition beyond the newest 600, as a full queue does."""
     put()
     put.plane.clear(put.partition_id, partition_of(put).sample_ids[:-ROOM])
 
 
 @get_samples_mutant("GET-02", evidence="4 rows of 'x'")
-def GetRepeatedIdReadOnce(read: Call) -> TensorDict:
+def GetRepeatedIdReadOnce(read: MethodCall) -> TensorDict:
     """Reads each id once, so a read that repeats an id returns too few rows."""
     return read(sample_ids=list(dict.fromkeys(read.sample_ids)))
 
 
 @get_samples_mutant("GET-02", evidence="row 2 of 'x'")
-def GetRepeatedIdZeroed(read: Call) -> TensorDict:
+def GetRepeatedIdZeroed(read: MethodCall) -> TensorDict:
     """Fills one row for each id, so repeats of an id are zeros."""
     again = [n for n, i in enumerate(read.sample_ids) if i in read.sample_ids[:n]]
     if not again:
@@ -74,7 +74,7 @@ def GetRepeatedIdZeroed(read: Call) -> TensorDict:
 
 
 @get_samples_mutant("GET-02", evidence="row 2 of 'x' of shape")
-def GetRepeatedJaggedRowEmptied(read: Call) -> TensorDict:
+def GetRepeatedJaggedRowEmptied(read: MethodCall) -> TensorDict:
     """Moves the tokens of a jagged row on a read, so repeats of an id have no tokens."""
     again = [i in read.sample_ids[:n] for n, i in enumerate(read.sample_ids)]
     if not any(again):
@@ -88,7 +88,7 @@ def GetRepeatedJaggedRowEmptied(read: Call) -> TensorDict:
 
 
 @get_samples_mutant("GET-03", evidence="fields of the result ['x', 'z']")
-def GetFieldRangeReturned(read: Call) -> TensorDict:
+def GetFieldRangeReturned(read: MethodCall) -> TensorDict:
     """Returns all fields from the first to the last that a read asks for (NR-25)."""
     names = read.select_fields
     between = [name for name in "xyz" if names and min(names) < name < max(names)]
@@ -98,7 +98,7 @@ def GetFieldRangeReturned(read: Call) -> TensorDict:
         return read()
 
 
-def _readable(read: Call, sample_ids: Ids, error: type[KeyError]) -> Ids:
+def _readable(read: MethodCall, sample_ids: Ids, error: type[KeyError]) -> Ids:
     """The ids whose read alone does not raise the error."""
     readable = []
     for sample_id in sample_ids:
@@ -109,13 +109,13 @@ def _readable(read: Call, sample_ids: Ids, error: type[KeyError]) -> Ids:
 
 
 @get_samples_mutant("GET-04 GET-06", evidence="expected an id that was never put to be rejected")
-def DropsUnknownIds(read: Call) -> TensorDict:
+def DropsUnknownIds(read: MethodCall) -> TensorDict:
     """Leaves out ids that it doesn't know, so later rows shift (NR-01)."""
     return read(sample_ids=_readable(read, read.sample_ids, UnknownSample))
 
 
 @get_samples_mutant("GET-04", evidence="one unknown id among 48 known ones")
-def DropsUnknownIdsOfLongReads(read: Call) -> TensorDict:
+def DropsUnknownIdsOfLongReads(read: MethodCall) -> TensorDict:
     """Leaves out unknown ids after the 16th, the limit of one request (MC-13)."""
     first, later = read.sample_ids[:16], read.sample_ids[16:]
     return read(sample_ids=[*first, *_readable(read, later, UnknownSample)])
@@ -141,7 +141,7 @@ class GetUnknownIdReturnsNeighbour(MemoryClient):
 
 
 @get_samples_mutant("GET-05", evidence="a field not produced for every id")
-def GetUnknownFieldsSkipped(read: Call) -> TensorDict:
+def GetUnknownFieldsSkipped(read: MethodCall) -> TensorDict:
     """Leaves out a field that no row of the partition has (NR-02)."""
     try:
         return read()
@@ -153,14 +153,14 @@ def GetUnknownFieldsSkipped(read: Call) -> TensorDict:
 
 
 @get_samples_mutant("GET-05", evidence="a field not produced for every id")
-def GetRowsWithoutFieldDropped(read: Call) -> TensorDict:
+def GetRowsWithoutFieldDropped(read: MethodCall) -> TensorDict:
     """Leaves out rows that lack a field of the read (NR-02)."""
     having = _readable(read, read.sample_ids, UnknownField)
     return read(sample_ids=having or read.sample_ids)
 
 
 @get_samples_mutant("GET-07", evidence="expected batch size (0,)")
-def GetNoIdsReturnsAll(read: Call) -> TensorDict:
+def GetNoIdsReturnsAll(read: MethodCall) -> TensorDict:
     """Returns every row of the partition for a read of no ids, as ``ids or all_ids`` does."""
     return read(sample_ids=partition_of(read).sample_ids) if read.sample_ids == [] else read()
 
@@ -192,7 +192,7 @@ class GetCountsAsClaim(MemoryClient):
 
 
 @get_samples_mutant("GET-09", evidence="batch size")
-def GetOneValueBatchSizeLost(read: Call) -> TensorDict:
+def GetOneValueBatchSizeLost(read: MethodCall) -> TensorDict:
     """Returns a batch without a batch size for a read of one value."""
     batch = read()
     if len(read.sample_ids) == len(read.select_fields) == 1:
@@ -201,7 +201,7 @@ def GetOneValueBatchSizeLost(read: Call) -> TensorDict:
 
 
 @get_samples_mutant("GET-09 WIRE-01 WIRE-02 WIRE-03 WIRE-04", evidence="batch size of")
-def GetBatchSizeGuessed(read: Call) -> TensorDict:
+def GetBatchSizeGuessed(read: MethodCall) -> TensorDict:
     """Guesses the batch size from all dimensions that the columns share."""
     batch = read()
     batch.auto_batch_size_()
@@ -209,12 +209,12 @@ def GetBatchSizeGuessed(read: Call) -> TensorDict:
 
 
 @get_data_mutant("GET-12", evidence="get_data of no fields")
-def GetDataNoFieldsReadsFieldsOfMeta(read: Call) -> TensorDict:
+def GetDataNoFieldsReadsFieldsOfMeta(read: MethodCall) -> TensorDict:
     """Treats an empty list of fields in get_data as None and reads the meta's fields."""
     return read(select_fields=read.select_fields or None)
 
 
 @get_samples_mutant("GET-12", evidence="a read of no fields")
-def GetNoFieldsAccepted(read: Call) -> TensorDict:
+def GetNoFieldsAccepted(read: MethodCall) -> TensorDict:
     """Returns a batch without columns for a read of no fields."""
     return read() if read.select_fields else TensorDict({}, batch_size=[len(read.sample_ids)])

@@ -9,13 +9,13 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownSample
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import PrefetchesClaims, get_data_mutant, held
 from rlconform.mutants.types import Ids
 
 
 @get_data_mutant("GET-01 GET-11 PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail="GET-02")
-def GetDataInStoredOrder(read: Call) -> TensorDict:
+def GetDataInStoredOrder(read: MethodCall) -> TensorDict:
     """Returns rows of get_data in stored order if the meta was built by a driver."""
     named = getattr(read.meta, "sample_ids", None)
     if type(read.meta) is not KVBatchMeta or not named or read.meta.task_name:
@@ -26,7 +26,7 @@ def GetDataInStoredOrder(read: Call) -> TensorDict:
 
 
 @get_data_mutant("GET-02", evidence="row 3 of 'x'")
-def GetDataRepeatedRowsReordered(read: Call) -> TensorDict:
+def GetDataRepeatedRowsReordered(read: MethodCall) -> TensorDict:
     """Repeats all rows in turn in get_data if a shard was filled up with a repeated row."""
     ids = getattr(read.meta, "sample_ids", None) or []
     once = list(dict.fromkeys(ids))
@@ -51,7 +51,7 @@ class TracksClears(MemoryClient):
 
 
 @get_data_mutant("GET-06", evidence="a row that was cleared", plane=TracksClears)
-def GetDataClearedRowsSkipped(read: Call) -> TensorDict:
+def GetDataClearedRowsSkipped(read: MethodCall) -> TensorDict:
     """Silently leaves out cleared rows in get_data and returns a shorter batch."""
     ids = getattr(read.meta, "sample_ids", None) or []
     left = [i for i in ids if (read.meta.partition_id, i) not in read.plane._gone]
@@ -59,7 +59,7 @@ def GetDataClearedRowsSkipped(read: Call) -> TensorDict:
 
 
 @get_data_mutant("GET-06", evidence="the meta of rows cleared since", plane=PrefetchesClaims)
-def GetDataReturnsClearedRows(read: Call) -> TensorDict:
+def GetDataReturnsClearedRows(read: MethodCall) -> TensorDict:
     """Returns the last claimed batch from get_data even after its rows were cleared."""
     try:
         return read()
@@ -71,7 +71,7 @@ def GetDataReturnsClearedRows(read: Call) -> TensorDict:
 
 
 @get_data_mutant("GET-07", evidence="a shard without rows")
-def GetDataEmptyMetaRefused(read: Call) -> TensorDict:
+def GetDataEmptyMetaRefused(read: MethodCall) -> TensorDict:
     """Raises an error in get_data for an empty shard, because it has no longest row."""
     if not getattr(read.meta, "sample_ids", True):
         raise ValueError("a shard without rows has no longest one")
@@ -79,7 +79,7 @@ def GetDataEmptyMetaRefused(read: Call) -> TensorDict:
 
 
 @get_data_mutant("GET-11", evidence="select_fields=['y']")
-def GetDataFieldsOfMetaAdded(read: Call) -> TensorDict:
+def GetDataFieldsOfMetaAdded(read: MethodCall) -> TensorDict:
     """Returns the meta's fields from get_data in addition to ``select_fields``."""
     named = getattr(read.meta, "fields", None)
     both = [*named, *read.select_fields] if named and read.select_fields else read.select_fields
@@ -87,7 +87,7 @@ def GetDataFieldsOfMetaAdded(read: Call) -> TensorDict:
 
 
 @get_data_mutant("GET-11", evidence="a meta that names no fields")
-def GetDataWithoutFieldsReadsAll(read: Call) -> TensorDict:
+def GetDataWithoutFieldsReadsAll(read: MethodCall) -> TensorDict:
     """Returns every field from get_data if neither the meta nor the caller names any."""
     try:
         return read()

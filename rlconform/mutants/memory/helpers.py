@@ -17,7 +17,7 @@ from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.backends.memory.client import _capacity
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags, Timeouts
-from rlconform.mutants.call import Call, State, replaced
+from rlconform.mutants.call import MethodCall, State, replaced
 from rlconform.mutants.mutant import Mutant, mutant
 from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names
 
@@ -49,7 +49,7 @@ def call_mutant(
     *,
     plane: type[MemoryClient] | type[MemoryEngine] | None = None,
     **how: Any,
-) -> Callable[[Callable[[Call], Any]], Mutant]:
+) -> Callable[[Callable[[MethodCall], Any]], Mutant]:
     """The decorator of a function that replaces one method of the client or of the engine.
 
     ``plane`` is a subclass of either, without a defect, to derive the mutant from.
@@ -58,7 +58,7 @@ def call_mutant(
         of_engine = vars(MemoryEngine).get(method.__name__) is method
         plane = MemoryEngine if of_engine else MemoryClient
 
-    def decorate(change: Callable[[Call], Any]) -> Mutant:
+    def decorate(change: Callable[[MethodCall], Any]) -> Mutant:
         mutated: Any = replaced(plane, method, change)
         make = engine_mutant if issubclass(plane, MemoryEngine) else memory_mutant
         return make(fails, **how)(mutated)
@@ -132,14 +132,14 @@ def mark(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None
     partition._claimed[task] += len(new)
 
 
-def are_ready(claim: Call, rows: int) -> bool:
+def are_ready(claim: MethodCall, rows: int) -> bool:
     """Whether the task may claim this many rows now."""
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
         return partition.is_ready(claim.task, frozenset(claim.names), rows)
 
 
-def claim_by_cursor(claim: Call, cursor: str) -> Claimed:
+def claim_by_cursor(claim: MethodCall, cursor: str) -> Claimed:
     """The claim, with another cursor than the task's; the rows count as claimed by both."""
     if claim.task in partition_of(claim)._tasks:
         partition_of(claim)._tasks.add(cursor)
@@ -234,12 +234,12 @@ def held(plane: MemoryClient | MemoryEngine, partition_id: str) -> PartitionInde
     return partitions_of(plane).get(partition_id) or PartitionIndex()
 
 
-def partition_of(call: Call) -> PartitionIndex:
+def partition_of(call: MethodCall) -> PartitionIndex:
     """The state of the partition that the call names."""
     return held(call.plane, call.partition_id)
 
 
-def known_rows(call: Call) -> list[IndexRow]:
+def known_rows(call: MethodCall) -> list[IndexRow]:
     """The rows that exist among the call's ``sample_ids``, or all rows if they are None."""
     engine = call.plane if isinstance(call.plane, MemoryEngine) else call.plane._engine
     return find_rows(engine, call.partition_id, call.sample_ids)
@@ -258,7 +258,7 @@ def names_of(fields: MaybeBatch) -> set[str]:
     return set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()
 
 
-def put_placeholder(register: Call, round_trip_s: float) -> None:
+def put_placeholder(register: MethodCall, round_trip_s: float) -> None:
     """Declare a registration's fields by putting a row that consumers can claim until it clears."""
     if not register.fields or register.grpo_group_size is not None:
         return

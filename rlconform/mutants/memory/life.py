@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     check_consumption_status_mutant,
     claim_meta_mutant,
@@ -26,7 +26,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @close_mutant("LIFE-01", evidence="ClientClosed")
-def CloseTwiceRaises(close: Call) -> None:
+def CloseTwiceRaises(close: MethodCall) -> None:
     """Raises an error for a close of a closed client, as for any other call."""
     if close.plane._closed:
         raise ClientClosed("this client was closed")
@@ -34,7 +34,7 @@ def CloseTwiceRaises(close: Call) -> None:
 
 
 @clear_samples_mutant("LIFE-03", evidence="clear_samples after close to be rejected")
-def ClearAfterCloseIgnored(clear: Call) -> None:
+def ClearAfterCloseIgnored(clear: MethodCall) -> None:
     """Ignores a clear after close, so a cleanup that did nothing looks successful."""
     with suppress(ClientClosed, PlaneUnavailable):
         clear()
@@ -43,7 +43,7 @@ def ClearAfterCloseIgnored(clear: Call) -> None:
 @check_consumption_status_mutant(
     "LIFE-03", evidence="check_consumption_status after close to be rejected"
 )
-def StatusAfterCloseIsFalse(status: Call) -> bool:
+def StatusAfterCloseIsFalse(status: MethodCall) -> bool:
     """Returns False for a status after close, so a loop that waits for the barrier never ends."""
     try:
         return status()
@@ -93,7 +93,7 @@ class CloseKeepsTagsInModule(MemoryEngine):
 
 
 @get_samples_mutant("LIFE-05", evidence="RuntimeError")
-def CallsRunOwnEventLoop(read: Call) -> TensorDict:
+def CallsRunOwnEventLoop(read: MethodCall) -> TensorDict:
     """Calls ``asyncio.run`` in each read, which fails for a caller in an event loop (TQ-10)."""
 
     async def fetch() -> TensorDict:
@@ -103,7 +103,7 @@ def CallsRunOwnEventLoop(read: Call) -> TensorDict:
 
 
 @claim_meta_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")
-def ClaimEmptyFieldsAccepted(claim: Call) -> KVBatchMeta:
+def ClaimEmptyFieldsAccepted(claim: MethodCall) -> KVBatchMeta:
     """Treats every row as ready for a claim without required fields, even one with only tags."""
     if claim.required_fields == []:
         rows = partition_of(claim).sample_ids
@@ -114,13 +114,13 @@ def ClaimEmptyFieldsAccepted(claim: Call) -> KVBatchMeta:
 @check_consumption_status_mutant(
     "LIFE-07", evidence="check_consumption_status with {'task_names': None} to be rejected"
 )
-def StatusEmptyTasksIsTrue(status: Call) -> bool:
+def StatusEmptyTasksIsTrue(status: MethodCall) -> bool:
     """Reports a partition as consumed if the caller names no tasks."""
     return not status.task_names or status()
 
 
 @claim_meta_mutant("LIFE-07", evidence="nobody serves its claims")
-def ClaimBadRequestKillsThread(claim: Call) -> KVBatchMeta:
+def ClaimBadRequestKillsThread(claim: MethodCall) -> KVBatchMeta:
     """Ends the thread that serves a partition's claims on a claim of ``None`` rows (TQ-01)."""
     if claim.notes.get(claim.partition_id):
         raise PlaneUnavailable("nobody serves its claims")

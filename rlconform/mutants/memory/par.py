@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call
-from rlconform.mutants.memory.column_helpers import Origin, TracksPuts, jagged, read_jagged_mutant
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.memory.column_helpers import (
+    PutOrigin,
+    TracksPuts,
+    jagged,
+    read_jagged_mutant,
+)
 from rlconform.mutants.memory.helpers import claim_meta_mutant, memory_mutant
 from rlconform.wire import rows_of
 
@@ -29,7 +34,7 @@ def GetLastPieceDropped(leaf: Tensor) -> Tensor:
 
 
 @claim_meta_mutant("PAR-02", evidence="lengths of rank", may_fail="PAR-01")
-def ClaimLengthsInHalfPrecision(claim: Call) -> KVBatchMeta:
+def ClaimLengthsInHalfPrecision(claim: MethodCall) -> KVBatchMeta:
     """Stores lengths in half precision, so odd lengths above 2048 are rounded."""
     meta: KVBatchMeta = claim()
     if meta.sequence_lengths is None:
@@ -39,7 +44,7 @@ def ClaimLengthsInHalfPrecision(claim: Call) -> KVBatchMeta:
 
 
 @claim_meta_mutant("PAR-02 PAR-01", evidence="lengths of rank")
-def ClaimLengthsSortedById(claim: Call) -> KVBatchMeta:
+def ClaimLengthsSortedById(claim: MethodCall) -> KVBatchMeta:
     """Returns the ids of a claim by age but their lengths sorted by id."""
     meta: KVBatchMeta = claim()
     if meta.sequence_lengths is None:
@@ -51,7 +56,7 @@ def ClaimLengthsSortedById(claim: Call) -> KVBatchMeta:
 @claim_meta_mutant(
     "SHARD-01 SHARD-02 PAR-01 PAR-02 CLAIM-05", evidence="a blocking claim to come with all"
 )
-def ClaimBlockingLimitedToPage(claim: Call) -> KVBatchMeta:
+def ClaimBlockingLimitedToPage(claim: MethodCall) -> KVBatchMeta:
     """Returns at most 50 rows from a blocking claim, even if it asks for 64."""
     limited = isinstance(claim.batch_size, int) and claim.blocking
     return claim(batch_size=min(50, claim.batch_size)) if limited else claim()
@@ -61,7 +66,7 @@ def ClaimBlockingLimitedToPage(claim: Call) -> KVBatchMeta:
 class GetRowsPutByPut(TracksPuts):
     """Returns rows in the order of their puts if a read combines four puts or more."""
 
-    def changed(self, leaf: Tensor, origins: list[Origin]) -> Tensor:
+    def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:
         if len({put for put, _ in origins}) < 4:
             return leaf
         rows = rows_of(leaf)

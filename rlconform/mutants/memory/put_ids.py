@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     get_mutant,
     get_samples_mutant,
@@ -27,7 +27,7 @@ def _checksum(sample_id: str) -> int:
 
 
 @get_mutant("PUT-20", evidence="row:")
-def PutIdsFoundByChecksum(read: Call) -> TensorDict:
+def PutIdsFoundByChecksum(read: MethodCall) -> TensorDict:
     """Finds rows by a 32-bit checksum of their ids; if two collide, it reads the older row."""
     oldest: dict[int, str] = {}
     for sample_id in partition_of(read).sample_ids:
@@ -54,7 +54,7 @@ class KnowsLastPuts(MemoryClient):
             self.order[partition_id].pop(sample_id, None)
 
 
-def _read_by_name(read: Call, name_of: Callable[[str], str]) -> Any:
+def _read_by_name(read: MethodCall, name_of: Callable[[str], str]) -> Any:
     """The read, if rows are stored under names made from their ids, the last row put of each."""
     ids = read.sample_ids
     if not isinstance(ids, list) or not all(isinstance(i, str) for i in [read.partition_id, *ids]):

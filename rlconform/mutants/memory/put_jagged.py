@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import (
     from_offsets,
     is_dense,
@@ -71,7 +71,7 @@ def GetJaggedMaxMissingOfEqualRows(leaf: Tensor) -> Tensor:
 
 
 @get_data_mutant("PUT-05 PUT-06 PUT-07", evidence="of get_data")
-def GetDataJaggedMaxMissing(read: Call) -> TensorDict:
+def GetDataJaggedMaxMissing(read: MethodCall) -> TensorDict:
     """Returns jagged columns without their maximum length from get_data only."""
     return mapped(read(), from_offsets, is_jagged)
 

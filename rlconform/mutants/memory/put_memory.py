@@ -17,7 +17,7 @@ from rlconform.backends.index.block import Block
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import _WRITER, _own
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     claim_meta_mutant,
     get_data_mutant,
@@ -34,7 +34,7 @@ from rlconform.wire.leaves import is_jagged
 
 
 @put_samples_mutant("PUT-09", evidence="tags of the put")
-def PutTagsAloneNotCopied(put: Call) -> KVBatchMeta:
+def PutTagsAloneNotCopied(put: MethodCall) -> KVBatchMeta:
     """Stores the caller's dict, not a copy, in a put of tags without fields."""
     receipt = put()
     if put.fields is None:
@@ -42,7 +42,7 @@ def PutTagsAloneNotCopied(put: Call) -> KVBatchMeta:
     return receipt
 
 
-def _share_tags(put: Call) -> None:
+def _share_tags(put: MethodCall) -> None:
     """Store the caller's dicts as the tags of rows that had none before."""
     for row, given in zip(known_rows(put), put.tags, strict=True) if put.tags else ():
         if row.tags == given:  # otherwise they were merged with earlier ones
@@ -78,7 +78,7 @@ def _is_large(leaf: Any) -> bool:
 
 
 @get_mutant("PUT-09", evidence="got [-1.0")
-def GetLargeReadsMapped(read: Call) -> TensorDict:
+def GetLargeReadsMapped(read: MethodCall) -> TensorDict:
     """Returns the store's writable memory, not a copy, for reads above 64 KiB (Ray maps too).
 
     Smaller reads are copies, so small tests don't show it.
@@ -88,13 +88,13 @@ def GetLargeReadsMapped(read: Call) -> TensorDict:
 
 
 @get_data_mutant("PUT-09", evidence="got [-1.0")
-def GetDataReturnsSharedMemory(read: Call) -> TensorDict:
+def GetDataReturnsSharedMemory(read: MethodCall) -> TensorDict:
     """Returns the same tensors from get_data for every read of the same rows."""
     with read.plane._engine._locked() as index:
         return _read_before(index, read.meta.partition_id, read.meta.sample_ids, read())
 
 
-def _stored_without_copy(put: Call, borrows: Callable[[StoredColumn], bool]) -> None:
+def _stored_without_copy(put: MethodCall, borrows: Callable[[StoredColumn], bool]) -> None:
     """The put, with the caller's memory for each column that the plane ``borrows``."""
     packed = pack(put.fields, len(put.sample_ids))
     copied = _own({name: column for name, column in packed.items() if not borrows(column)})
@@ -155,7 +155,7 @@ class GetReturnsSharedTokens(MemoryClient):
 
 
 @put_samples_mutant("PUT-09", evidence="tags of the put")
-def PutTagsNotCopied(put: Call) -> KVBatchMeta:
+def PutTagsNotCopied(put: MethodCall) -> KVBatchMeta:
     """Stores the caller's dicts, not copies, as the first tags of a row."""
     receipt = put()
     _share_tags(put)
@@ -163,7 +163,7 @@ def PutTagsNotCopied(put: Call) -> KVBatchMeta:
 
 
 @claim_meta_mutant("PUT-09", evidence="tags of the put")
-def ClaimReturnsStoredTags(claim: Call) -> KVBatchMeta:
+def ClaimReturnsStoredTags(claim: MethodCall) -> KVBatchMeta:
     """Returns the stored tag dicts from a claim, not copies."""
     meta, rows = claim(), partition_of(claim)._rows
     return replace(meta, tags=[rows[i].tags if i in rows else {} for i in meta.sample_ids])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.column_helpers import mapped, with_objects
 from rlconform.mutants.memory.helpers import (
     get_samples_mutant,
@@ -69,13 +69,13 @@ def _alike(value: Any) -> Any:
 
 
 @get_samples_mutant("PUT-21", evidence="of 'log' to be")
-def GetMessagesShareKeys(read: Call) -> TensorDict:
+def GetMessagesShareKeys(read: MethodCall) -> TensorDict:
     """Stores a list of dicts as columns, so each dict gets the keys of all others, as None."""
     return with_objects(read(), lambda values: list(map(_alike, values)))
 
 
 @get_samples_mutant("PUT-21 WIRE-06", evidence="row 0 of 'log' to be")
-def GetObjectsInStoredOrder(read: Call) -> TensorDict:
+def GetObjectsInStoredOrder(read: MethodCall) -> TensorDict:
     """Returns object columns sorted by id, not in the order of the read."""
     order = sorted(range(len(read.sample_ids)), key=lambda n: read.sample_ids[n])
     return with_objects(read(), lambda values: [values[n] for n in order])
@@ -109,7 +109,7 @@ def PutEmptyDictBecomesNone(values: list[Any]) -> list[Any]:
 
 
 @put_samples_mutant("PUT-21 WIRE-06", evidence="to be")
-def PutObjectsBesideTensorsEmptied(put: Call) -> KVBatchMeta:
+def PutObjectsBesideTensorsEmptied(put: MethodCall) -> KVBatchMeta:
     """Replaces objects with None in batches that also have tensors (NR-12)."""
     leaves = put.fields.values() if isinstance(put.fields, TensorDict) else ()
     if not any(isinstance(leaf, Tensor) for leaf in leaves):
@@ -144,7 +144,7 @@ def _is_batch(leaf: Any) -> bool:
 
 
 @put_samples_mutant("PUT-25", evidence="a leaf that is no column")
-def PutNestedLeavesDropped(put: Call) -> KVBatchMeta:
+def PutNestedLeavesDropped(put: MethodCall) -> KVBatchMeta:
     """Silently drops a leaf that is a batch itself (NR-13)."""
     batches = [name for name in names_of(put.fields) if _is_batch(put.fields.get(name))]
     return put(fields=put.fields.exclude(*batches)) if batches else put()
@@ -155,7 +155,7 @@ def _is_sparse(leaf: Tensor) -> bool:
 
 
 @put_samples_mutant("PUT-25", evidence="a leaf that is no column")
-def PutSparseValuesOnly(put: Call) -> KVBatchMeta:
+def PutSparseValuesOnly(put: MethodCall) -> KVBatchMeta:
     """Stores the values of a sparse leaf as a dense column, without their indexes."""
     return put(fields=mapped(put.fields, lambda leaf: leaf.coalesce().values(), _is_sparse))
 
@@ -165,7 +165,7 @@ def _is_nested_and_strided(leaf: Tensor) -> bool:
 
 
 @put_samples_mutant("PUT-25", evidence="of shape (1,)")
-def PutStridedNestedPadded(put: Call) -> KVBatchMeta:
+def PutStridedNestedPadded(put: MethodCall) -> KVBatchMeta:
     """Pads nested leaves with strided layout, so rows of unequal length become longer."""
     padded = mapped(put.fields, lambda leaf: leaf.to_padded_tensor(0), _is_nested_and_strided)
     return put(fields=padded)

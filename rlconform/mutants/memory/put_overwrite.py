@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, applied
+from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.column_helpers import is_dense
 from rlconform.mutants.memory.helpers import (
     PrefetchesClaims,
@@ -27,7 +27,7 @@ from rlconform.wire.object_columns import is_object_column
 
 
 @get_data_mutant("PUT-13", evidence="row:", plane=PrefetchesClaims)
-def GetDataReturnsRowsOfClaimTime(read: Call) -> TensorDict:
+def GetDataReturnsRowsOfClaimTime(read: MethodCall) -> TensorDict:
     """Returns the values at the time of the claim from get_data, not those put later."""
     batch: TensorDict = read()
     fetched = read.plane.fetched(read.meta)
@@ -35,7 +35,7 @@ def GetDataReturnsRowsOfClaimTime(read: Call) -> TensorDict:
 
 
 @put_samples_mutant("PUT-13", evidence="row 0 of 'log' to be")
-def PutFirstObjectsKept(put: Call) -> KVBatchMeta:
+def PutFirstObjectsKept(put: MethodCall) -> KVBatchMeta:
     """Ignores overwrites of objects: a row's first object stays."""
     names = names_of(put.fields)
     if not names or not isinstance(put.partition_id, str):
@@ -46,7 +46,7 @@ def PutFirstObjectsKept(put: Call) -> KVBatchMeta:
     return replace(receipt, fields=list(map(str, put.fields.keys())))
 
 
-def _put_as_first(put: Call, as_known: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
+def _put_as_first(put: MethodCall, as_known: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
     """The put, with ``as_known`` applied to dense columns of another dtype than the first put's."""
     fields = put.fields
     if isinstance(fields, TensorDict) and isinstance(put.partition_id, str):
@@ -70,7 +70,7 @@ def PutBytesReadAsFirstDtype(leaf: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @put_samples_mutant("PUT-13 CLEAR-04", evidence="no room for a larger value")
-def PutLargerValueRefused(put: Call) -> KVBatchMeta:
+def PutLargerValueRefused(put: MethodCall) -> KVBatchMeta:
     """Refuses to overwrite a value with a larger one (MC-05)."""
     for name in names_of(put.fields):
         leaf = put.fields.get(name)
@@ -83,7 +83,7 @@ def PutLargerValueRefused(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-13", evidence="row:", may_fail="PUT-02 PUT-23")
-def PutOneRowOverwriteIgnored(put: Call) -> KVBatchMeta:
+def PutOneRowOverwriteIgnored(put: MethodCall) -> KVBatchMeta:
     """Ignores an overwrite of one row, which it treats as a repeated put (MC-02)."""
     rows = known_rows(put) if len(put.sample_ids) == 1 else []
     if rows and names_of(put.fields) and names_of(put.fields) <= rows[0].fields:
@@ -92,7 +92,7 @@ def PutOneRowOverwriteIgnored(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-23", evidence="float32")
-def PutOverwritesCast(put: Call) -> KVBatchMeta:
+def PutOverwritesCast(put: MethodCall) -> KVBatchMeta:
     """Casts overwrites of another dtype to the old dtype, and refuses only new rows."""
     try:
         return put()
@@ -107,7 +107,7 @@ def PutOverwritesCast(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
-def PutRefusedPartStored(put: Call) -> KVBatchMeta:
+def PutRefusedPartStored(put: MethodCall) -> KVBatchMeta:
     """Stores the other columns of a put that it refuses for a column of another dtype."""
     try:
         return put()
@@ -126,7 +126,7 @@ def PutCastToFirstDtype(leaf: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @put_mutant("PUT-23", evidence="no sample 'second'")
-def PutRefusalReportedAsSuccess(put: Call) -> None:
+def PutRefusalReportedAsSuccess(put: MethodCall) -> None:
     """Reports success for a put that it refused for a second dtype (TQ-03)."""
     with suppress(ValueError):
         put()

@@ -9,20 +9,20 @@ import torch
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import known_rows, memory_mutant, names_of, put_samples_mutant
 from rlconform.mutants.types import Ids, Names
 
 
 @put_samples_mutant("PUT-14", evidence="sample_ids on the receipt")
-def ReceiptIdsSorted(put: Call) -> KVBatchMeta:
+def ReceiptIdsSorted(put: MethodCall) -> KVBatchMeta:
     """Sorts the ids on the receipt."""
     receipt = put()
     return replace(receipt, sample_ids=sorted(receipt.sample_ids))
 
 
 @put_samples_mutant("PUT-14", evidence="fields written by this put")
-def ReceiptNamesAllFields(put: Call) -> KVBatchMeta:
+def ReceiptNamesAllFields(put: MethodCall) -> KVBatchMeta:
     """Lists every field of the rows on the receipt, not only those of the put."""
     receipt = put()
     rows = known_rows(put) if receipt.fields else []
@@ -30,7 +30,7 @@ def ReceiptNamesAllFields(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-14", evidence="fields written by this put")
-def ReceiptNamesTensorsOnly(put: Call) -> KVBatchMeta:
+def ReceiptNamesTensorsOnly(put: MethodCall) -> KVBatchMeta:
     """Lists only tensor fields on the receipt, so a reader that uses it misses the objects."""
     receipt = put()
     tensors = [name for name in receipt.fields if torch.is_tensor(put.fields.get(name))]
@@ -54,7 +54,7 @@ class PutEmptyCounted(MemoryClient):
 
 
 @put_samples_mutant("PUT-18", evidence="needs fields or tags")
-def PutEmptyTagsRefused(put: Call) -> KVBatchMeta:
+def PutEmptyTagsRefused(put: MethodCall) -> KVBatchMeta:
     """Rejects an empty put of tags, because it treats an empty list of tags as None."""
     if put.fields is None and not put.tags:
         raise ValueError("a put needs fields or tags")
@@ -62,7 +62,7 @@ def PutEmptyTagsRefused(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-18", evidence="holds torch.float32")
-def PutEmptySetsDtype(put: Call) -> KVBatchMeta:
+def PutEmptySetsDtype(put: MethodCall) -> KVBatchMeta:
     """Sets a field's dtype from a put without rows, which is float32 by default."""
     receipt = put()
     tensors = {name: put.fields.get(name) for name in names_of(put.fields)}
@@ -77,7 +77,7 @@ def PutEmptySetsDtype(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-18", evidence="partition_id of an empty put")
-def ReceiptOfEmptyPutWithoutPartition(put: Call) -> KVBatchMeta:
+def ReceiptOfEmptyPutWithoutPartition(put: MethodCall) -> KVBatchMeta:
     """Returns a receipt without a partition for an empty put."""
     receipt = put()
     return receipt if put.sample_ids else replace(receipt, partition_id="")

@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import (
     is_dense,
     mapped,
@@ -58,13 +58,13 @@ def PutComplexInfinityBecomesNan(leaf: Tensor) -> Tensor:
 
 
 @get_data_mutant("PUT-03 PUT-01 GET-01", evidence="of get_data:")
-def GetDataScalarsInflated(read: Call) -> TensorDict:
+def GetDataScalarsInflated(read: MethodCall) -> TensorDict:
     """Returns (N,) columns as (N, 1) from get_data (NR-09)."""
     return mapped(read(), lambda leaf: leaf.unsqueeze(1) if leaf.dim() == 1 else leaf)
 
 
 @get_mutant("PUT-03 PUT-01", evidence="of shape (); got (1,)")
-def GetScalarsInflatedAcrossPuts(read: Call) -> TensorDict:
+def GetScalarsInflatedAcrossPuts(read: MethodCall) -> TensorDict:
     """Returns (N,) columns as (N, 1) if a read combines several puts."""
     batch = read()
     for name in read.names:

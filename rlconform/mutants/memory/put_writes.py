@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownField
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     get_samples_mutant,
     held,
@@ -24,7 +24,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 @put_samples_mutant("PUT-11", may_fail="PUT-12", evidence="row:")
-def PutLaterColumnInStoredOrder(put: Call) -> KVBatchMeta:
+def PutLaterColumnInStoredOrder(put: MethodCall) -> KVBatchMeta:
     """Stores a later column of all rows in stored order, not in the order of the put's ids."""
     rows, names = partition_of(put)._rows, names_of(put.fields)
     new = names.isdisjoint(name for row in rows.values() for name in row.fields)
@@ -34,7 +34,7 @@ def PutLaterColumnInStoredOrder(put: Call) -> KVBatchMeta:
 
 
 @get_samples_mutant("PUT-12", evidence="'y' of 'u0_g1' not to be readable")
-def GetOneRowZeroFills(read: Call) -> TensorDict:
+def GetOneRowZeroFills(read: MethodCall) -> TensorDict:
     """Returns zeros in a read of one row for a field that only other rows have."""
     try:
         return read()
@@ -68,7 +68,7 @@ class PutFieldMaskWraps(MemoryClient):
 
 
 @put_samples_mutant("PUT-15", evidence="|x|v1")
-def PutOverwritesBeforeLengthCheck(put: Call) -> KVBatchMeta:
+def PutOverwritesBeforeLengthCheck(put: MethodCall) -> KVBatchMeta:
     """Overwrites existing rows before it rejects a put with too few or too many tags."""
     wrong = put.tags is not None and len(put.tags) != len(put.sample_ids)
     if wrong and names_of(put.fields) and len(known_rows(put)) == len(put.sample_ids):
@@ -77,7 +77,7 @@ def PutOverwritesBeforeLengthCheck(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-15", evidence="a put whose parts differ in length")
-def PutFirstLengthsZipped(put: Call) -> KVBatchMeta:
+def PutFirstLengthsZipped(put: MethodCall) -> KVBatchMeta:
     """Truncates ids and rows of a partition's first put to equal length, and doesn't reject it."""
     if not isinstance(put.fields, TensorDict) or partition_of(put).size or not put.sample_ids:
         return put()
@@ -86,13 +86,13 @@ def PutFirstLengthsZipped(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-15", evidence="a put whose parts differ in length")
-def PutEmptyTagsBesideRowsAccepted(put: Call) -> KVBatchMeta:
+def PutEmptyTagsBesideRowsAccepted(put: MethodCall) -> KVBatchMeta:
     """Tests ``if tags:``, so it accepts rows with an empty list of tags."""
     return put() if put.fields is None else put(tags=put.tags or None)
 
 
 @put_samples_mutant("PUT-16", evidence="no tag of the failed put")
-def PutFailedTagsStored(put: Call) -> KVBatchMeta:
+def PutFailedTagsStored(put: MethodCall) -> KVBatchMeta:
     """Stores the tags of a put that it rejects for its columns (NR-07)."""
     try:
         return put()
@@ -122,7 +122,7 @@ class PutFailedRowsCounted(MemoryClient):
 
 
 @put_samples_mutant("PUT-16", evidence="never put, or cleared", may_fail="PUT-15 PUT-23")
-def PutRollbackClearsOldRows(put: Call) -> KVBatchMeta:
+def PutRollbackClearsOldRows(put: MethodCall) -> KVBatchMeta:
     """Clears all ids of a failed put, also rows that existed before it."""
     try:
         return put()
@@ -134,7 +134,7 @@ def PutRollbackClearsOldRows(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-16", evidence="not to be readable")
-def PutDuplicateIdStoresPart(put: Call) -> KVBatchMeta:
+def PutDuplicateIdStoresPart(put: MethodCall) -> KVBatchMeta:
     """Stores the rows before the last of a put that it rejects for a duplicate id."""
     ids = put.sample_ids
     if isinstance(ids, list) and len(set(map(str, ids))) < len(ids):
@@ -144,7 +144,7 @@ def PutDuplicateIdStoresPart(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-17", evidence="tags put before the fields")
-def PutFirstFieldsDropTags(put: Call) -> KVBatchMeta:
+def PutFirstFieldsDropTags(put: MethodCall) -> KVBatchMeta:
     """Drops the tags of a row when a put adds its first fields."""
     if names_of(put.fields) and put.tags is None:
         rows = partition_of(put)._rows
@@ -154,7 +154,7 @@ def PutFirstFieldsDropTags(put: Call) -> KVBatchMeta:
 
 
 @put_samples_mutant("PUT-19", evidence="an id twice in one put")
-def PutDuplicateIdKeepsLast(put: Call) -> KVBatchMeta:
+def PutDuplicateIdKeepsLast(put: MethodCall) -> KVBatchMeta:
     """Accepts duplicate ids in one put and keeps only the last row."""
     last = {sample_id: n for n, sample_id in enumerate(put.sample_ids)}
     rows = len(put.sample_ids)

@@ -9,7 +9,7 @@ import torch
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     KnowsDeclared,
     memory_mutant,
@@ -21,7 +21,7 @@ from rlconform.mutants.memory.helpers import (
 
 
 @put_samples_mutant("REG-01", evidence="'sample_mask' of torch.int32")
-def PutDtypeChosenByFieldName(put: Call) -> KVBatchMeta:
+def PutDtypeChosenByFieldName(put: MethodCall) -> KVBatchMeta:
     """Chooses a column's dtype by its field name: an integer ``sample_mask`` becomes float."""
     leaf = put.fields.get("sample_mask", None) if names_of(put.fields) else None
     if leaf is None or leaf.dtype is not torch.int32:
@@ -30,7 +30,7 @@ def PutDtypeChosenByFieldName(put: Call) -> KVBatchMeta:
 
 
 @put_mutant("REG-01", evidence="is taken")
-def PutCommonFieldNamesRefused(put: Call) -> None:
+def PutCommonFieldNamesRefused(put: MethodCall) -> None:
     """Rejects fields named values, keys or items, because columns are attributes of a record."""
     taken = {"values", "keys", "items"} & names_of(put.fields)
     if taken:
@@ -38,12 +38,12 @@ def PutCommonFieldNamesRefused(put: Call) -> None:
     put()
 
 
-def _undeclared(put: Call) -> set[str]:
+def _undeclared(put: MethodCall) -> set[str]:
     return names_of(put.fields).difference(put.plane.declared.get(put.partition_id, ()))
 
 
 @put_samples_mutant("REG-02", evidence="'pixel_values' is not produced", plane=KnowsDeclared)
-def PutUndeclaredImagesDropped(put: Call) -> KVBatchMeta:
+def PutUndeclaredImagesDropped(put: MethodCall) -> KVBatchMeta:
     """Silently drops flat image patches of undeclared fields (NR-13, NR-53)."""
     images = {name for name in _undeclared(put) if "pixel" in name}
     patches = {name for name in images if put.fields.get(name).dim() == 2}
@@ -56,7 +56,7 @@ def PutUndeclaredImagesDropped(put: Call) -> KVBatchMeta:
     may_fail="REG-06 CLAIM-01 STAT-01",
     plane=KnowsDeclared,
 )
-def PutUndeclaredFieldsRefused(put: Call) -> KVBatchMeta:
+def PutUndeclaredFieldsRefused(put: MethodCall) -> KVBatchMeta:
     """Rejects fields that the last registration did not declare."""
     for name in _undeclared(put):
         raise ValueError(f"{name!r} was not declared")
@@ -86,7 +86,7 @@ class RegisterRestoresCursors(MemoryClient):
 @register_partition_mutant(
     "REG-03 CLEAR-03 LIFE-08 STAT-01", evidence="schema row exists", may_fail="CLEAR-04 REG-04"
 )
-def RegisterTwiceRefused(register: Call) -> None:
+def RegisterTwiceRefused(register: MethodCall) -> None:
     """Rejects a second registration, because it never clears its schema row (NR-18)."""
     register()
     if register.partition_id in register.notes:
@@ -95,7 +95,7 @@ def RegisterTwiceRefused(register: Call) -> None:
 
 
 @register_partition_mutant("REG-05", evidence="{'num_samples': -1} to be rejected")
-def RegisterAnySizeAccepted(register: Call) -> None:
+def RegisterAnySizeAccepted(register: MethodCall) -> None:
     """Accepts a negative ``num_samples``, because it never uses the value."""
     negative = isinstance(register.num_samples, int) and register.num_samples < 0
     return register(num_samples=0) if negative else register()
@@ -108,25 +108,25 @@ def _once(names: Any) -> Any:
 @register_partition_mutant(
     "REG-05", evidence="{'consumer_tasks': ['train', 'train']} to be rejected"
 )
-def RegisterDuplicateTasksMerged(register: Call) -> None:
+def RegisterDuplicateTasksMerged(register: MethodCall) -> None:
     """Accepts duplicate task names and merges them."""
     register(consumer_tasks=_once(register.consumer_tasks))
 
 
 @register_partition_mutant("REG-05", evidence="{'partition_id': ''} to be rejected")
-def RegisterEmptyNameAccepted(register: Call) -> None:
+def RegisterEmptyNameAccepted(register: MethodCall) -> None:
     """Accepts an empty partition name."""
     register(partition_id="default" if register.partition_id == "" else register.partition_id)
 
 
 @register_partition_mutant("REG-05", evidence="{'fields': ['x', 'x']} to be rejected")
-def RegisterDuplicateFieldsMerged(register: Call) -> None:
+def RegisterDuplicateFieldsMerged(register: MethodCall) -> None:
     """Accepts duplicate field names and merges them."""
     register(fields=_once(register.fields))
 
 
 @put_samples_mutant("REG-06 PUT-12", evidence="no room for another column")
-def PutFieldCountLimited(put: Call) -> KVBatchMeta:
+def PutFieldCountLimited(put: MethodCall) -> KVBatchMeta:
     """Rejects more than 32 fields in a partition."""
     columns = put.notes.setdefault(put.partition_id, set())
     columns |= names_of(put.fields)

@@ -8,7 +8,7 @@ from rlconform.backends.columns.column_block import extents_of
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     all_claimed_mutant,
     claim_meta_mutant,
@@ -56,7 +56,7 @@ class TagsSharedAcrossPartitions(ByIdAlone):
 
 
 @claim_meta_mutant("REG-04", evidence="rows claimed in each partition", plane=ByIdAlone)
-def ClaimsSharedAcrossPartitions(claim: Call) -> KVBatchMeta:
+def ClaimsSharedAcrossPartitions(claim: MethodCall) -> KVBatchMeta:
     """Marks claimed rows by id alone, so another partition's row with that id is never claimed."""
     meta: KVBatchMeta = claim()
     left = []
@@ -68,7 +68,7 @@ def ClaimsSharedAcrossPartitions(claim: Call) -> KVBatchMeta:
 
 
 @clear_samples_mutant("REG-04", evidence="tags")
-def ClearTagsInAllPartitions(clear: Call) -> None:
+def ClearTagsInAllPartitions(clear: MethodCall) -> None:
     """Clears the tags of the same ids in every other partition too."""
     clear()
     for partition in partitions_of(clear.plane).values():
@@ -78,7 +78,7 @@ def ClearTagsInAllPartitions(clear: Call) -> None:
 
 
 @register_mutant("REG-04", evidence="after the other partition was registered again")
-def RegisterResetsAllPartitions(register: Call) -> None:
+def RegisterResetsAllPartitions(register: MethodCall) -> None:
     """Resets the claims of every other partition when one is registered again."""
     with register.plane._locked() as index:
         known = register.partition_id in index._partitions
@@ -90,7 +90,7 @@ def RegisterResetsAllPartitions(register: Call) -> None:
 
 
 @put_mutant("REG-04", evidence="must replace all of them")
-def PutSchemaSharedAcrossPartitions(put: Call) -> None:
+def PutSchemaSharedAcrossPartitions(put: MethodCall) -> None:
     """Shares field dtypes between partitions, so train and val can't use different ones."""
     extents = extents_of(pack(put.fields, len(put.sample_ids)))
     with put.plane._locked() as index:
@@ -101,7 +101,7 @@ def PutSchemaSharedAcrossPartitions(put: Call) -> None:
 
 
 @clear_mutant("REG-04", evidence="never put, or cleared")
-def ClearPartitionsByPrefix(clear: Call) -> None:
+def ClearPartitionsByPrefix(clear: MethodCall) -> None:
     """Clears partitions by prefix, so clearing train also clears train_async."""
     clear()
     for other in list(partitions_of(clear.plane)) if clear.sample_ids is None else []:
@@ -110,7 +110,7 @@ def ClearPartitionsByPrefix(clear: Call) -> None:
 
 
 @all_claimed_mutant("REG-04", evidence="whatever the other holds", may_fail="STAT-01")
-def StatusCountsAllPartitions(status: Call) -> bool:
+def StatusCountsAllPartitions(status: MethodCall) -> bool:
     """Counts the rows of all partitions, so train is not consumed while val has unclaimed rows."""
     with status.plane._locked() as index:
         return status() and all(

@@ -6,7 +6,7 @@ from collections import Counter
 
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     all_claimed_mutant,
     check_consumption_status_mutant,
@@ -21,7 +21,7 @@ from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
 @all_claimed_mutant("STAT-01 STAT-03", evidence="for a second task that claimed nothing")
-def StatusAnyTaskSuffices(status: Call) -> bool:
+def StatusAnyTaskSuffices(status: MethodCall) -> bool:
     """Reports a partition as consumed when one of the named tasks has consumed it."""
     return any(status(tasks=[task]) for task in status.tasks)
 
@@ -113,7 +113,7 @@ class StatusUndeclaredFieldsIgnored(MemoryEngine):
 
 
 @all_claimed_mutant("STAT-03", evidence="an unknown task")
-def StatusUnknownTaskOfEmptyIsTrue(status: Call) -> bool:
+def StatusUnknownTaskOfEmptyIsTrue(status: MethodCall) -> bool:
     """Reports an empty partition as consumed for an unknown task."""
     if status.partition_id not in partitions_of(status.plane) or partition_of(status)._rows:
         return status()
@@ -121,13 +121,13 @@ def StatusUnknownTaskOfEmptyIsTrue(status: Call) -> bool:
 
 
 @all_claimed_mutant("STAT-03", evidence="False or an error for an unknown task")
-def StatusUnknownTasksIgnored(status: Call) -> bool:
+def StatusUnknownTasksIgnored(status: MethodCall) -> bool:
     """Ignores unknown tasks, so for a mistyped task alone the partition is consumed."""
     return status(tasks=[task for task in status.tasks if task in partition_of(status)._tasks])
 
 
 @all_claimed_mutant("STAT-03", evidence="False or an error for an unknown task")
-def StatusUnknownTasksAmongKnownIgnored(status: Call) -> bool:
+def StatusUnknownTasksAmongKnownIgnored(status: MethodCall) -> bool:
     """Ignores unknown tasks if at least one of the named tasks is known."""
     known = [task for task in status.tasks if task in partition_of(status)._tasks]
     return status(tasks=known or status.tasks)
@@ -136,7 +136,7 @@ def StatusUnknownTasksAmongKnownIgnored(status: Call) -> bool:
 @all_claimed_mutant(
     "STAT-03 STAT-01 GET-08 GET-11 REG-04", evidence="for a task that claimed nothing"
 )
-def StatusIdleTasksIgnored(status: Call) -> bool:
+def StatusIdleTasksIgnored(status: MethodCall) -> bool:
     """Ignores tasks that have not claimed any row yet."""
     partition = partition_of(status)
     idle = {task for task in partition._tasks if not partition._claimed[task]}
@@ -144,21 +144,21 @@ def StatusIdleTasksIgnored(status: Call) -> bool:
 
 
 @all_claimed_mutant("STAT-04", evidence="with tags and no row")
-def StatusTagsAloneAreTrue(status: Call) -> bool:
+def StatusTagsAloneAreTrue(status: MethodCall) -> bool:
     """Reports a partition as consumed if its rows have only tags."""
     rows = find_rows(status.plane, status.partition_id)
     return status() or (bool(rows) and not any(row.fields for row in rows))
 
 
 @all_claimed_mutant("STAT-04", evidence="before the first row")
-def StatusEmptyPartitionIsTrue(status: Call) -> bool:
+def StatusEmptyPartitionIsTrue(status: MethodCall) -> bool:
     """Reports a partition as consumed before any row is put (NR-05)."""
     partition = partition_of(status)
     return status() if partition._rows else partition._tasks.issuperset(status.tasks)
 
 
 @check_consumption_status_mutant("STAT-04", evidence="UnknownPartition")
-def StatusEmptyPartitionRaises(status: Call) -> bool:
+def StatusEmptyPartitionRaises(status: MethodCall) -> bool:
     """Raises an error for a partition without rows, where the answer is False."""
     answer: bool = status()
     known = status.partition_id in partitions_of(status.plane)
@@ -168,7 +168,7 @@ def StatusEmptyPartitionRaises(status: Call) -> bool:
 
 
 @all_claimed_mutant("STAT-05", evidence="with every produced row claimed")
-def StatusTagOnlyRowsCounted(status: Call) -> bool:
+def StatusTagOnlyRowsCounted(status: MethodCall) -> bool:
     """Counts rows that have only tags, which no task can claim, so the barrier never opens."""
     partition = partition_of(status)
     return partition._produced == partition.size and status()

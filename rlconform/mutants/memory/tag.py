@@ -10,7 +10,7 @@ from typing import Any
 
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     are_ready,
     claim_meta_mutant,
@@ -26,14 +26,14 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags
 
 
 @claim_mutant("TAG-01", evidence="tags of the woken claim")
-def TagsMissingAfterBlockingClaim(claim: Call) -> Claimed:
+def TagsMissingAfterBlockingClaim(claim: MethodCall) -> Claimed:
     """Returns no tags from a claim that had to wait."""
     ready = are_ready(claim, claim.rows)
     ids, tags = claim()
     return ids, tags if ready or claim.wait_s is None else [{} for _ in ids]
 
 
-def _put_with(put: Call, change: Callable[[str, Any], Any]) -> Any:
+def _put_with(put: MethodCall, change: Callable[[str, Any], Any]) -> Any:
     """The put, with ``change(key, value)`` in place of the value of each tag."""
     if put.tags is None:
         return put()
@@ -59,7 +59,7 @@ def TagLongTextsTruncated(value: Any) -> Any:
 
 
 @put_mutant("TAG-01", evidence="got {'reward': 1.0}")
-def TagIntegersBesideFloatsBecomeFloats(put: Call) -> None:
+def TagIntegersBesideFloatsBecomeFloats(put: MethodCall) -> None:
     """Converts integer tags to float if another row of the put has a float under that key."""
     tags = [tag for row in put.tags or () for tag in row.items()]
     floats = {key for key, tag in tags if isinstance(tag, float)}
@@ -71,7 +71,7 @@ def _is_finite(value: Any) -> bool:
 
 
 @put_mutant("TAG-01", evidence="got {'reward': 0}")
-def TagTypeOfFirstPutKept(put: Call) -> None:
+def TagTypeOfFirstPutKept(put: MethodCall) -> None:
     """Converts tags to the type of the key's first put, so 0.5 after an integer becomes 0."""
     types = put.notes.setdefault(put.partition_id, {})
     whole = {key for key, kind in types.items() if kind is int}
@@ -82,7 +82,7 @@ def TagTypeOfFirstPutKept(put: Call) -> None:
 
 
 @put_mutant("TAG-01", evidence="tags after a put of tags on one row of three")
-def TagEqualDictsShared(put: Call) -> None:
+def TagEqualDictsShared(put: MethodCall) -> None:
     """Stores equal tags of a put as one dict, as pickle does for ``[tags] * n``.
 
     A later put of tags for one row changes the tags of all of them.
@@ -115,7 +115,7 @@ def TagIntegersAsDoubles(value: Any) -> Any:
 
 
 @claim_meta_mutant("TAG-01", evidence="'none': None")
-def TagNoneDropped(claim: Call) -> KVBatchMeta:
+def TagNoneDropped(claim: MethodCall) -> KVBatchMeta:
     """Omits tags whose value is None."""
     meta = claim()
     tags = [{k: v for k, v in row.items() if v is not None} for row in meta.tags or []]
@@ -123,7 +123,7 @@ def TagNoneDropped(claim: Call) -> KVBatchMeta:
 
 
 @claim_meta_mutant("TAG-01 CLEAR-05", evidence="to carry", may_fail="TAG-03 CLEAR-04")
-def TagsSortedById(claim: Call) -> KVBatchMeta:
+def TagsSortedById(claim: MethodCall) -> KVBatchMeta:
     """Returns the ids of a claim by age but their tags sorted by id."""
     meta = claim()
     by_id = dict(zip(meta.sample_ids, meta.tags or [], strict=True))
@@ -131,7 +131,7 @@ def TagsSortedById(claim: Call) -> KVBatchMeta:
 
 
 @claim_meta_mutant("TAG-01 TAG-05 CLEAR-05", evidence="tags where only one row has any")
-def TagsStoredAsFields(claim: Call) -> KVBatchMeta:
+def TagsStoredAsFields(claim: MethodCall) -> KVBatchMeta:
     """Stores tags as columns, so a row without a key gets it with the value None."""
     meta = claim()
     keys = dict.fromkeys(key for row in meta.tags or [] for key in row)
@@ -139,7 +139,7 @@ def TagsStoredAsFields(claim: Call) -> KVBatchMeta:
 
 
 @put_mutant("TAG-02 PUT-17 CLEAR-05", evidence="tags after write-backs", may_fail="TAG-01 CLEAR-04")
-def TagsOmittedClearTags(put: Call) -> None:
+def TagsOmittedClearTags(put: MethodCall) -> None:
     """Clears a row's tags in a put without tags, so the weight version is lost."""
     put()
     for row in known_rows(put) if put.tags is None else ():
@@ -147,7 +147,7 @@ def TagsOmittedClearTags(put: Call) -> None:
 
 
 @put_mutant("TAG-02", evidence="tags after write-backs", may_fail="TAG-01")
-def TagsLostOnOverwrite(put: Call) -> None:
+def TagsLostOnOverwrite(put: MethodCall) -> None:
     """Drops the tags of a row when a put without tags overwrites a field."""
     old = [row for row in known_rows(put) if row.fields & names_of(put.fields)]
     put()
@@ -155,7 +155,7 @@ def TagsLostOnOverwrite(put: Call) -> None:
         row.tags = {}
 
 
-def _put_and_stamp(put: Call, stamped: Callable[[Tags, Tags], Tags]) -> None:
+def _put_and_stamp(put: MethodCall, stamped: Callable[[Tags, Tags], Tags]) -> None:
     """The put; a row that it has tags for gets ``stamped(old, new)``."""
     before = {row.sample_id: row.tags for row in known_rows(put)}
     new = dict(zip(put.sample_ids, put.tags or [{}] * len(put.sample_ids), strict=True))
@@ -166,19 +166,19 @@ def _put_and_stamp(put: Call, stamped: Callable[[Tags, Tags], Tags]) -> None:
 
 
 @put_mutant("TAG-03", evidence="merged tags")
-def TagsReplacedByEveryPut(put: Call) -> None:
+def TagsReplacedByEveryPut(put: MethodCall) -> None:
     """Replaces a row's tags in each put of tags instead of merging, so earlier keys are lost."""
     _put_and_stamp(put, lambda _, new: new)
 
 
 @put_mutant("TAG-03", evidence="merged tags")
-def TagsReplacedByPutsWithFields(put: Call) -> None:
+def TagsReplacedByPutsWithFields(put: MethodCall) -> None:
     """Replaces a row's tags, not merges them, in a put that has both fields and tags."""
     _put_and_stamp(put, lambda old, new: {**old, **new} if put.fields is None else new)
 
 
 @put_mutant("TAG-03", evidence="merged tags", may_fail="TAG-01")
-def TagFirstValueKept(put: Call) -> None:
+def TagFirstValueKept(put: MethodCall) -> None:
     """Adds new tag keys, but keeps the old value of a key that the row has."""
     _put_and_stamp(put, lambda old, new: {**new, **old})
 

@@ -11,20 +11,20 @@ import torch
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import claim_meta_mutant, memory_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import rows_of
 
 
 @claim_meta_mutant("TAG-06", evidence="expected sequence_lengths; got None")
-def ClaimLengthZeroDropsLengths(claim: Call) -> KVBatchMeta:
+def ClaimLengthZeroDropsLengths(claim: MethodCall) -> KVBatchMeta:
     """Tests ``if all(lengths)``, so one row of length 0 removes the lengths of all rows."""
     meta = claim()
     return meta if all(meta.sequence_lengths or []) else replace(meta, sequence_lengths=None)
 
 
-def _claim_with_lengths(claim: Call, lengths: Callable[..., list[int] | None]) -> Any:
+def _claim_with_lengths(claim: MethodCall, lengths: Callable[..., list[int] | None]) -> Any:
     meta: KVBatchMeta = claim()
     if meta.sequence_lengths is not None:
         return meta

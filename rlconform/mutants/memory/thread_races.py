@@ -13,7 +13,7 @@ from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import through_one_buffer
 from rlconform.mutants.memory.helpers import (
     WriteBack,
@@ -56,7 +56,7 @@ class PutTableGrowsInTwoSteps(MemoryEngine):
                 partition._rows[sample_id].claimed_by = frozenset(partition._tasks)
 
 
-def _put_and_write_back(put: Call, write_back: WriteBack) -> None:
+def _put_and_write_back(put: MethodCall, write_back: WriteBack) -> None:
     """The put; a write-back then restores a record of each row that may be outdated."""
     names = frozenset(names_of(put.fields))
     with put.plane._locked() as index:
@@ -70,7 +70,7 @@ def _put_and_write_back(put: Call, write_back: WriteBack) -> None:
 
 
 @put_mutant("CLAIM-08", evidence="claims by id", chance=True)
-def PutUndoesClaims(put: Call) -> None:
+def PutUndoesClaims(put: MethodCall) -> None:
     """Undoes a claim made during a write-back of the row, so the row is claimed again."""
     _put_and_write_back(put, claims_of)
 
@@ -101,7 +101,7 @@ class _Slotted(MemoryEngine):
 
 
 @get_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True, plane=_Slotted)
-def GetReadsReusedSlot(read: Call) -> TensorDict:
+def GetReadsReusedSlot(read: MethodCall) -> TensorDict:
     """Reads a slot after it was given to another row, so it returns that row's values (TQ-11)."""
     pid, slots, owners = read.partition_id, read.plane._slots, read.plane._owners
     with read.plane._locked():
@@ -113,7 +113,7 @@ def GetReadsReusedSlot(read: Call) -> TensorDict:
 
 
 @put_samples_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
-def PutBufferSharedByThreads(put: Call) -> KVBatchMeta:
+def PutBufferSharedByThreads(put: MethodCall) -> KVBatchMeta:
     """Passes every dense column through one buffer without a lock, so threads mix their values.
 
     In the incident, threads shared one encoder's buffers, and sizes resulted that no dtype divides
@@ -124,7 +124,7 @@ def PutBufferSharedByThreads(put: Call) -> KVBatchMeta:
 
 
 @get_samples_mutant("LIFE-05", evidence="= row:p-", chance=True, timeouts=RIGHT.timeouts)
-def GetSharedAttributeOverwritten(read: Call) -> TensorDict:
+def GetSharedAttributeOverwritten(read: MethodCall) -> TensorDict:
     """Stores the ids of a read in an attribute, which another thread's read overwrites.
 
     In the incident, requests and answers of two threads were mixed on one connection (TQ-09).
@@ -140,14 +140,14 @@ def GetSharedAttributeOverwritten(read: Call) -> TensorDict:
     chance=True,
     may_fail="STAT-04",
 )
-def RegisterPutsPlaceholder(register: Call) -> None:
+def RegisterPutsPlaceholder(register: MethodCall) -> None:
     """Declares fields by putting and clearing a row that other threads can claim (NR-17)."""
     register()
     put_placeholder(register, 0.002)
 
 
 @put_mutant("PUT-11", evidence="not produced", chance=True)
-def PutFieldsOfTwoThreadsLost(put: Call) -> None:
+def PutFieldsOfTwoThreadsLost(put: MethodCall) -> None:
     """Updates a row's set of fields without a lock, so one of two concurrent puts is lost."""
     _put_and_write_back(put, fields_of)
 
@@ -170,13 +170,13 @@ class ClaimFieldsChangeDuringIteration(MemoryClient):
 
 
 @put_mutant("TAG-02", evidence="tagged and written to at once", chance=True)
-def PutUndoesStamps(put: Call) -> None:
+def PutUndoesStamps(put: MethodCall) -> None:
     """Undoes a put of tags made during a write-back of the row."""
     _put_and_write_back(put, stamps_of)
 
 
 @put_mutant("TAG-04", evidence="the tags of its put on every claimed row", chance=True)
-def PutSendsTagsAfterFields(put: Call) -> None:
+def PutSendsTagsAfterFields(put: MethodCall) -> None:
     """Makes rows claimable before their tags are stored (TQ-04)."""
     if put.fields is None or put.tags is None:
         put()

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import (
-    Origin,
+    PutOrigin,
     TracksPuts,
     is_dense,
     jagged,
@@ -42,7 +42,7 @@ class GetEmptyRowsAsOneToken(TracksPuts):
     A put of only empty rows is stored and returned without tokens.
     """
 
-    def changed(self, leaf: Tensor, origins: list[Origin]) -> Tensor:
+    def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:
         if leaf.dim() == 1 or values_in(leaf) or not origins[0].values:
             return leaf
         return torch.zeros(len(origins), 1, *leaf.shape[2:], dtype=leaf.dtype)
@@ -54,7 +54,7 @@ class GetEmptyRowsAsOneToken(TracksPuts):
 class GetWidthOfFirstPut(TracksPuts):
     """Truncates rows in a read of many puts to the longest row of the first put."""
 
-    def changed(self, leaf: Tensor, origins: list[Origin]) -> Tensor:
+    def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:
         puts = [origin.put for origin in origins]
         if not is_jagged(leaf) or len(set(puts)) < 3:
             return leaf
@@ -64,7 +64,7 @@ class GetWidthOfFirstPut(TracksPuts):
 
 
 @put_samples_mutant("WIRE-04", evidence="'pixel_values' of row")
-def PutImageHeightTakenForTokens(put: Call) -> KVBatchMeta:
+def PutImageHeightTakenForTokens(put: MethodCall) -> KVBatchMeta:
     """Treats an image as a padded column if its height equals the longest length, and cuts it."""
     lengths: Any = put.fields.get(INPUT_LENGTHS, None) if names_of(put.fields) else None
 

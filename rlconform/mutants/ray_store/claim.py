@@ -10,7 +10,7 @@ from typing import Any
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.ray_store.mutant import ray_call_mutant
 
 
@@ -31,7 +31,7 @@ class NoticesOwnPuts(RayStoreClient):
     evidence="the blocked claim to come back within",
     plane=NoticesOwnPuts,
 )
-def AttachedClaimWakesByOwnPutsOnly(claim: Call) -> KVBatchMeta:
+def AttachedClaimWakesByOwnPutsOnly(claim: MethodCall) -> KVBatchMeta:
     """A blocked claim of an attached client wakes up only on puts of the same process."""
     if claim.plane._owner:
         return claim()
@@ -47,7 +47,7 @@ def AttachedClaimWakesByOwnPutsOnly(claim: Call) -> KVBatchMeta:
 
 
 @ray_call_mutant(RayStoreClient.claim_meta, "CLAIM-06", evidence="TimeoutError")
-def AttachedClaimTimeoutReturnsPartial(claim: Call) -> KVBatchMeta:
+def AttachedClaimTimeoutReturnsPartial(claim: MethodCall) -> KVBatchMeta:
     """At its timeout, a claim of an attached client returns the ready rows, not TimeoutError."""
     try:
         return claim()
@@ -58,7 +58,7 @@ def AttachedClaimTimeoutReturnsPartial(claim: Call) -> KVBatchMeta:
 
 
 @ray_call_mutant(RayStoreClient.claim_meta, "CLAIM-06", evidence="no row lost")
-def AttachedClaimTimeoutKeepsRows(claim: Call) -> KVBatchMeta:
+def AttachedClaimTimeoutKeepsRows(claim: MethodCall) -> KVBatchMeta:
     """A blocking claim collects rows one by one and, at its timeout, keeps them for the next claim.
 
     A single process still gets all rows. With several processes, no process gets the rows that
@@ -88,7 +88,7 @@ def AttachedClaimTimeoutKeepsRows(claim: Call) -> KVBatchMeta:
 
 
 @ray_call_mutant(RayStoreClient.claim_meta, "CLAIM-12", evidence="no row lost")
-def AttachedClaimDropsRowsOfOtherRanks(claim: Call) -> KVBatchMeta:
+def AttachedClaimDropsRowsOfOtherRanks(claim: MethodCall) -> KVBatchMeta:
     """An attached rank claims rows of other ranks and drops them; no rank can claim them again."""
     meta: KVBatchMeta = claim()
     if claim.dp_rank is None or claim.plane._owner:

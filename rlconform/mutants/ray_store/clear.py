@@ -8,12 +8,12 @@ from typing import Any
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
 
 
 @ray_call_mutant(RayStoreClient.clear_samples, "CLEAR-03", evidence="not to be readable")
-def AttachedClearAllIgnored(clear: Call) -> None:
+def AttachedClearAllIgnored(clear: MethodCall) -> None:
     """Records writers in the owner only: a clear of all from another process does nothing."""
     if clear.sample_ids is not None or clear.plane._owner:
         clear()

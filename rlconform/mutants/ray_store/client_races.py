@@ -7,7 +7,7 @@ from typing import Any
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import through_one_buffer
 from rlconform.mutants.memory.helpers import put_placeholder
 from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
@@ -15,7 +15,7 @@ from rlconform.mutants.types import Names
 
 
 @ray_call_mutant(RayStoreClient.put_samples, "LIFE-05", evidence="wrong-row", chance=True)
-def AttachedPutBufferShared(put: Call) -> KVBatchMeta:
+def AttachedPutBufferShared(put: MethodCall) -> KVBatchMeta:
     """An attached client sends the puts of all its threads through one buffer without a lock.
 
     The threads of an async actor shared one connection; in the driver each call had a separate
@@ -28,7 +28,7 @@ def AttachedPutBufferShared(put: Call) -> KVBatchMeta:
 
 
 @ray_call_mutant(RayStoreClient.register_partition, "LIFE-08", evidence="phantom", chance=True)
-def ProcessesRegisterPutsPlaceholder(register: Call) -> None:
+def ProcessesRegisterPutsPlaceholder(register: MethodCall) -> None:
     """Registers the fields of a partition by putting a placeholder row and clearing it.
 
     Consumers claimed 272 of these placeholder rows (NR-17).

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import with_objects
 from rlconform.mutants.ray_store.mutant import ray_call_mutant
 from rlconform.mutants.ray_store.race_helpers import KnowsOwnRows
@@ -17,7 +17,7 @@ from rlconform.mutants.ray_store.race_helpers import KnowsOwnRows
 @ray_call_mutant(
     RayStoreClient.claim_meta, "FLOW-01", evidence="the lengths of", may_fail="PAR-01 PAR-02"
 )
-def ProcessesClaimLengthsSortedById(claim: Call) -> KVBatchMeta:
+def ProcessesClaimLengthsSortedById(claim: MethodCall) -> KVBatchMeta:
     """Returns the ids of a claim in put order, but the lengths in the order of the sorted ids."""
     meta: KVBatchMeta = claim()
     if not meta.sequence_lengths:
@@ -29,7 +29,7 @@ def ProcessesClaimLengthsSortedById(claim: Call) -> KVBatchMeta:
 @ray_call_mutant(
     RayStoreClient.get_samples, "FLOW-05 PUT-21 WIRE-06", evidence="message log", plane=KnowsOwnRows
 )
-def AttachedGetObjectsLost(read: Call) -> TensorDict:
+def AttachedGetObjectsLost(read: MethodCall) -> TensorDict:
     """Keeps objects in the process that put them: another process reads None instead (NR-11)."""
     batch: TensorDict = read()
     if read.plane.own.issuperset(read.sample_ids):

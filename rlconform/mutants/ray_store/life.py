@@ -7,13 +7,13 @@ from typing import Any
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
 
 @ray_call_mutant(RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-06")
-def AttachedSecondCloseEndsPlane(close: Call) -> None:
+def AttachedSecondCloseEndsPlane(close: MethodCall) -> None:
     """Counts calls of close, not closed clients: a second close of one client stops the plane."""
     close()
     close.notes["calls"] = close.notes.get("calls", 0) + 1
@@ -24,7 +24,7 @@ def AttachedSecondCloseEndsPlane(close: Call) -> None:
 @ray_call_mutant(
     RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-03 LIFE-06"
 )
-def AttachedCloseEndsPlane(close: Call) -> None:
+def AttachedCloseEndsPlane(close: MethodCall) -> None:
     """Every client's close stops the plane, as if there were no other client."""
     close()
     if not close.plane._owner:
@@ -32,7 +32,7 @@ def AttachedCloseEndsPlane(close: Call) -> None:
 
 
 @ray_call_mutant(RayStoreClient.close, "LIFE-03", evidence="of a client that was closed")
-def AttachedCloseIgnored(close: Call) -> None:
+def AttachedCloseIgnored(close: MethodCall) -> None:
     """An attached client's close does nothing: only the owner's close works."""
     if close.plane._owner:
         close()
@@ -65,7 +65,7 @@ class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
 
 
 @ray_call_mutant(RayStoreClient.claim_meta, "LIFE-07", evidence="PlaneUnavailable")
-def AttachedClaimEmptyFieldsEndsPlane(claim: Call) -> KVBatchMeta:
+def AttachedClaimEmptyFieldsEndsPlane(claim: MethodCall) -> KVBatchMeta:
     """A claim without required fields, sent from an attached process, stops the controller."""
     if claim.required_fields == [] and not claim.plane._owner:
         claim.plane._connection._stop()

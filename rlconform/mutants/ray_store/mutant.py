@@ -11,7 +11,7 @@ from unittest.mock import patch
 from rlconform.backends.ray_store import TARGET, connection
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller
-from rlconform.mutants.call import Call, replaced
+from rlconform.mutants.call import MethodCall, replaced
 from rlconform.mutants.mutant import Mutant, mutant
 
 #: For a client class with a defect.
@@ -24,7 +24,7 @@ def ray_call_mutant(
     *,
     plane: type[RayStoreClient] = RayStoreClient,
     **how: Any,
-) -> Callable[[Callable[[Call], Any]], Mutant]:
+) -> Callable[[Callable[[MethodCall], Any]], Mutant]:
     """The decorator of a function that replaces one method of the client.
 
     ``plane`` is a client class without a defect to derive the mutant from.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.mutants.call import Call, applied
+from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.column_helpers import from_offsets, jagged_in, mapped
 from rlconform.mutants.ray_store.mutant import ray_call_mutant
 from rlconform.mutants.ray_store.race_helpers import foreign_column_mutant
@@ -18,7 +18,7 @@ from rlconform.wire import rows_of, stack_or_nest
 from rlconform.wire.leaves import is_jagged, jagged_parts
 
 
-def _altered_elsewhere(read: Call, altered: Callable[[Tensor], Tensor]) -> Any:
+def _altered_elsewhere(read: MethodCall, altered: Callable[[Tensor], Tensor]) -> Any:
     return read() if read.plane._owner else mapped(read(), altered, is_jagged)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call
+from rlconform.mutants.call import MethodCall
 from rlconform.mutants.ray_store.mutant import ray_call_mutant
 from rlconform.mutants.ray_store.race_helpers import foreign_column_mutant
 
@@ -29,7 +29,7 @@ def AttachedGetFp8AsBytes(leaf: Tensor) -> Tensor:
 
 
 @ray_call_mutant(RayStoreClient.get_samples, "PUT-13", evidence="of torch")
-def AttachedGetFirstDtypeKept(read: Call) -> TensorDict:
+def AttachedGetFirstDtypeKept(read: MethodCall) -> TensorDict:
     """An attached client casts a field to the dtype that the field had when first read."""
     batch: TensorDict = read()
     for name, leaf in list(batch.items()):
@@ -40,7 +40,7 @@ def AttachedGetFirstDtypeKept(read: Call) -> TensorDict:
 
 
 @ray_call_mutant(RayStoreClient.put_samples, "PUT-14", evidence="fields written by this put")
-def AttachedReceiptWithoutFields(put: Call) -> KVBatchMeta:
+def AttachedReceiptWithoutFields(put: MethodCall) -> KVBatchMeta:
     """The receipt of an attached client's put lists the ids, but no fields."""
     receipt = put()
     return receipt if put.plane._owner else replace(receipt, fields=[])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import Call, State, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.column_helpers import mapped
 from rlconform.mutants.ray_store.mutant import ray_call_mutant
 from rlconform.mutants.types import Ids
@@ -29,7 +29,7 @@ class KnowsOwnRows(RayStoreClient):
         return receipt
 
 
-def _foreign_altered(read: Call, altered: Callable[[Tensor], Tensor]) -> Any:
+def _foreign_altered(read: MethodCall, altered: Callable[[Tensor], Tensor]) -> Any:
     own = read.plane.own.issuperset(read.sample_ids)
     return read() if own else mapped(read(), altered)
 
