@@ -42,13 +42,13 @@ class PlanePolicyWorker(DataPlaneWorkerMixin, PolicyWorker):
         """Compute and write ``prev_logprobs`` of the shard's rows; return the plane's receipt."""
         work = self.fetch_shard(shard, LP_SEED_FIELDS)
         logprobs = self.logprobs(work.batch, work.packing)
-        return self.write_back(shard, PREV_LOGPROBS, logprobs).receipt
+        return self.write_back(shard, PREV_LOGPROBS, logprobs)
 
     def reference_logprobs_from_meta(self, shard: KVBatchMeta) -> BatchMeta | None:
         """Compute and write ``reference_policy_logprobs``; return the plane's receipt."""
         work = self.fetch_shard(shard, LP_SEED_FIELDS)
         logprobs = self.reference_logprobs(work.batch, work.packing)
-        return self.write_back(shard, REFERENCE_POLICY_LOGPROBS, logprobs).receipt
+        return self.write_back(shard, REFERENCE_POLICY_LOGPROBS, logprobs)
 
     def train_from_meta(
         self, shard: KVBatchMeta, select_fields: list[str], n_batches: int
