@@ -19,7 +19,7 @@ class MethodCall:
     ``call()`` returns what the correct method returns for the same arguments, and ``call(rows=1)``
     what it returns for another value of one of them::
 
-        @claim_mutant("CLAIM-04", evidence="1536 rows ready")
+        @claim_mutant("CLAIM-04", evidence="8192 rows ready")
         def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
             '''Returns at most 100 rows from a claim.'''
             return claim(rows=min(claim.rows, 100))

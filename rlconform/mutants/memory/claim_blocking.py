@@ -29,7 +29,7 @@ from rlconform.mutants.memory.helpers import (
 from rlconform.mutants.types import Claimed, Ids
 
 
-@claim_mutant("CLAIM-04", evidence="1536 rows ready", may_fail="CLAIM-05")
+@claim_mutant("CLAIM-04", evidence="8192 rows ready", may_fail="CLAIM-05")
 def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
     """Returns at most 100 rows from a claim: it reads one page of a listing and not the next."""
     return claim(rows=min(claim.rows, PAGE))
@@ -115,7 +115,7 @@ class LimitsCalls(MemoryClient):
             return super().claim_meta(*args, **kwargs)
 
 
-@memory_mutant("CLAIM-05", evidence="a put beside 16 claims")
+@memory_mutant("CLAIM-05", evidence="a put beside 64 claims")
 class ClaimsExhaustThreadPool(LimitsCalls):
     """Serves calls with four threads, so four waiting claims block the put that they wait for."""
 

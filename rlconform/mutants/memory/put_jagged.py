@@ -49,7 +49,7 @@ def PutLengthsInTwoBytes(leaf: Tensor) -> Tensor:
     return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="to_padded_tensor")
+@read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def GetJaggedMaxMissing(leaf: Tensor) -> Tensor:
     """Returns jagged columns without their maximum length.
 
@@ -58,7 +58,7 @@ def GetJaggedMaxMissing(leaf: Tensor) -> Tensor:
     return from_offsets(leaf)
 
 
-@read_column_mutant("PUT-05", evidence="to_padded_tensor", may_fail="PUT-06")
+@read_column_mutant("PUT-29", evidence="to_padded_tensor")
 def GetJaggedMaxMissingOfEqualRows(leaf: Tensor) -> Tensor:
     """Returns rows of equal length as a jagged column without its maximum length."""
     if is_dense(leaf) and leaf.dim() == 2:
@@ -70,7 +70,7 @@ def GetJaggedMaxMissingOfEqualRows(leaf: Tensor) -> Tensor:
     return leaf
 
 
-@get_data_mutant("PUT-05 PUT-06 PUT-07", evidence="of get_data")
+@get_data_mutant("PUT-29", evidence="of get_data")
 def GetDataJaggedMaxMissing(read: MethodCall) -> TensorDict:
     """Returns jagged columns without their maximum length from get_data only."""
     return mapped(read(), from_offsets, is_jagged)
@@ -80,7 +80,7 @@ def GetDataJaggedMaxMissing(read: MethodCall) -> TensorDict:
 BLOCK = 16
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="to_padded_tensor")
+@read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def GetJaggedMaxRoundedUp(leaf: Tensor) -> Tensor:
     """Rounds the maximum length of a jagged column up to whole memory blocks."""
     values, rows = jagged_parts(leaf)
@@ -90,7 +90,7 @@ def GetJaggedMaxRoundedUp(leaf: Tensor) -> Tensor:
     )
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="to_padded_tensor")
+@read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def GetJaggedMaxOfFirstRow(leaf: Tensor) -> Tensor:
     """Sets the maximum length to the first row's, so padding silently cuts longer rows."""
     values, rows = jagged_parts(leaf)
@@ -100,7 +100,7 @@ def GetJaggedMaxOfFirstRow(leaf: Tensor) -> Tensor:
     )
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="lengths()")
+@read_jagged_mutant("PUT-29", evidence="lengths()")
 def GetJaggedWithHoles(leaf: Tensor) -> Tensor:
     """Returns jagged rows in whole memory blocks, with lengths that mark the used part of each.
 
@@ -113,14 +113,14 @@ def GetJaggedWithHoles(leaf: Tensor) -> Tensor:
     return jagged_in(blocks, rows, offsets, rows.lengths)
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="lengths()")
+@read_jagged_mutant("PUT-29", evidence="lengths()")
 def GetJaggedWithLengths(leaf: Tensor) -> Tensor:
     """Adds lengths to a column without holes, so torch's kernels treat it as one with holes."""
     values, rows = jagged_parts(leaf)
     return jagged_in(values, rows, rows.offsets, rows.lengths)
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="offsets()")
+@read_jagged_mutant("PUT-29", evidence="offsets()")
 def GetJaggedWithWholeBlocks(leaf: Tensor) -> Tensor:
     """Returns a jagged column with the unused rest of its last memory block."""
     values, rows = jagged_parts(leaf)
@@ -128,7 +128,7 @@ def GetJaggedWithWholeBlocks(leaf: Tensor) -> Tensor:
     return jagged_in(torch.cat([values, unused]), rows, rows.offsets)
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="offsets()")
+@read_jagged_mutant("PUT-29", evidence="offsets()")
 def GetJaggedWithHeader(leaf: Tensor) -> Tensor:
     """Returns a jagged column with its storage header, so the first row doesn't start at 0."""
     values, rows = jagged_parts(leaf)
@@ -136,7 +136,7 @@ def GetJaggedWithHeader(leaf: Tensor) -> Tensor:
     return jagged_in(torch.cat([header, values]), rows, rows.offsets + 1)
 
 
-@read_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="pickle")
+@read_jagged_mutant("PUT-29", evidence="pickle")
 def GetJaggedWithLease(leaf: Any) -> Tensor:
     """Attaches a lock to each jagged column to reserve its memory, so it can't be pickled."""
     leaf.lease = threading.Lock()
@@ -161,7 +161,7 @@ def PutLengthsClampedToOne(leaf: Tensor) -> Tensor:
     return jagged([row if len(row) else row.new_zeros(1, *row.shape[1:]) for row in rows_of(leaf)])
 
 
-@read_jagged_mutant("PUT-06", evidence="to_padded_tensor")
+@read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def GetJaggedMaxMissingBesideEmptyRows(leaf: Tensor) -> Tensor:
     """Returns jagged columns without their maximum length if a row is empty."""
     empty = leaf.dim() == 2 and not jagged_parts(leaf)[1].shortest
@@ -181,7 +181,7 @@ def PutTokenShapeOfEmptyRowsLost(leaf: Tensor) -> Tensor:
     return jagged([row.new_empty(0) for row in rows_of(leaf)]) if empty else leaf
 
 
-@read_jagged_mutant("PUT-07", evidence="to_padded_tensor", may_fail="PUT-05")
+@read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def GetJaggedMaxMissingWithTrailingDims(leaf: Tensor) -> Tensor:
     """Returns jagged columns without their maximum length if tokens have several values."""
     return from_offsets(leaf) if leaf.dim() > 2 else leaf

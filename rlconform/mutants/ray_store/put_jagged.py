@@ -28,13 +28,13 @@ attached_jagged_mutant = applied(
 )
 
 
-@attached_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="to_padded_tensor")
+@attached_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def AttachedGetJaggedMaxMissing(leaf: Tensor) -> Tensor:
     """Sends only values and offsets: torch pads to the sum of the lengths, not to the maximum."""
     return from_offsets(leaf)
 
 
-@attached_jagged_mutant("PUT-05 PUT-06 PUT-07", evidence="offsets()")
+@attached_jagged_mutant("PUT-29", evidence="offsets()")
 def AttachedGetJaggedWithWholeMessage(leaf: Tensor) -> Tensor:
     """Sends messages of a fixed size and returns the unused end of the last one as values."""
     values, rows = jagged_parts(leaf)
