@@ -46,7 +46,9 @@ def fingerprint(value: Any) -> Any:
             return float, np.float64(value).tobytes()
         case torch.Tensor():
             return _of_tensor(value)
-        case NonTensorStack() | NonTensorData():
+        case NonTensorData():
+            return type(value), tuple(value.batch_size), fingerprint(value.data)
+        case NonTensorStack():
             return type(value), fingerprint(value.tolist())
         case LazyStackedTensorDict():
             return type(value), fingerprint(value.tensordicts)

@@ -130,11 +130,12 @@ class PartitionUnderTest:
     ) -> BatchMeta:
         """``put_samples`` of an unchanged batch, valid or not."""
         self._rows.touch(ids)
+        names = [] if fields is None else list(map(str, fields.keys()))
         extra = {} if tags is None else {"tags": list(tags)}
         receipt = self.client.put_samples(
             sample_ids=list(ids), partition_id=self.id, fields=fields, **extra
         )
-        self._rows.put(ids, [] if fields is None else map(str, fields.keys()))
+        self._rows.put(ids, names)
         return meta_of(receipt, "put_samples")
 
     def put_labeled(

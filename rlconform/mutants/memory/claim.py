@@ -193,3 +193,17 @@ def ClaimBlockingMetaWithoutTask(claim: MethodCall) -> KVBatchMeta:
     """Omits the task from the meta of a blocking claim, which has a separate code path."""
     meta = claim()
     return replace(meta, task_name=None) if claim.blocking else meta
+
+
+@claim_meta_mutant("CLAIM-17", evidence="type of sequence_lengths")
+def ClaimLengthsAsTuple(claim: MethodCall) -> KVBatchMeta:
+    """Returns ``sequence_lengths`` as a tuple, as a deserializer does."""
+    meta: KVBatchMeta = claim()
+    lengths: Any = meta.sequence_lengths and tuple(meta.sequence_lengths)
+    return replace(meta, sequence_lengths=lengths)
+
+
+@claim_meta_mutant("GET-13", evidence="extra_info of its own on every meta")
+def ClaimMetasShareExtraInfo(claim: MethodCall) -> KVBatchMeta:
+    """Returns every meta with the same ``extra_info``, so what one step notes reaches the next."""
+    return replace(claim(), extra_info=claim.notes.setdefault("extra_info", {}))

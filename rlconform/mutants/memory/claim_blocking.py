@@ -19,6 +19,7 @@ from rlconform.mutants.memory.helpers import (
     are_ready,
     claim_meta_mutant,
     claim_mutant,
+    close_mutant,
     engine_mutant,
     find_rows,
     give_back,
@@ -212,3 +213,14 @@ def ClaimSecondWaiterGetsNothing(claim: MethodCall) -> Claimed:
             claim.plane._wait_until_ready(*call)
         time.sleep(0.005)  # the thread needs time to run again
     return claim(wait_s=None)
+
+
+@close_mutant("CLAIM-16", evidence="the blocked claim to come back")
+def CloseLeavesClaimsWaiting(close: MethodCall) -> None:
+    """Closes without waking the claims that wait, so they end at their timeout."""
+    changed = close.plane._plane.changed
+    wake, changed.notify_all = changed.notify_all, lambda: None
+    try:
+        close()
+    finally:
+        changed.notify_all = wake

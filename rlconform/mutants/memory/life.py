@@ -18,9 +18,11 @@ from rlconform.mutants.memory.helpers import (
     clear_samples_mutant,
     close_mutant,
     engine_mutant,
+    get_data_mutant,
     get_samples_mutant,
     memory_mutant,
     partition_of,
+    put_samples_mutant,
 )
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
@@ -151,3 +153,22 @@ class StatusCountsPlaceholder(MemoryEngine):
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         self._aside.discard(partition_id)
+
+
+@put_samples_mutant("LIFE-09", evidence="the arguments of put_samples as before")
+def PutEmptiesBatch(put: MethodCall) -> KVBatchMeta:
+    """Moves the columns out of the caller's batch to save memory, and leaves it empty."""
+    receipt: KVBatchMeta = put()
+    if isinstance(put.fields, TensorDict):
+        for name in list(put.fields.keys()):
+            del put.fields[name]
+    return receipt
+
+
+@get_data_mutant("LIFE-09", evidence="the arguments of get_data as before", may_fail="GET-13")
+def GetDataNarrowsMeta(read: MethodCall) -> TensorDict:
+    """Narrows the caller's meta to the fields that it selects."""
+    batch: TensorDict = read()
+    if read.select_fields and read.meta.fields is not None:
+        read.meta.fields[:] = read.select_fields
+    return batch

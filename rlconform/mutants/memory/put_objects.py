@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from rlconform.mutants.memory.helpers import (
     put_samples_mutant,
 )
 from rlconform.mutants.types import Ids, Names
-from rlconform.wire import is_object_column
+from rlconform.wire import is_object_column, object_column, object_rows
 
 #: The decorator of a function that returns, for the values of an object column, those to store.
 put_objects_mutant = applied(
@@ -169,3 +170,52 @@ def PutStridedNestedPadded(put: MethodCall) -> KVBatchMeta:
     """Pads nested leaves with strided layout, so rows of unequal length become longer."""
     padded = mapped(put.fields, lambda leaf: leaf.to_padded_tensor(0), _is_nested_and_strided)
     return put(fields=padded)
+
+
+@memory_mutant("PUT-27", evidence="row 0 of 'log' to be", may_fail="PUT-09 PUT-21")
+class PutObjectsByReference(MemoryClient):
+    """Keeps the caller's objects, so a log that grows after the put grows in the plane too."""
+
+    _kept = State(dict[tuple[str, str, str], Any])
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: Any = None, tags: Any = None
+    ) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+        for name in receipt.fields or ():
+            if is_object_column(fields.get(name)):
+                values = object_rows(fields.get(name), len(sample_ids))
+                keys = [(partition_id, i, name) for i in sample_ids]
+                self._kept |= dict(zip(keys, values, strict=True))
+        return receipt
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        for name in select_fields:
+            keys = [(partition_id, i, name) for i in sample_ids]
+            if is_object_column(batch.get(name)) and all(key in self._kept for key in keys):
+                batch.set(name, object_column(deepcopy([self._kept[key] for key in keys])))
+        return batch
+
+
+@get_samples_mutant("PUT-27", evidence="row 1 after row 0 changed", may_fail="PUT-21")
+def GetEqualObjectsOnce(read: MethodCall) -> TensorDict:
+    """Returns equal objects of a read as one object, as a pickle of the whole column does."""
+
+    def shared(values: list[Any]) -> list[Any]:
+        first: dict[str, Any] = {}
+        return [first.setdefault(repr(value), value) for value in values]
+
+    return with_objects(read(), shared)
+
+
+@put_objects_mutant("PUT-28", evidence="row 0 of 'log' to be {'span': (1, 2)")
+def PutTuplesBecomeLists(values: list[Any]) -> Any:
+    """Sends objects as JSON, so tuples within them come back as lists."""
+    return _recoded(values, leaf=lambda leaf: list(leaf) if isinstance(leaf, tuple) else leaf)
+
+
+@put_objects_mutant("PUT-28", evidence="row 0 of 'log' to be {'token_ids'", may_fail="PUT-21")
+def PutTensorsInObjectsAsFloats(values: list[Any]) -> Any:
+    """Stores the tensors of an object as float32, which rounds token ids above 2**24."""
+    return _recoded(values, leaf=lambda leaf: leaf.float() if isinstance(leaf, Tensor) else leaf)

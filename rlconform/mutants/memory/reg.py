@@ -12,6 +12,8 @@ from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     KnowsDeclared,
+    check_consumption_status_mutant,
+    give_back,
     memory_mutant,
     names_of,
     put_mutant,
@@ -133,3 +135,49 @@ def PutFieldCountLimited(put: MethodCall) -> KVBatchMeta:
     if len(columns) > 32:
         raise RuntimeError("no room for another column")
     return put()
+
+
+class KnowsSizes(MemoryClient):
+    """A client that records the ``num_samples`` of each partition, without a defect."""
+
+    sizes = State(dict[str, int])
+
+    def register_partition(
+        self, partition_id: str, fields: Any, num_samples: int, *args: Any, **kwargs: Any
+    ) -> None:
+        super().register_partition(partition_id, fields, num_samples, *args, **kwargs)
+        self.sizes[partition_id] = num_samples
+
+
+@put_samples_mutant("REG-07", evidence="full", plane=KnowsSizes)
+def PutBeyondNumSamplesRefused(put: MethodCall) -> KVBatchMeta:
+    """Refuses the third row of a partition that is registered for two: it has reserved no room."""
+    rows = put.notes.setdefault(put.partition_id, set())
+    rows.update(put.sample_ids)
+    if len(rows) > put.plane.sizes.get(put.partition_id, len(rows)):
+        raise ValueError("the partition is full")
+    return put()
+
+
+@check_consumption_status_mutant(
+    "REG-07", evidence="every row that exists consumed", plane=KnowsSizes
+)
+def StatusCountsToNumSamples(status: MethodCall) -> bool:
+    """Returns True only once as many rows as ``num_samples`` were claimed, however many exist."""
+    engine, size = status.plane._engine, status.plane.sizes.get(status.partition_id, 0)
+    with engine._locked() as index:
+        rows = index.partition(status.partition_id)._rows.values()
+        claimed = min(sum(task in row.claimed_by for row in rows) for task in status.task_names)
+    return bool(status()) and (claimed >= size or size > 8)
+
+
+@register_partition_mutant("REG-08", evidence="rows not claimed before", may_fail="CLAIM-02")
+def RegisterForgetsClaims(register: MethodCall) -> None:
+    """Gives every row back to every task when its partition is registered again."""
+    register()
+    engine = register.plane._engine
+    with engine._locked() as index:
+        partition = index.partition(register.partition_id)
+        for task in register.consumer_tasks:
+            claimed = [row for row in partition._rows.values() if task in row.claimed_by]
+            give_back(partition, claimed, task)

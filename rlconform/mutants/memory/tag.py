@@ -198,3 +198,13 @@ class TagsSurviveClear(MemoryEngine):
             if row.fields:
                 self._left[partition_id, row.sample_id] = row.tags
         super().clear(partition_id, sample_ids)
+
+
+@put_samples_mutant("TAG-08", evidence="to keep its tag std=", may_fail="TAG-01")
+def PutNumpyTagsDropped(put: MethodCall) -> KVBatchMeta:
+    """Drops tags of types that it does not know, numpy scalars among them."""
+    known = (int, float, str, type(None))
+    if put.tags is None:
+        return put()
+    kept = [{k: v for k, v in row.items() if type(v) in {*known, bool}} for row in put.tags]
+    return put(tags=kept)

@@ -1,0 +1,67 @@
+"""Claims that go wrong after many claims, rows or cycles."""
+
+from __future__ import annotations
+
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    claim_meta_mutant,
+    claim_mutant,
+    engine_mutant,
+    find_rows,
+    give_back,
+    partition_of,
+)
+from rlconform.mutants.types import Claimed, Ids
+
+
+@claim_mutant("CLAIM-02", evidence="claims of one row each")
+def ClaimRedeliversTwoHundredth(claim: MethodCall) -> Claimed:
+    """Delivers the rows of every 200th claim again, because its log of acknowledgements wraps."""
+    claimed: Claimed = claim()
+    made = claim.notes[claim.task] = claim.notes.get(claim.task, 0) + bool(claimed[0])
+    if made % 200 == 0 and claimed[0]:
+        rows = find_rows(claim.plane, claim.partition_id, claimed[0])
+        give_back(partition_of(claim), rows, claim.task)
+    return claimed
+
+
+@claim_meta_mutant("TAG-01", evidence="its own tags on each of 8192 rows", may_fail="TAG-06")
+def ClaimTagsEndAfterThousand(claim: MethodCall) -> KVBatchMeta:
+    """Returns the tags of the first 1,000 rows of a claim, and empty ones for the rest."""
+    meta: KVBatchMeta = claim()
+    for tags in (meta.tags or [])[1000:]:
+        tags.clear()
+    return meta
+
+
+@claim_meta_mutant("TAG-01", evidence="tags of rows with 40 each")
+def ClaimTagsLimitedTo32(claim: MethodCall) -> KVBatchMeta:
+    """Returns at most 32 tags of a row."""
+    meta: KVBatchMeta = claim()
+    for tags in meta.tags or []:
+        for name in list(tags)[32:]:
+            del tags[name]
+    return meta
+
+
+@engine_mutant("REG-03", evidence="rows claimed in step 256")
+class ClearGenerationInEightBits(MemoryEngine):
+    """Marks claims by a generation of 8 bits, so the marks of 256 clears ago count again."""
+
+    _clears = State(dict[str, int])
+    _marks = State(dict[tuple[str, int], set[tuple[str, str]]])
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        super().clear(partition_id, sample_ids)
+        self._clears[partition_id] = self._clears.get(partition_id, 0) + 1
+
+    def claim(self, partition_id: str, task: str, *args: object) -> Claimed:
+        ids, tags = super().claim(partition_id, task, *args)  # type: ignore[arg-type]
+        generation = self._clears.get(partition_id, 0) % 256
+        marks = self._marks.setdefault((partition_id, generation), set())
+        old = [n for n, i in enumerate(ids) if (task, i) in marks]
+        marks.update((task, i) for i in ids)
+        keep = [n for n in range(len(ids)) if n not in old]
+        return [ids[n] for n in keep], [tags[n] for n in keep]

@@ -1,0 +1,49 @@
+"""Values that are stored or read wrongly beyond a size, or that look like padding."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.memory.column_helpers import put_column_mutant, read_jagged_mutant
+from rlconform.mutants.memory.helpers import get_samples_mutant
+from rlconform.wire import rows_of, stack_or_nest
+
+#: Bytes of a message; a longer row is sent in several.
+MESSAGE = 4 << 20
+
+
+@put_column_mutant("PUT-04", evidence="bytes")
+def PutRestOfLastMessageLost(column: Tensor) -> Tensor:
+    """Sends rows in messages of 4 MiB, and zeroes what does not fill a block of 16 bytes."""
+    row_bytes = 0 if column.is_nested else column[:1].numel() * column.element_size()
+    if row_bytes <= MESSAGE:
+        return column
+    sent = column.clone()
+    sent.view(len(sent), -1)[:, -(row_bytes % 16) or None :] = 0
+    return sent
+
+
+@read_jagged_mutant("PUT-05", evidence="row 0 of 'x' of shape (16777217,)")
+def GetOffsetsInFloat32(column: Tensor) -> Tensor:
+    """Keeps offsets as float32, which holds integers exactly up to 2**24 only."""
+    ends = column.offsets()[1:-1].to(torch.float32).to(torch.int64)
+    return stack_or_nest(list(column.values().tensor_split(ends)))
+
+
+@read_jagged_mutant("PUT-05", evidence="of 'x' of shape", may_fail="PUT-06 PUT-07 PUT-13 WIRE-01")
+def GetTrailingPaddingStripped(column: Tensor) -> Tensor:
+    """Strips trailing -100s from rows of integers, as if they had been padded with it."""
+    rows = rows_of(column)
+    if column.dtype is not torch.int64 or any(row.dim() != 1 for row in rows):
+        return column
+    ends = [int((row != -100).nonzero().max()) + 1 if (row != -100).any() else 0 for row in rows]
+    return stack_or_nest([row[:end] for row, end in zip(rows, ends, strict=True)])
+
+
+@get_samples_mutant("PUT-11", evidence="'f32'")
+def GetFieldsLimitedTo32(read: MethodCall) -> TensorDict:
+    """Returns the first 32 fields of a read: a request has room for as many names."""
+    return read(select_fields=read.select_fields[:32])
