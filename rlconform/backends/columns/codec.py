@@ -14,6 +14,8 @@ import msgpack
 import numpy as np
 import torch
 
+from rlconform.wire.object_columns import object_array
+
 _INTEGER, _TUPLE, _SET, _FROZENSET, _COMPLEX, _ARRAY, _OBJECTS, _SCALAR, _TENSOR = range(1, 10)
 
 #: Types that msgpack encodes without an error, but restores as another type.
@@ -107,10 +109,7 @@ def _rebuild_array(parts: list[Any]) -> np.ndarray:
 
 def _rebuild_objects(parts: list[Any]) -> np.ndarray:
     shape, values = parts
-    array = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):
-        array[index] = value
-    return array.reshape(shape)
+    return object_array(values).reshape(shape)
 
 
 def _rebuild_tensor(parts: list[Any]) -> torch.Tensor:

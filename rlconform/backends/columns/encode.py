@@ -85,6 +85,8 @@ def _pack(leaf: Any, n_rows: int) -> StoredColumn:
     if layout == "object":
         values, offsets = objects.encode(object_rows(leaf, n_rows))
         return StoredColumn("object", "object", (), 1, values, offsets)
+    if leaf.is_meta:
+        raise TypeError("a meta tensor holds no bytes")
     if layout == "jagged":
         tokens, rows = jagged_parts(leaf)
         offsets = rows.offsets.cpu().numpy()

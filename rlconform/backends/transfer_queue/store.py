@@ -17,10 +17,11 @@ from typing import Any
 
 from transfer_queue import BatchMeta
 
+from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.process_id import process_id
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.controller_calls import PACKAGE_ERRORS, ControllerCalls
-from rlconform.backends.transfer_queue.frame_format import FrameRows, decode_column, encode_column
+from rlconform.backends.transfer_queue.frame_format import decode_column, encode_column
 from rlconform.backends.transfer_queue.storage_batches import (
     NO_FIELD,
     batch_meta,
@@ -60,7 +61,7 @@ class Store:
         self,
         partition_id: str,
         sample_ids: list[str],
-        columns: Mapping[str, FrameRows],
+        columns: ColumnBlock,
         tags: list[Tags] | None,
     ) -> None:
         """Write columns and tags as a whole; a failed write leaves nothing behind.
@@ -72,11 +73,11 @@ class Store:
         """
         token = secrets.randbits(63)
         frames = {
-            name: encode_column(partition_id, name, token, sample_ids, rows)
-            for name, rows in columns.items()
+            name: encode_column(partition_id, name, token, sample_ids, column)
+            for name, column in columns.items()
         }
         sizes = {name: column.sizes for name, column in frames.items()}
-        kinds = {name: column.kind for name, column in frames.items()}
+        kinds = {name: column.dtype for name, column in columns.items()}
         seconds = _transfer_s(sizes.values())
         meta = self._reserve(partition_id, sample_ids, token, kinds, _LEASE_S + seconds)
         written = False
@@ -105,7 +106,7 @@ class Store:
             self._calls.create_partition(partition_id)
             self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
 
-    def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> dict[str, Any]:
+    def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> ColumnBlock:
         """Read columns of the rows; an id may repeat.
 
         Raises:
@@ -194,7 +195,7 @@ class Store:
         unique: list[str],
         indexes: list[int],
         cells: Mapping[str, Sequence[list[int]]],
-    ) -> dict[str, Any]:
+    ) -> ColumnBlock:
         sizes = {name: column[1] for name, column in cells.items()}
         meta = batch_meta(partition_id, indexes, sizes)
         seconds = _DATA_S + _transfer_s(sizes.values())
