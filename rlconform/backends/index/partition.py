@@ -14,7 +14,7 @@ from functools import lru_cache
 from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
 from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
 from rlconform.backends.index.ready_queue import ReadyQueue
-from rlconform.backends.index.row import NO_NAMES, GroupKey, IndexRow, generation_of
+from rlconform.backends.index.row import NO_NAMES, IndexRow, group_of
 from rlconform.backends.index.schema import Schema
 from rlconform.backends.index.task_queues import TaskQueues
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
@@ -107,7 +107,7 @@ class PartitionIndex:
 
     def check_kinds(self, sample_ids: Sequence[str], extents: Mapping[str, Extent]) -> None:
         """``ValueError`` if a put of these columns would give a field rows of two dtypes."""
-        self._fields.check(self._rows, sample_ids, extents)
+        self._fields.check(self._rows, sample_ids, _kinds(extents))
 
     def put(
         self,
@@ -143,7 +143,8 @@ class PartitionIndex:
                 row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
         self._add_new(new, writer)
         if block is not None:
-            self._fields.add(block.extents, len(new), Counter(fresh for _, fresh in extended))
+            grown = Counter(fresh for _, fresh in extended)
+            self._fields.add(_kinds(block.extents), len(new), grown)
             # a row that had no field before has only fresh ones
             self._produced += len(new) + sum(row.fields == fresh for row, fresh in extended)
             self._ever_produced = self._ever_produced or self._produced > 0
@@ -275,7 +276,8 @@ class PartitionIndex:
         """Register new rows, in this order."""
         if self._group_size > 1:
             for row in new:
-                row.group = self._group_of(row.sample_id)
+                row.group = group_of(row.sample_id, self._group_size, self._next_ungrouped)
+                self._next_ungrouped += row.group[0] is None
         self._written[writer].update((row.sample_id, None) for row in new)
         self._queues.extend(new)
         self._next_age += len(new)
@@ -285,15 +287,6 @@ class PartitionIndex:
         del self._written[row.writer][row.sample_id]
         self._written[writer][row.sample_id] = None
         row.writer = writer
-
-    def _group_of(self, sample_id: str) -> GroupKey:
-        """The group of G generations of a uid, or of G consecutive new rows without uids."""
-        generation = generation_of(sample_id)
-        if generation is not None:
-            uid, index = generation
-            return uid, index // self._group_size
-        self._next_ungrouped += 1
-        return None, (self._next_ungrouped - 1) // self._group_size
 
     @staticmethod
     def _write(
@@ -324,3 +317,7 @@ class PartitionIndex:
             raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self._tasks)}")
         queue = self._queues.of(task, required, self._group_size)
         return self._queues.scanned(queue, task, required, units)
+
+
+def _kinds(extents: Mapping[str, Extent]) -> dict[str, str]:
+    return {name: extent.kind for name, extent in extents.items()}

@@ -52,3 +52,12 @@ def generation_of(sample_id: str) -> tuple[str, int] | None:
     """
     match = _GENERATION.fullmatch(sample_id)
     return None if match is None else (match["uid"], int(match["index"]))
+
+
+def group_of(sample_id: str, group_size: int, ungrouped: int) -> GroupKey:
+    """The group of a new row: that of its generation, or of consecutive rows without a uid.
+
+    ``ungrouped`` is the number of rows without a uid before this one.
+    """
+    uid, place = generation_of(sample_id) or (None, ungrouped)
+    return uid, place // group_size
