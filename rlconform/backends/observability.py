@@ -36,7 +36,7 @@ class ObservedClient(MetricsClient):
         self._built_in = client
 
     def list_sample_ids(self, partition_id: str) -> list[str]:
-        """List the ids of all rows of a partition."""
+        """``BaseClient.list_sample_ids``."""
         with self._measured("list_sample_ids", partition_id):
             return self._built_in.list_sample_ids(partition_id)
 

@@ -16,7 +16,7 @@ class _Field:
     holders: int = 0
 
 
-class _Row(Protocol):
+class _HasFields(Protocol):
     @property
     def fields(self) -> Container[str]: ...
 
@@ -28,7 +28,7 @@ class Schema:
         self._fields: dict[str, _Field] = {}
 
     def check(
-        self, rows: Mapping[str, _Row], sample_ids: Sequence[str], kinds: Mapping[str, str]
+        self, rows: Mapping[str, _HasFields], sample_ids: Sequence[str], kinds: Mapping[str, str]
     ) -> None:
         """``ValueError`` if a put of these columns would give a field rows of two kinds."""
         for name, kind in kinds.items():

@@ -41,15 +41,14 @@ _REFUSALS: dict[str, type[Exception]] = {
         UnknownTask,
     )
 }
-_CONTROL_S = 30.0
 
 
 class ControllerCalls:
     """Requests over one connection; the controller has ``answer_s`` seconds to answer each."""
 
-    def __init__(self, connection: TransferQueueConnection, answer_s: float | None = None) -> None:
+    def __init__(self, connection: TransferQueueConnection, answer_s: float) -> None:
         self._connection = connection
-        self._answer_s = _CONTROL_S if answer_s is None else answer_s
+        self._answer_s = answer_s
 
     def call(
         self,

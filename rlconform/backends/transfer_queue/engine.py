@@ -22,12 +22,10 @@ from rlconform.contract import Tags, UnknownPartition
 class TransferQueueEngine:
     """The engine over one connection; a blocking claim polls every ``poll_s`` seconds.
 
-    The controller has ``answer_s`` seconds to answer a request, None for the adapter's default.
+    The controller has ``answer_s`` seconds to answer a request.
     """
 
-    def __init__(
-        self, connection: TransferQueueConnection, poll_s: float, answer_s: float | None = None
-    ) -> None:
+    def __init__(self, connection: TransferQueueConnection, poll_s: float, answer_s: float) -> None:
         self._connection = connection
         self._calls = ControllerCalls(connection, answer_s)
         self._store = Store(connection, self._calls)
