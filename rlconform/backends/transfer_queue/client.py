@@ -15,7 +15,6 @@ from rlconform.backends import validation
 from rlconform.backends.base import SharedClient, load_module
 from rlconform.backends.config import DataPlaneConfig, TransferQueueConfig, config_of
 
-
 #: Default timeout of the controller's answer.
 _ANSWER_MS = 30_000
 
