@@ -26,9 +26,8 @@ _CONTAINERS = (list, tuple, set, frozenset)
 def pack(value: Any) -> bytes:
     """Encode ``value``.
 
-    Raises:
-        TypeError: It contains a value that can't be restored with the same type: an instance of a
-            subclass, a function, an array of structures, a list that contains itself.
+    ``TypeError`` if it contains a value that can't be restored with the same type: an instance of a
+    subclass, a function, an array of structures, a list that contains itself.
     """
     try:
         _reject_inexact(value)

@@ -19,34 +19,21 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Rows of one block.
-
-    Attributes:
-        columns: The block's columns.
-        names: The fields to take from it.
-        indexes: (K,) rows of the block.
-        positions: (K,) the rows of the result that they are copied to.
-    """
+    """Rows of one block."""
 
     columns: ColumnBlock
-    names: frozenset[str]
-    indexes: npt.NDArray[np.integer[Any]]
-    positions: npt.NDArray[np.integer[Any]]
+    names: frozenset[str]  # the fields to take from it
+    indexes: npt.NDArray[np.integer[Any]]  # (K,) rows of the block
+    positions: npt.NDArray[np.integer[Any]]  # (K,) rows of the result that they are copied to
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowSpans:
-    """N rows of the result as spans of items in several columns.
+    """N rows of the result as spans of items in several columns."""
 
-    Attributes:
-        column: (N,) number of the column.
-        start: (N,) first item.
-        length: (N,) number of items.
-    """
-
-    column: Integers
-    start: Integers
-    length: Integers
+    column: Integers  # (N,) number of the column
+    start: Integers  # (N,) first item
+    length: Integers  # (N,) number of items
 
     def runs(self) -> tuple[Integers, Integers]:
         """The first and the last row of each run of consecutively stored rows."""
@@ -61,10 +48,8 @@ class Shared:
 
     Fresh memory costs several times the copy into it, because every page faults. numpy uses huge
     pages for large arrays only, so medium-sized columns are cut from larger chunks. A column that
-    outlives the others keeps its whole chunk alive.
-
-    Args:
-        chunked: Whether to cut columns from chunks: not for a single column, nor for stored ones.
+    outlives the others keeps its whole chunk alive, so a single column and stored ones are not
+    ``chunked``.
     """
 
     def __init__(self, chunked: bool = True) -> None:

@@ -21,22 +21,56 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.columns.column_block import ColumnBlock, extents_of
-from rlconform.backends.columns.compaction import compact
 from rlconform.backends.columns.encode import pack, read
+from rlconform.backends.columns.gather import compact
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import CompactedBlock, Index
-from rlconform.backends.memory.registry import MemoryPlane, newest_plane, start_plane, stop_plane
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
 
 #: The writer of all rows: there is only one process.
 _WRITER = ""
 
 
+class MemoryPlane:
+    """An index behind one lock; a block's payload is its ``ColumnBlock``."""
+
+    def __init__(self, capacity: int | None) -> None:
+        self.changed = threading.Condition()  # the lock; wakes the waiting claims
+        self.index = Index(capacity)  # used under the lock only
+        self.closed = False  # by the owner
+
+
+_OPEN: list[MemoryPlane] = []  # the newest last
+_LOCK = threading.Lock()
+
+
+def start_plane(capacity: int | None) -> MemoryPlane:
+    """Start a plane of at most ``capacity`` rows; clients attach to it from now on."""
+    plane = MemoryPlane(capacity)
+    with _LOCK:
+        _OPEN.append(plane)
+    return plane
+
+
+def newest_plane() -> MemoryPlane:
+    """The newest open plane. ``PlaneUnavailable`` if there is none."""
+    with _LOCK:
+        if not _OPEN:
+            raise PlaneUnavailable("no memory plane is open in this process")
+        return _OPEN[-1]
+
+
+def stop_plane(plane: MemoryPlane) -> None:
+    """Remove the plane, so that no client attaches to it. Idempotent."""
+    with _LOCK:
+        if plane in _OPEN:
+            _OPEN.remove(plane)
+
+
 class MemoryEngine:
     """An engine whose ``owner`` starts a plane of at most ``capacity`` rows, None for no limit.
 
-    Raises:
-        PlaneUnavailable: There is no plane to attach to.
+    ``PlaneUnavailable`` if there is no plane to attach to.
     """
 
     def __init__(self, capacity: int | None, owner: bool) -> None:

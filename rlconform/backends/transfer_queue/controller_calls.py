@@ -62,10 +62,7 @@ class ControllerCalls:
         """Call a method of the partition's row table, in the controller.
 
         A claim names the task whose ``cursor`` it moves, and the fields that make rows ``ready``.
-
-        Raises:
-            UnknownPartition: There is no such partition.
-            LookupError, ValueError, DataPlaneError: The row table refused the call.
+        Raises ``UnknownPartition``, or the error with which the row table refused the call.
         """
         meta = self.run(
             self._connection.client.async_get_meta(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
@@ -74,9 +75,7 @@ class OwnedPlane:
 def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
     """Start a plane in this process's Ray, or in a local one that ends with the plane.
 
-    Raises:
-        PlaneUnavailable: This Ray runs a TransferQueue already, or it could not be started.
-        ConfigError: Mooncake is not installed.
+    ``PlaneUnavailable`` if this Ray runs a TransferQueue already, or it could not be started.
     """
     with _LOCK:
         ray_runtime = ensure_ray()
@@ -85,36 +84,24 @@ def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
                 "this Ray cluster runs a TransferQueue already: attach to it, or close it first"
             )
         owned = OwnedPlane(ray_runtime)
-        started = False
-        try:
+        with ExitStack() as undo:
+            undo.callback(owned.stop)
             if cfg.backend == "mooncake_cpu":
                 owned.master = mooncake_master.start_master()
             address = owned.master.address if owned.master else ""
-            _initialize(_configuration(cfg, address))
-            actors = _actors(_stored())
+            try:
+                tq.init(_configuration(cfg, address))
+            except (RuntimeError, TimeoutError, OSError, RayError) as error:
+                raise PlaneUnavailable(f"TransferQueue did not start: {error}") from error
             connection = TransferQueueConnection(
-                tq.get_client(), actors, address, owned.stop, owned.master
+                tq.get_client(), _actors(_stored()), address, owned.stop, owned.master
             )
-            started = True
-        finally:
-            if not started:
-                owned.stop()
+            undo.pop_all()
         return connection
 
 
-def _initialize(configuration: DictConfig) -> None:
-    try:
-        tq.init(configuration)
-    except (RuntimeError, TimeoutError, OSError, RayError) as error:
-        raise PlaneUnavailable(f"TransferQueue did not start: {error}") from error
-
-
 def attach() -> TransferQueueConnection:
-    """Attach to the plane of this process's Ray with a new client.
-
-    Raises:
-        PlaneUnavailable: No plane runs there.
-    """
+    """Attach to the plane of this process's Ray, or raise ``PlaneUnavailable``."""
     if not ray.is_initialized():
         raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
     configuration = _stored()

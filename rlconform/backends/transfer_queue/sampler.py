@@ -35,10 +35,9 @@ REPLY = "reply"
 class RowTableSampler(BaseSampler):  # type: ignore[misc]
     """The row tables by partition, and the calls that clients make on them.
 
-    Args:
-        capacity: Maximum number of rows of the plane. The store's own limit is not used: it counts
-            per storage unit, and reused indexes fill the units unevenly, so it refuses rows long
-            before the plane is full, after other units have stored theirs.
+    ``capacity`` limits the rows of the plane. The store's own limit is not used: it counts per
+    storage unit, and reused indexes fill the units unevenly, so it refuses rows long before the
+    plane is full, after other units have stored theirs.
     """
 
     def __init__(self, capacity: int) -> None:
