@@ -16,6 +16,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -112,6 +113,21 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         _end_children(others)
         start()
     return runtime
+
+
+def find_actor(name: str, namespace: str) -> Any:
+    """The handle of the actor of this name; None if there is none."""
+    try:
+        return ray.get_actor(name, namespace=namespace)
+    except ValueError:
+        return None
+
+
+def await_gone(name: str, namespace: str) -> None:
+    """Wait, for 5 s at most, until Ray has freed a killed actor's name; it has no event for that."""
+    end = time.monotonic() + 5.0
+    while find_actor(name, namespace) is not None and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def _init(address: str, **options: Any) -> None:

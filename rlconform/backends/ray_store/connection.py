@@ -13,7 +13,6 @@ namespace of its own, so any job of the cluster can attach.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +30,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlconform.backends.columns.column_block import ColumnBlock
-from rlconform.backends.ray_runtime import RayRuntime, ensure_ray
+from rlconform.backends.ray_runtime import RayRuntime, await_gone, ensure_ray, find_actor
 from rlconform.backends.ray_store.controller import CONCURRENT_CLAIMS, Controller, Refusal
 from rlconform.contract import CapacityExceeded, ClientClosed, PlaneUnavailable
 
@@ -137,9 +136,7 @@ class ControllerConnection:
 
     def _stop(self) -> None:
         ray.kill(self._controller)
-        end = time.monotonic() + _STOP_S
-        while _find(self._name) is not None and time.monotonic() < end:
-            time.sleep(0.01)  # Ray frees a killed actor's name later, without an event to wait for
+        await_gone(self._name, NAMESPACE)
 
     @contextmanager
     def _using(self) -> Iterator[None]:
@@ -243,14 +240,7 @@ def attach(name: str) -> ControllerConnection:
     """Attach to this process's Ray cluster's plane of this name, or raise ``PlaneUnavailable``."""
     if not ray.is_initialized():
         raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
-    controller = _find(name)
+    controller = find_actor(name, NAMESPACE)
     if controller is None:
         raise PlaneUnavailable(f"no plane {name!r} runs in this Ray cluster")
     return ControllerConnection(name, controller, None)
-
-
-def _find(name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        return None

@@ -29,11 +29,10 @@ Result = TypeVar("Result")
 
 #: What the package raises when a request fails.
 PACKAGE_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, zmq.ZMQError)
-#: By name, the errors with which the row table refuses a call.
+#: By name, the errors with which the row table refuses a call; any other is a ``ValueError``.
 _REFUSALS: dict[str, type[Exception]] = {
     error.__name__: error
     for error in (
-        ValueError,
         CapacityExceeded,
         PlaneUnavailable,
         UnknownField,
@@ -77,7 +76,7 @@ class ControllerCalls:
             raise UnknownPartition(f"partition {partition_id!r} was never registered nor written")
         status, value = codec.unpack(meta.custom_meta[0][REPLY])
         if status != "ok":
-            raise _REFUSALS[status](value)
+            raise _REFUSALS.get(status, ValueError)(value)
         return value
 
     def create_partition(self, partition_id: str) -> None:

@@ -30,7 +30,7 @@ from ray.exceptions import RayError
 from transfer_queue import interface
 
 from rlconform.backends.config import TransferQueueConfig
-from rlconform.backends.ray_runtime import RayRuntime, ensure_ray
+from rlconform.backends.ray_runtime import RayRuntime, await_gone, ensure_ray, find_actor
 from rlconform.backends.transfer_queue import mooncake_master
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.sampler import RowTableSampler
@@ -42,7 +42,6 @@ _UNIT = "TransferQueueStorageUnit#{}"
 _ENGINES = {"simple": "SimpleStorage", "mooncake_cpu": "MooncakeStore"}
 
 _ATTACH_S = 30.0
-_STOP_S = 5.0
 _LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its module
 
 
@@ -59,7 +58,7 @@ class OwnedPlane:
         try:
             if ray.is_initialized():
                 tq.close()
-                _await_gone()
+                await_gone(_CONTROLLER, _NAMESPACE)
             elif client is not None:
                 # Ray was shut down before, with its actors; only this process's client is left.
                 client.close()
@@ -79,7 +78,7 @@ def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
     """
     with _LOCK:
         ray_runtime = ensure_ray()
-        if _controller() is not None:
+        if find_actor(_CONTROLLER, _NAMESPACE) is not None:
             raise PlaneUnavailable(
                 "this Ray cluster runs a TransferQueue already: attach to it, or close it first"
             )
@@ -176,19 +175,11 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
     )
 
 
-def _controller() -> Any:
-    """The controller's handle; ``None`` if no plane is running."""
-    try:
-        return ray.get_actor(_CONTROLLER, namespace=_NAMESPACE)
-    except ValueError:
-        return None
-
-
 def _stored() -> DictConfig:
     """The running plane's configuration, which its owner stores at the end of its start."""
     end = time.monotonic() + _ATTACH_S
     while True:
-        controller = _controller()
+        controller = find_actor(_CONTROLLER, _NAMESPACE)
         if controller is None:
             raise PlaneUnavailable("no TransferQueue runs in this Ray cluster")
         try:
@@ -211,11 +202,4 @@ def _actors(configuration: DictConfig) -> list[Any]:
         ]
     except ValueError as error:
         raise PlaneUnavailable(f"a storage unit of TransferQueue is dead: {error}") from error
-    return [_controller(), *units]
-
-
-def _await_gone() -> None:
-    """Wait until Ray has freed the killed controller's name, which the next plane needs."""
-    end = time.monotonic() + _STOP_S
-    while _controller() is not None and time.monotonic() < end:
-        time.sleep(0.01)
+    return [find_actor(_CONTROLLER, _NAMESPACE), *units]
