@@ -33,6 +33,7 @@ from rlconform._env import SHARED_RAY
 _LOGICAL_CPUS = 16
 #: Longest path of a temporary folder with which the paths of Ray's sockets are short enough.
 _LONGEST_HOME = 24
+_GONE_S = 5.0
 _OBJECT_STORE_BYTES = 128 * 2**20
 
 #: Environment variables that make Ray independent of the machine's configuration.
@@ -124,8 +125,8 @@ def find_actor(name: str, namespace: str) -> Any:
 
 
 def await_gone(name: str, namespace: str) -> None:
-    """Wait, for 5 s at most, until Ray has freed a killed actor's name; it has no event for that."""
-    end = time.monotonic() + 5.0
+    """Wait until Ray has freed a killed actor's name; there is no event for that."""
+    end = time.monotonic() + _GONE_S
     while find_actor(name, namespace) is not None and time.monotonic() < end:
         time.sleep(0.01)
 

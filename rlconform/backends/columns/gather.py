@@ -77,7 +77,7 @@ def _gather_ragged(
     if layout == "jagged" and equally_long(spans.length):
         shape = (int(spans.length[0]), *tail)
         return StoredColumn("dense", first.dtype, shape, first.itemsize, values, None)
-    return StoredColumn(layout, first.dtype, tail, first.itemsize, values, shared.offsets(spans))
+    return StoredColumn(layout, first.dtype, tail, first.itemsize, values, spans.offsets)
 
 
 def _copy(sources: Sequence[Bytes], spans: RowSpans, item_bytes: int, shared: Shared) -> Bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,18 @@ class RowSelection:
     positions: npt.NDArray[np.integer[Any]]  # (K,) rows of the result that they are copied to
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class RowSpans:
     """N rows of the result as spans of items in several columns."""
 
     column: Integers  # (N,) number of the column
     start: Integers  # (N,) first item
     length: Integers  # (N,) number of items
+
+    @cached_property
+    def offsets(self) -> Integers:
+        """(N + 1,) items before each span; fields with the same spans share the array."""
+        return running_sum(self.length)
 
     def runs(self) -> tuple[Integers, Integers]:
         """The first and the last row of each run of consecutively stored rows."""
@@ -56,7 +62,6 @@ class Shared:
         self._chunked = chunked
         self._spans: dict[tuple[tuple[int, int], ...], RowSpans] = {}
         self._indexes: dict[tuple[RowSpans, int], Integers] = {}
-        self._offsets: dict[RowSpans, Integers] = {}
         self._chunk: Bytes = np.empty(0, np.uint8)
 
     def spans(
@@ -79,12 +84,6 @@ class Shared:
                 spans.start * words_per_item, spans.length * words_per_item
             )
         return self._indexes[key]
-
-    def offsets(self, spans: RowSpans) -> Integers:
-        """(N + 1,) items before each span; fields with the same spans share the array."""
-        if spans not in self._offsets:
-            self._offsets[spans] = running_sum(spans.length)
-        return self._offsets[spans]
 
     def memory(self, n_bytes: int) -> Bytes:
         """Allocate ``n_bytes``, from a chunk if they are few."""
