@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -40,31 +40,8 @@ class MemoryPlane:
         self.closed = False  # by the owner
 
 
-_OPEN: list[MemoryPlane] = []  # the newest last
+_OPEN: list[MemoryPlane] = []  # the planes of this process, the newest last
 _LOCK = threading.Lock()
-
-
-def start_plane(capacity: int | None) -> MemoryPlane:
-    """Start a plane of at most ``capacity`` rows; clients attach to it from now on."""
-    plane = MemoryPlane(capacity)
-    with _LOCK:
-        _OPEN.append(plane)
-    return plane
-
-
-def newest_plane() -> MemoryPlane:
-    """The newest open plane. ``PlaneUnavailable`` if there is none."""
-    with _LOCK:
-        if not _OPEN:
-            raise PlaneUnavailable("no memory plane is open in this process")
-        return _OPEN[-1]
-
-
-def stop_plane(plane: MemoryPlane) -> None:
-    """Remove the plane, so that no client attaches to it. Idempotent."""
-    with _LOCK:
-        if plane in _OPEN:
-            _OPEN.remove(plane)
 
 
 class MemoryEngine:
@@ -75,8 +52,13 @@ class MemoryEngine:
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         self._owner = owner
-        self._plane: MemoryPlane = start_plane(capacity) if owner else newest_plane()
         self._closed = False
+        with _LOCK:
+            if owner:
+                _OPEN.append(MemoryPlane(capacity))
+            if not _OPEN:
+                raise PlaneUnavailable("no memory plane is open in this process")
+            self._plane = _OPEN[-1]
 
     def check_open(self) -> None:
         if self._closed:
@@ -153,7 +135,8 @@ class MemoryEngine:
                 self._plane.index.clear_all()
             self._plane.changed.notify_all()
         if self._owner:
-            stop_plane(self._plane)
+            with _LOCK, suppress(ValueError):  # closed before
+                _OPEN.remove(self._plane)
 
     @contextmanager
     def _locked(self) -> Iterator[Index]:
