@@ -115,22 +115,13 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 @pytest.fixture
 def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
     """``actors(n)``: clients attached in n processes, shared with other checks."""
-
-    def take(count: int) -> list[RecordingClient]:
-        return [_recorded(client, recording) for client in plane.actors().take(count)]
-
-    return take
+    return lambda count: [_recorded(client, recording) for client in plane.actors().take(count)]
 
 
 @pytest.fixture
 def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
     """``new_actor()``: a client that attaches now, in a new process."""
-
-    def start() -> RecordingClient:
-        (client,) = plane.actors().start(1)
-        return _recorded(client, recording)
-
-    return start
+    return lambda: _recorded(plane.actors().start(1)[0], recording)
 
 
 def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
@@ -143,11 +134,9 @@ def processes(
     request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
     """Runs workloads on ``part``, each in its own process, which other checks reuse."""
-
-    def take(count: int) -> list[RemoteWorkload]:
-        return [RemoteWorkload(client) for client in plane.actors().take(count)]
-
-    return _workload_runner(request, part, take)
+    return _workload_runner(
+        request, part, lambda count: list(map(RemoteWorkload, plane.actors().take(count)))
+    )
 
 
 @pytest.fixture
@@ -166,11 +155,9 @@ def attached_threads(
 @pytest.fixture
 def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> WorkloadRunner:
     """Runs workloads on ``part``, each in a thread, all on the owner's client."""
-
-    def take(count: int) -> list[WorkloadThread]:
-        return [WorkloadThread(part.client) for _ in range(count)]
-
-    return _workload_runner(request, part, take, remote=False)
+    return _workload_runner(
+        request, part, lambda count: [WorkloadThread(part.client) for _ in range(count)], False
+    )
 
 
 def _workload_runner(
