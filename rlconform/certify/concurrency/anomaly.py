@@ -35,3 +35,8 @@ def anomaly(kind: str, row: Any, description: str, *operations: Operation) -> An
     """An anomaly whose operations are ordered and without duplicates."""
     ordered = sorted({id(op): op for op in operations}.values(), key=lambda op: op.start)
     return Anomaly(kind, row, description, tuple(ordered))
+
+
+def ms(seconds: float) -> str:
+    """A time span, for descriptions."""
+    return f"{1000 * seconds:.1f} ms"

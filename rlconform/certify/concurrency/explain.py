@@ -73,7 +73,7 @@ def history_lines(first: Anomaly, history: History) -> list[str]:
     return [*lines, f"({len(history.operations)} calls by {callers} callers in all)"]
 
 
-def operation_line(op: Operation, zero: float = 0.0, row: Any = None) -> str:
+def operation_line(op: Operation, zero: float, row: Any) -> str:
     """One operation; of several rows only ``row`` is shown."""
     end = "never ended" if op.end is None else f"{1000 * (op.end - zero):.2f} ms"
     return f"{1000 * (op.start - zero):.2f} ms to {end}  {op.who}  {_call(op, row)}"

@@ -80,13 +80,13 @@ class FirstObservations:
         """The puts of a field, each ending as soon as a part of it had been seen."""
         return IntervalIndex(
             Interval(put.start, min(put.end, self.by(put, sample_id).latest), put.operation)
-            for put in self._history.wrote(sample_id, (FIELD, field))
+            for put in self._history.writes[sample_id, (FIELD, field)]
         )
 
 
 def _only_put(history: History, sample_id: str, field: str, claim: Operation) -> Interval | None:
     """The put that made the row ready for the claim, if only one can have."""
-    puts = history.wrote(sample_id, (FIELD, field))
+    puts = history.writes[sample_id, (FIELD, field)]
     begun = puts.touching(0.0, claim.latest)
     return puts.by_start[0] if begun == 1 else None
 
@@ -119,7 +119,7 @@ def _refused_though_observed(
     for sample_id in read.ids:
         for field in read.fields:
             seen = observations.intervals(sample_id, field).over(read.start)
-            if seen is None or history.clears_of(sample_id).touching(seen.start, read.latest):
+            if seen is None or history.clears[sample_id].touching(seen.start, read.latest):
                 return
             proofs.append((seen, sample_id))
     under_way = [(put, sample_id) for put, sample_id in proofs if put.operation.until >= read.start]
