@@ -9,7 +9,7 @@ have taken effect first. So every checker asks one of two questions about the ti
 A put or clear that failed or never returned may have taken effect at any time after its start, or
 never. Its interval has no end, so it proves nothing and excuses everything after its start.
 
-A *life* of a row begins with the put that creates it and ends with a clear; a reused id has many.
+A row exists from the put that creates it to its clear. A reused id names several in succession.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tensordict import TensorDict
@@ -28,7 +29,7 @@ MOST_ROUNDS = 1500
 MOST_FOLLOWER_ROUNDS = 6000
 #: Refused calls after which a workload ends: the history has enough of them.
 MOST_REFUSALS = 20
-#: Rounds per second that a workload should reach; the chance to catch a defect depends on them.
+#: Rounds per second that a workload should reach; the chance to find a defect depends on them.
 LEAST_PER_S = 20
 #: A workload may take this many times its seconds for those rounds, if the plane is slow.
 PATIENCE = 3
@@ -148,95 +149,64 @@ class LoggingClient:
     def put(self, prepared: PreparedPut) -> None:
         """Make a prepared put."""
         written, columns = prepared
-        extra = {"tags": list(written["tags"])} if "tags" in written else {}
-        self._log(
-            "put",
-            lambda: self._client.put_samples(
-                sample_ids=list(written["ids"]),
-                partition_id=self._partition_id,
-                fields=columns,
-                **extra,
-            ),
-            **written,
+        extra: dict[str, Any] = {"tags": list(written["tags"])} if "tags" in written else {}
+        put = partial(
+            self._client.put_samples, sample_ids=list(written["ids"]), fields=columns, **extra
         )
+        self._log("put", put, **written)
 
     def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
         """Claim without blocking; return the ids that are strings."""
-        done = self._log(
-            "claim",
-            lambda: self._client.claim_meta(
-                partition_id=self._partition_id,
-                task_name=task,
-                required_fields=list(fields),
-                batch_size=batch_size,
-                blocking=False,
-            ),
-            lambda meta: {
-                "ids": tuple(i if isinstance(i, str) else None for i in meta.sample_ids),
-                "tags": None if meta.tags is None else tuple(map(dict, meta.tags)),
-            },
-            task=task,
-            asked=batch_size,
-            fields=tuple(fields),
+        claim = partial(
+            self._client.claim_meta,
+            task_name=task,
+            required_fields=list(fields),
+            batch_size=batch_size,
+            blocking=False,
         )
-        return [i for i in done.ids if isinstance(i, str)]
+        known = {"task": task, "asked": batch_size, "fields": tuple(fields)}
+        ids = self._log("claim", claim, _claimed, **known).ids
+        return [i for i in ids if isinstance(i, str)]
 
     def get(
         self, ids: Sequence[str], fields: Sequence[str], *, dtypes: Dtypes | None = None
     ) -> None:
         """Read rows."""
-        self._log(
-            "get",
-            lambda: self._client.get_samples(
-                sample_ids=list(ids), partition_id=self._partition_id, select_fields=list(fields)
-            ),
-            lambda got: {"values": versions_in(got, self._partition_id, ids, fields, dtypes)},
-            ids=tuple(ids),
-            fields=tuple(fields),
-        )
+        get = partial(self._client.get_samples, sample_ids=list(ids), select_fields=list(fields))
+
+        def values(got: Any) -> dict[str, Any]:
+            return {"values": versions_in(got, self._partition_id, ids, fields, dtypes)}
+
+        self._log("get", get, values, ids=tuple(ids), fields=tuple(fields))
 
     def clear(self, ids: Sequence[str]) -> None:
         """Clear rows."""
-        self._log(
-            "clear",
-            lambda: self._client.clear_samples(
-                sample_ids=list(ids), partition_id=self._partition_id
-            ),
-            ids=tuple(ids),
-        )
+        clear = partial(self._client.clear_samples, sample_ids=list(ids))
+        self._log("clear", clear, ids=tuple(ids))
 
     def status(self, task: str) -> None:
         """Ask whether the task has claimed every row."""
-        self._log(
-            "status",
-            lambda: self._client.check_consumption_status(
-                partition_id=self._partition_id, task_names=[task]
-            ),
-            lambda answer: {"answer": bool(answer)},
-            task=task,
-        )
+        ask = partial(self._client.check_consumption_status, task_names=[task])
+        self._log("status", ask, lambda answer: {"answer": bool(answer)}, task=task)
 
     def register(self, fields: Sequence[str], tasks: Sequence[str]) -> None:
         """Register the partition."""
-        self._log(
-            "register",
-            lambda: self._client.register_partition(
-                partition_id=self._partition_id,
-                fields=list(fields),
-                num_samples=64,
-                consumer_tasks=list(tasks),
-            ),
-            fields=tuple(fields),
+        register = partial(
+            self._client.register_partition,
+            fields=list(fields),
+            num_samples=64,
+            consumer_tasks=list(tasks),
         )
+        self._log("register", register, fields=tuple(fields))
 
     def _log(
         self,
         kind: Op,
-        call: Callable[[], Any],
+        call: Callable[..., Any],
         result_of: Callable[[Any], dict[str, Any]] = lambda _: {},
         **known: Any,
     ) -> Operation:
-        """Make the call between two readings of the clock; return the logged operation.
+        """Make the call on the partition, between two readings of the clock; return what is logged.
 
         ``known`` are the operation's attributes before the call; ``result_of`` gives those that
         depend on what it returned.
@@ -247,7 +217,7 @@ class LoggingClient:
         op = Operation(who=self.who, op=kind, start=time.monotonic(), **known)
         self._operations.append(op)
         try:
-            returned = call()
+            returned = call(partition_id=self._partition_id)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
             done = replace(op, end=time.monotonic(), error=_error_text(error))
         else:
@@ -263,3 +233,10 @@ class LoggingClient:
 
 def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {shorten(str(error), 160)}"
+
+
+def _claimed(meta: Any) -> dict[str, Any]:
+    return {
+        "ids": tuple(i if isinstance(i, str) else None for i in meta.sample_ids),
+        "tags": None if meta.tags is None else tuple(map(dict, meta.tags)),
+    }

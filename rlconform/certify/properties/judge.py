@@ -64,7 +64,7 @@ class Judge:
 
     def judges(self, *kinds: Kind) -> bool:
         """Whether the profile judges any of these."""
-        return not self.profile.judged.isdisjoint(kinds)
+        return not {"put", *self.profile.judged}.isdisjoint(kinds)
 
     def expect(self, kind: Kind, right: bool, expected: str, got: str) -> None:
         """Expect an answer to be right, if the profile judges its kind."""

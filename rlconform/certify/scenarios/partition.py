@@ -165,17 +165,19 @@ class PartitionUnderTest:
         rows than are ready.
         """
         timeout_s = self.timeouts.operation if timeout_s is None else timeout_s
-        how: dict[str, Any] = {"dp_rank": dp_rank, "blocking": blocking, "timeout_s": timeout_s}
-        call = partial(self._claim, task, fields, **how)
-        meta = call(batch_size or max(1, self._rows.ready(task, fields)))
+        how = {"dp_rank": dp_rank, "blocking": blocking, "timeout_s": timeout_s}
+        asked = batch_size or max(1, self._rows.ready(task, fields))
+        meta = self._claim(task, fields, asked, how)
         exact = batch_size is None and not blocking
         if exact and meta.sample_ids and self._rows.has_others(meta.sample_ids):
-            further = call(1).sample_ids
+            further = self._claim(task, fields, 1, how).sample_ids
             due = f"no row ready for {task!r} beside {meta.sample_ids}"
             expect(not further, due, further, leans_on=("CLAIM-01",))
         return meta
 
-    def _claim(self, task: str, fields: Sequence[str], batch_size: int, **how: Any) -> BatchMeta:
+    def _claim(
+        self, task: str, fields: Sequence[str], batch_size: int, how: Mapping[str, Any]
+    ) -> BatchMeta:
         claimed = self.client.claim_meta(
             partition_id=self.id,
             task_name=task,

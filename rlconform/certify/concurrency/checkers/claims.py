@@ -59,8 +59,8 @@ def _phantom(history: History, claim: Operation, sample_id: str, field: str) -> 
 def duplicated(history: History) -> Iterator[Anomaly]:
     """Rows that a task claimed twice without a clear and a put in between.
 
-    The second claim can have returned a new life of the row only if both a clear and a put of the
-    row may have taken effect between the earlier start and the later end of the two claims.
+    The second claim can have returned a new row of this id only if both a clear and a put of it may
+    have taken effect between the earlier start and the later end of the two claims.
     """
     for (task, sample_id), claims in history.deliveries.items():
         if not isinstance(sample_id, str):
@@ -111,7 +111,7 @@ def cross_task(history: History) -> Iterator[Anomaly]:
 
 
 def _other_claims(history: History, task: str, sample_id: str, put: Interval) -> list[Operation]:
-    """Claims by other tasks that returned this life of the row."""
+    """Claims by other tasks that returned the row after this put."""
     names = (name for name in history.tasks if name != task)
     claims = (history.deliveries.get((name, sample_id), []) for name in names)
     return [claim for each in claims for claim in each if claim.latest > put.start]
@@ -148,10 +148,10 @@ def _last_claims_not_full(history: History) -> list[Operation]:
 
 
 def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bool:
-    """Whether the task may have claimed this life of the row.
+    """Whether the task may have claimed the row that this put wrote.
 
     The put may overwrite a row that was claimed long before; without a clear that runs wholly in
-    between, that was the same life.
+    between, that was the same row.
     """
     claims = history.deliveries.get((task, sample_id))
     if not claims:

@@ -100,7 +100,7 @@ def non_monotonic(history: History) -> Iterator[Anomaly]:
 
 
 def _tasks(history: History) -> list[TaskStatus]:
-    """Every task whose status was asked for; none if rows were cleared, as lives would mix."""
+    """Every task whose status was asked for; none if rows were cleared, as ids may be reused."""
     if history.of("clear"):
         return []
     asked = defaultdict(list)
