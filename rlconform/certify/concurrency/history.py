@@ -181,11 +181,6 @@ class History:
         proofs = [self.surely_there(i, column, op) for i in ids for column in columns]
         return None if None in proofs else max(filter(None, proofs), key=_END, default=None)
 
-    def possible(self, sample_id: Any, column: Column, op: Operation) -> bool:
-        """Whether the row's column may have existed at some moment of the operation."""
-        put = self.writes[sample_id, column].begun(op.latest)
-        return put is not None and not self.clears[sample_id].inside(put.end, op.start)
-
 
 _UNTIL = attrgetter("until")
 

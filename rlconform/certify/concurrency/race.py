@@ -20,9 +20,8 @@ MOST_REPORTS = 10
 class Race:
     """A race on the partition ``p``, which has the fields x and y and the task ``train``.
 
-    Attributes:
-        client: The owner's client.
-        other: A client attached in another process; the owner's for a race of threads.
+    ``client`` is the owner's. ``other`` is attached in another process; it is the owner's too for a
+    race of threads.
     """
 
     def __init__(self, plane: Reproducer, client: Any, other: Any, seconds: float) -> None:

@@ -25,15 +25,10 @@ READ_AT_ONCE = 16
 
 
 class Workload(ABC):
-    """A loop of client calls.
+    """A loop of client calls."""
 
-    Attributes:
-        leads: Whether it ends by itself.
-        needs: Kinds of calls that it can't do without.
-    """
-
-    leads: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ("put_samples",)
+    leads: ClassVar[bool] = True  # it ends by itself
+    needs: ClassVar[tuple[str, ...]] = ("put_samples",)  # kinds of calls that it can't do without
 
     @abstractmethod
     def run(self, client: LoggingClient) -> None:

@@ -22,35 +22,23 @@ class Unjudged(Exception):
 
 @dataclass
 class SequenceStats:
-    """Totals of all sequences of a run.
+    """Totals of all sequences of a run."""
 
-    Attributes:
-        compared: Number of answers that were judged.
-        unjudged: An error that ended a sequence, though the profile doesn't judge it.
-    """
-
-    compared: int = 0
-    unjudged: FailureReport | None = None
+    compared: int = 0  # number of answers that were judged
+    unjudged: FailureReport | None = None  # ended a sequence, though the profile doesn't judge it
 
 
 @dataclass
 class Judge:
-    """Judges the answers of one sequence by its profile.
-
-    Attributes:
-        models: The models of the sequence's partitions.
-        widths: Widths of rows, by version.
-        written: Whether anything was put since the last clear.
-        waited: Whether a claim waited without result.
-    """
+    """Judges the answers of one sequence by its profile."""
 
     runner: PropertyRunner
     profile: SequenceProfile
     stats: SequenceStats
-    models: list[PartitionModel] = field(default_factory=list)
-    widths: list[int] = field(default_factory=lambda: [0])
-    written: bool = False
-    waited: bool = False
+    models: list[PartitionModel] = field(default_factory=list)  # of the sequence's partitions
+    widths: list[int] = field(default_factory=lambda: [0])  # of rows, by version
+    written: bool = False  # whether anything was put since the last clear
+    waited: bool = False  # whether a claim waited without result
 
     @contextmanager
     def calling(self, kind: Kind) -> Iterator[None]:

@@ -38,9 +38,8 @@ SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
     """Compare the plane with the model over sequences of the profile's calls.
 
-    Raises:
-        FailedExample: The plane broke the contract in a sequence, or other errors ended each
-            sequence before anything was judged.
+    It also fails if errors that the profile doesn't judge ended each sequence before anything was
+    judged.
     """
     stats = SequenceStats()
 

@@ -75,12 +75,8 @@ class StepBatch:
         step.write_back(step.meta.subset([2, 3]), prev_logprobs=wide)
         step.expect_padded(["s0p0_g0"], ["input_ids"], width=64, pads={"input_ids": 7})
 
-    Args:
-        part: The partition that the rows are written to, through the codec.
-        sample_ids: Their ids.
-        columns: N padded rows with the column ``input_lengths``.
-        token_fields: Names of the per-token columns, also of those written back later.
-        tags, extra_info: As in ``kv_first_write``.
+    The columns are written through the codec: N padded rows with the column ``input_lengths``.
+    ``token_fields`` names the per-token columns, also those written back later.
     """
 
     def __init__(

@@ -105,11 +105,7 @@ class ParityRuns:
         _expect_no_difference(expected, got)
 
     def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
-        """Run through the plane, after a run in memory that succeeded.
-
-        Raises:
-            ContractViolation: The run raised.
-        """
+        """Run through the plane, after a run in memory that succeeded."""
         plane = self._plane
         used = plane.config or plane.target.config
         attach = partial(open_target, plane.spec, used, bootstrap=False)

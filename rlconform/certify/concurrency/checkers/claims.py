@@ -9,7 +9,7 @@ another claim of the same task           one of them, not both          yes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly, ms
 from rlconform.certify.concurrency.history import FIELD, History, Interval
@@ -33,27 +33,25 @@ def phantoms(history: History) -> Iterator[Anomaly]:
         for sample_id in claim.ids if claim.ok else ():
             if not isinstance(sample_id, str):
                 continue
-            for field in claim.fields:
-                if not history.possible(sample_id, (FIELD, field), claim):
-                    yield _phantom(history, claim, sample_id, field)
-                    break
+            yield from islice(_phantom(history, claim, sample_id), 1)
 
 
-def _phantom(history: History, claim: Operation, sample_id: str, field: str) -> Anomaly:
-    put = history.writes[sample_id, (FIELD, field)].begun(claim.latest)
-    if put is None:
-        known = history.puts.get(sample_id)
-        why = f"its field {field!r} was never put" if known else "it was never put"
-        text = f"{claim.task!r} claimed {sample_id!r}, though {why}"
-        first = [known.by_start[0].operation] if known else []
-        return anomaly("phantom", sample_id, text, *first, claim)
-    clear = history.clears[sample_id].inside(put.end, claim.start)
-    assert clear is not None
-    text = (
-        f"{claim.task!r} claimed {sample_id!r}, though it had been cleared "
-        f"{ms(claim.start - clear.end)} before the claim began"
-    )
-    return anomaly("phantom", sample_id, text, put.operation, clear.operation, claim)
+def _phantom(history: History, claim: Operation, sample_id: str) -> Iterator[Anomaly]:
+    """Each claimed field that the row can't have had at any moment of the claim."""
+    for field in claim.fields:
+        put = history.writes[sample_id, (FIELD, field)].begun(claim.latest)
+        if put is None:
+            known = history.puts.get(sample_id)
+            why = f"its field {field!r} was never put" if known else "it was never put"
+            text = f"{claim.task!r} claimed {sample_id!r}, though {why}"
+            first = [known.by_start[0].operation] if known else []
+            yield anomaly("phantom", sample_id, text, *first, claim)
+        elif clear := history.clears[sample_id].inside(put.end, claim.start):
+            text = (
+                f"{claim.task!r} claimed {sample_id!r}, though it had been cleared "
+                f"{ms(claim.start - clear.end)} before the claim began"
+            )
+            yield anomaly("phantom", sample_id, text, put.operation, clear.operation, claim)
 
 
 def duplicated(history: History) -> Iterator[Anomaly]:
