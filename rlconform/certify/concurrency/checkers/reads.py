@@ -10,6 +10,7 @@ absent row raises.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly, ms
@@ -27,11 +28,8 @@ def wrong_rows(history: History) -> Iterator[Anomaly]:
 
 def _source(history: History, value: str) -> list[Operation]:
     """The put that wrote what was read, if ``value`` names its version."""
-    name, _, version = value.rpartition(" v")
-    number = version.partition(" ")[0]
-    if not name or not number.isdigit():
-        return []
-    return [put for put in history.of("put") if put.version == int(number)][:1]
+    version = re.search(r".* v(\d+)( |$)", value)
+    return [put for put in history.of("put") if version and put.version == int(version[1])][:1]
 
 
 def unwritten(history: History) -> Iterator[Anomaly]:

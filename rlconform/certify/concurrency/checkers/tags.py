@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -20,11 +21,9 @@ from rlconform.contract import Tags
 
 def tags_late(history: History) -> Iterator[Anomaly]:
     """Claimed rows without a tag that every put which can have made them ready wrote."""
-    written: dict[str, tuple[list[Interval], list[frozenset[str]]]] = {}
+    written = cache(partial(_tags_written, history))
     for claim, sample_id, tags in _claimed_tags(history):
-        if sample_id not in written:
-            written[sample_id] = _tags_written(history, sample_id)
-        puts, keys = written[sample_id]
+        puts, keys = written(sample_id)
         begun = bisect_right(puts, claim.latest, key=lambda put: put.start)
         missing = sorted(keys[begun - 1] - tags.keys()) if begun else []
         if missing:
