@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -36,16 +37,16 @@ def test_one_process_needs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None
     plane_session.require_packages("unit")
 
 
-class FailsToOpenAgain(MemoryClient):
-    """Opens once in a process, and raises after that."""
+def opens(times: int) -> Callable[[Mapping[str, Any], bool], MemoryClient]:
+    """A function that opens a plane this many times, and raises after that."""
+    left = itertools.repeat(None, times)
 
-    opened = 0
+    def open_plane(cfg: Mapping[str, Any], bootstrap: bool) -> MemoryClient:
+        for _ in left:
+            return MemoryClient(cfg, bootstrap)
+        raise OSError("the port is taken")
 
-    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
-        type(self).opened += 1
-        if type(self).opened > 1:
-            raise OSError("the port is taken")
-        super().__init__(cfg, bootstrap)
+    return open_plane
 
 
 class FailsToClose(MemoryClient):
@@ -56,12 +57,12 @@ class FailsToClose(MemoryClient):
         raise OSError("no such process")
 
 
-def session_of(opens: Callable[[Mapping[str, Any], bool], Any]) -> plane_session.PlaneSession:
-    return plane_session.PlaneSession("spec", Target(name="t", open=opens), {}, "unit")
+def session_of(open_plane: Callable[[Mapping[str, Any], bool], Any]) -> plane_session.PlaneSession:
+    return plane_session.PlaneSession("spec", Target(name="t", open=open_plane), {}, "unit")
 
 
 def test_a_plane_that_does_not_open_again_breaks_the_contract() -> None:
-    plane = session_of(FailsToOpenAgain)
+    plane = session_of(opens(times=1))
     plane.owner()
     plane.renew()
     with pytest.raises(ContractViolation, match=r"open again.*OSError: the port is taken"):
@@ -69,9 +70,8 @@ def test_a_plane_that_does_not_open_again_breaks_the_contract() -> None:
 
 
 def test_a_plane_that_never_opened_raises_its_own_error() -> None:
-    FailsToOpenAgain.opened = 1
     with pytest.raises(OSError, match="the port is taken"):
-        session_of(FailsToOpenAgain).owner()
+        session_of(opens(times=0)).owner()
 
 
 def test_a_close_that_raises_breaks_the_contract() -> None:
