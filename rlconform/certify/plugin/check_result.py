@@ -136,11 +136,12 @@ def result_of(
     error = excinfo.value
     if isinstance(error, pytest.skip.Exception):
         return replace(result, outcome=Outcome.NOT_TESTED, evidence=str(error))
+    operations: list[Operation] = item.stash.get(HISTORY, [])
     result = replace(
         result,
         steps=recording.lines(),
         leans_on=leans_on(mark, error),
-        history=to_jsonl(item.stash.get(HISTORY, None) or []),
+        history=to_jsonl(operations),
     )
     if not (isinstance(error, AssertionError) or recording.raised_by_plane(error)):
         evidence = f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,10 +33,12 @@ from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import TRANSPORT_S, Recording, RecordingClient
 from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.training_parity import ParityRuns, start_parity_runs
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.contract.target import LONGEST_SETTLE_S
+
+if TYPE_CHECKING:
+    from rlconform.certify.scenarios.training_parity import ParityRuns
 
 
 def _checks(request: pytest.FixtureRequest) -> Any:
@@ -58,7 +60,12 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
 @pytest.fixture(scope="module")
 def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
     """Whole runs of the reference GRPO, in memory and through the plane under test."""
-    with start_parity_runs(_checks(request).session) as runs:
+    session: PlaneSession = _checks(request).session
+    with session.starting.running():
+        from rlconform.certify.scenarios.training_parity import (  # noqa: PLC0415 - see there
+            start_parity_runs,
+        )
+    with start_parity_runs(session) as runs:
         yield runs
 
 
@@ -144,22 +151,13 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 @pytest.fixture
 def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
     """``actors(n)``: clients attached in n processes, shared with other checks."""
-
-    def take(count: int) -> list[RecordingClient]:
-        return [_recorded(client, recording) for client in plane.actors().take(count)]
-
-    return take
+    return lambda count: [_recorded(client, recording) for client in plane.actors().take(count)]
 
 
 @pytest.fixture
 def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
     """``new_actor()``: a client that attaches now, in a new process."""
-
-    def start() -> RecordingClient:
-        (client,) = plane.actors().start(1)
-        return _recorded(client, recording)
-
-    return start
+    return lambda: _recorded(plane.actors().start(1)[0], recording)
 
 
 def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
@@ -172,11 +170,9 @@ def processes(
     request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
     """Runs workloads on ``part``, each in its own process, which other checks reuse."""
-
-    def take(count: int) -> list[RemoteWorkload]:
-        return [RemoteWorkload(client) for client in plane.actors().take(count)]
-
-    return _workload_runner(request, part, take)
+    return _workload_runner(
+        request, part, lambda count: list(map(RemoteWorkload, plane.actors().take(count)))
+    )
 
 
 @pytest.fixture
@@ -195,11 +191,9 @@ def attached_threads(
 @pytest.fixture
 def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> WorkloadRunner:
     """Runs workloads on ``part``, each in a thread, all on the owner's client."""
-
-    def take(count: int) -> list[WorkloadThread]:
-        return [WorkloadThread(part.client) for _ in range(count)]
-
-    return _workload_runner(request, part, take, remote=False)
+    return _workload_runner(
+        request, part, lambda count: [WorkloadThread(part.client) for _ in range(count)], False
+    )
 
 
 def _workload_runner(

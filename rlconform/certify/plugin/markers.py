@@ -41,11 +41,10 @@ def requirement(
         ValueError: No such requirement, or a capability that it doesn't name.
     """
     known = load_requirements()
-    row = known.get(requirement_id)
     for named in (requirement_id, *leans_on):
         if named not in known:
             raise ValueError(f"no requirement {named!r} in requirements.toml")
-    assert row is not None
+    row = known[requirement_id]
     if capability and capability not in row.capability:
         raise ValueError(f"{requirement_id} does not depend on capability {capability!r}")
     if not capability and len(row.capability) > 1:

@@ -46,7 +46,7 @@ class ClearLeavesFields(MemoryEngine):
                 if old:
                     row.parts.append((block, place, old))
                     row.fields |= old
-                    extents = {name: block.extents[name] for name in old}
+                    extents = {name: block.extents[name].kind for name in old}
                     held(self, partition_id)._fields.add(extents, 1, Counter())
 
 
