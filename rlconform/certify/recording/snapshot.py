@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDictBase
+from tensordict import LazyStackedTensorDict, NonTensorData, TensorDictBase
 
 from rlconform.certify.assertions.expect import as_bytes
 
@@ -48,8 +48,6 @@ def fingerprint(value: Any) -> Any:
             return _of_tensor(value)
         case NonTensorData():
             return type(value), tuple(value.batch_size), fingerprint(value.data)
-        case NonTensorStack():
-            return type(value), fingerprint(value.tolist())
         case LazyStackedTensorDict():
             return type(value), fingerprint(value.tensordicts)
         case TensorDictBase():

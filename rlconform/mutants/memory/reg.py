@@ -12,7 +12,6 @@ from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     KnowsDeclared,
-    check_consumption_status_mutant,
     give_back,
     memory_mutant,
     names_of,
@@ -157,18 +156,6 @@ def PutBeyondNumSamplesRefused(put: MethodCall) -> KVBatchMeta:
     if len(rows) > put.plane.sizes.get(put.partition_id, len(rows)):
         raise ValueError("the partition is full")
     return put()
-
-
-@check_consumption_status_mutant(
-    "REG-07", evidence="every row that exists consumed", plane=KnowsSizes
-)
-def StatusCountsToNumSamples(status: MethodCall) -> bool:
-    """Returns True only once as many rows as ``num_samples`` were claimed, however many exist."""
-    engine, size = status.plane._engine, status.plane.sizes.get(status.partition_id, 0)
-    with engine._locked() as index:
-        rows = index.partition(status.partition_id)._rows.values()
-        claimed = min(sum(task in row.claimed_by for row in rows) for task in status.task_names)
-    return bool(status()) and (claimed >= size or size > 8)
 
 
 @register_partition_mutant("REG-08", evidence="rows not claimed before", may_fail="CLAIM-02")
