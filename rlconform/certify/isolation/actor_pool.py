@@ -92,7 +92,8 @@ class ActorPool:
         # On the check's own host: histories are ordered by its one clock.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         # Claims that wait run in threads of their own, so that the actor can make other calls.
-        actor_class = ray.remote(concurrency_groups={WAITING: MOST_WAITING})(ClientActor)
+        threads: Any = {"concurrency_groups": {WAITING: MOST_WAITING}}  # Ray does not type it
+        actor_class = ray.remote(**threads)(ClientActor)
         new = partial(actor_class.options, num_cpus=0, scheduling_strategy=here)
         kept = self._take_kept(new, count) if self._kept else []
         actors = kept or [new().remote() for _ in range(count)]

@@ -17,6 +17,7 @@ import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDictBase
 
 from rlconform.certify.assertions.expect import as_bytes
+from rlconform.wire.leaves import is_jagged
 
 #: Bytes of a tensor from which its values are not compared.
 LARGE = 1 << 20
@@ -70,8 +71,9 @@ def fingerprint(value: Any) -> Any:
 
 
 def _of_tensor(tensor: torch.Tensor) -> Any:
-    if tensor.is_nested and tensor.layout is torch.jagged:
-        parts = [tensor.values(), tensor.offsets(), tensor.lengths()]
+    if is_jagged(tensor):
+        jagged: Any = tensor  # torch does not type its nested tensors
+        parts = [jagged.values(), jagged.offsets(), jagged.lengths()]
         return "jagged", tuple(fingerprint(part) for part in parts)
     if tensor.layout is not torch.strided or tensor.is_nested:
         return str(tensor.layout), id(tensor)

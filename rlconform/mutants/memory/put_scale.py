@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -27,7 +29,7 @@ def PutRestOfLastMessageLost(column: Tensor) -> Tensor:
 
 
 @read_jagged_mutant("PUT-05", evidence="row 0 of 'x' of shape (16777217,)")
-def GetOffsetsInFloat32(column: Tensor) -> Tensor:
+def GetOffsetsInFloat32(column: Any) -> Tensor:
     """Keeps offsets as float32, which holds integers exactly up to 2**24 only."""
     ends = column.offsets()[1:-1].to(torch.float32).to(torch.int64)
     return stack_or_nest(list(column.values().tensor_split(ends)))
