@@ -55,15 +55,19 @@ def judge_mutant(
 ) -> TrialResult:
     """Compare a run's results with what the mutant declares.
 
-    A run with a suite error and a run that ended early are never a kill.
+    A run with a suite error, a run that ended early, and one in which a check could not run
+    (rlconform's processes started late, on a busy machine) are never a kill and never a survival.
     """
     broken, ours = _broken(results), _our_fault(results, complete)
     missed = [declared for declared in mutant.fails if declared not in broken]
     others = [killer for killer in broken if killer not in {*mutant.fails, *mutant.may_fail}]
     first = next((r.failures for r in results if r.id == mutant.fails[0]), [])
+    untested = [r for r in results if r.id in missed and r.outcome is Outcome.NOT_TESTED]
     kind, detail = TrialOutcome.KILLED, ""
     if ours:
         kind, detail = TrialOutcome.SUITE_ERROR, ours
+    elif untested:
+        kind, detail = TrialOutcome.SUITE_ERROR, f"{untested[0].id}: {untested[0].reason}"
     elif missed:
         kind, detail = TrialOutcome.SURVIVED, f"passed by {', '.join(missed)}"
     elif not any(mutant.evidence in failure for failure in first):

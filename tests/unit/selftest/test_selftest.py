@@ -92,6 +92,12 @@ def test_our_own_error_is_never_a_kill() -> None:
     assert kind_of(DECLARED, complete=False) is TrialOutcome.SUITE_ERROR
 
 
+def test_a_check_that_could_not_run_is_no_survival() -> None:
+    late = RequirementResult("GET-06", Outcome.NOT_TESTED, "1 of 1 checks did not run: late")
+    judged = judge_mutant("m", LeavesRowsOut, [*DECLARED[:2], late])
+    assert (judged.kind, judged.detail) == (TrialOutcome.SUITE_ERROR, f"GET-06: {late.reason}")
+
+
 def test_a_right_plane_breaks_nothing() -> None:
     assert judge_reference("r", [PASSED]).kind is TrialOutcome.PASSED
     alarm = judge_reference("r", [PASSED, failed("GET-04")])
