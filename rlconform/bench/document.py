@@ -19,6 +19,9 @@ OPERATIONS = ("put", "get", "get_in_order", "claim", "clear")
 #: Operations timed on a few rows of a partition that holds many others.
 GROWTH_OPERATIONS = ("claim", "put", "get", "clear")
 
+#: Follows the name of a target that was measured within one process.
+MARK = "\N{DAGGER}"
+
 
 class _DocumentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,13 +51,10 @@ class Host(_DocumentPart):
 
 
 class TargetResult(_DocumentPart):
-    """A plane that the user asked to measure.
+    """A plane that the user asked to measure; the other tables refer to its ``spec``.
 
-    Attributes:
-        spec: The name that the user gave; all other tables refer to it.
-        name, vendor, version: As the target declares them; empty if it did not open.
-        processes: Whether producer and consumers were separate processes.
-        status, reason: ``failed`` if it was lost during the run, and why.
+    ``name``, ``vendor`` and ``version`` are empty if it did not open. ``processes`` is whether
+    producer and consumers were separate processes; ``failed`` is a target lost during the run.
     """
 
     spec: str
@@ -64,6 +64,16 @@ class TargetResult(_DocumentPart):
     processes: bool = False
     status: Literal["measured", "failed"]
     reason: str = ""
+
+    @property
+    def in_one_process(self) -> bool:
+        """Whether all clients were in one process; False for a target that never opened."""
+        return bool(self.name) and not self.processes
+
+    @property
+    def label(self) -> str:
+        """The target's name in tables and plots, marked if measured in one process."""
+        return f"{self.spec} {MARK}" if self.in_one_process else self.spec
 
 
 class ShapeResult(_DocumentPart):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rlconform.bench.document import BenchDocument, TargetResult
+from rlconform.bench.document import MARK, BenchDocument, TargetResult
 from rlconform.bench.report import tables, units
 from rlconform.bench.report.pivot import PivotCell, PivotTable
 
@@ -66,8 +66,8 @@ def _print_head(console: Console, document: BenchDocument) -> None:
 def _describe(target: TargetResult) -> str:
     named = " ".join(part for part in (target.name, target.version) if part)
     where = "across processes" if target.processes else ""
-    if tables.in_one_process(target):
-        where = f"within one process {tables.MARK}"
+    if target.in_one_process:
+        where = f"within one process {MARK}"
     failure = f"[bold red]failed[/]: {escape(target.reason)}" if target.status == "failed" else ""
     parts = ", ".join(part for part in (escape(named), where, failure) if part)
     return f"  [bold]{escape(target.spec)}[/]: {parts}"
@@ -112,8 +112,8 @@ def _text(cell: PivotCell, separator: str) -> str:
 
 def _print_foot(console: Console, document: BenchDocument) -> None:
     console.print()
-    if any(map(tables.in_one_process, document.targets)):
-        console.print(f"{tables.MARK} measured within one process: not comparable to the others.")
+    if any(target.in_one_process for target in document.targets):
+        console.print(f"{MARK} measured within one process: not comparable to the others.")
     for note in document.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if document.quick:

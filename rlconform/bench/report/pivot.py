@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from rlconform.bench.document import Summary
 from rlconform.bench.report import units
 from rlconform.bench.report.ratios import Ratio
+from rlconform.bench.report.units import Spell
 
 DASH = "\N{EN DASH}"
+
+Figure = TypeVar("Figure", Ratio, Summary)
 
 
 @dataclass(frozen=True)
 class PivotCell:
-    """A cell: a figure with its spread, a gap with its reason, or prose."""
+    """A cell: a figure with its spread, a gap with its reason, or prose.
+
+    ``drawn`` is what a chart shows of it: the value and the ends of its whiskers.
+    """
 
     text: str
     spread: str = ""
     kind: Literal["figure", "gap", "prose"] = "figure"
     reason: str = ""
+    drawn: tuple[float, float, float] | None = None
 
 
 class Entry(NamedTuple):
@@ -85,30 +92,38 @@ def pivot(
 
 def ratio_cell(ratio: Ratio) -> PivotCell:
     """A ratio and its bounds."""
-    return PivotCell(units.times(ratio.value), _span(units.plain, ratio.low, ratio.high))
+    span = _span(units.plain, ratio.low, ratio.high)
+    return PivotCell(units.times(ratio.value), span, drawn=ratio)
+
+
+def quartiles_cell(spell: Spell, median: float, low: float, high: float) -> PivotCell:
+    """A median and its quartiles."""
+    return PivotCell(spell(median), _span(spell, low, high), drawn=(median, low, high))
 
 
 def seconds_cell(seconds: Summary) -> PivotCell:
     """The median and the quartiles."""
-    return _quartiles(units.duration, seconds.p25, seconds.median, seconds.p75)
+    return quartiles_cell(units.duration, seconds.median, seconds.p25, seconds.p75)
 
 
 def latency_cell(seconds: Summary) -> PivotCell:
     """The median and the 99th percentile."""
-    return PivotCell(units.duration(seconds.median), f"p99 {units.duration(seconds.p99)}")
+    median, p99 = seconds.median, seconds.p99
+    spread = f"p99 {units.duration(p99)}"
+    return PivotCell(units.duration(median), spread, drawn=(median, median, p99))
 
 
-def rate_cell(per_second: Summary) -> PivotCell:
+def rate_cell(rate: Summary) -> PivotCell:
     """The median and the quartiles of a rate, without its unit."""
-    return _quartiles(units.plain, per_second.p25, per_second.median, per_second.p75)
+    return quartiles_cell(units.plain, rate.median, rate.p25, rate.p75)
 
 
 def throughput_cell(count: int, seconds: Summary) -> PivotCell:
     """``count`` bytes over the median and the quartiles of ``seconds``."""
     if seconds.p25 <= 0:
         return gap_cell("the clock measured no time")
-    low, median, high = (count / s for s in (seconds.p75, seconds.median, seconds.p25))
-    return _quartiles(units.throughput, low, median, high)
+    fractions = (count / s for s in (seconds.median, seconds.p75, seconds.p25))
+    return quartiles_cell(units.throughput, *fractions)
 
 
 def gap_cell(refused: str) -> PivotCell:
@@ -117,17 +132,13 @@ def gap_cell(refused: str) -> PivotCell:
 
 
 def cell_or_gap(
-    make: Callable[[Summary], PivotCell], figure: Summary | None, refused: str
+    make: Callable[[Figure], PivotCell], figure: Figure | None, refused: str
 ) -> PivotCell:
     """The cell of the figure if there is one, or else a gap."""
     return make(figure) if figure else gap_cell(refused)
 
 
-def _quartiles(spell: Callable[[float], str], low: float, median: float, high: float) -> PivotCell:
-    return PivotCell(spell(median), _span(spell, low, high))
-
-
-def _span(spell: Callable[[float], str], low: float, high: float) -> str:
+def _span(spell: Spell, low: float, high: float) -> str:
     """From low to high; a unit that both share is written once."""
     low_text, high_text = spell(low), spell(high)
     number, _, unit = low_text.partition(" ")
