@@ -51,10 +51,10 @@ class Host(_DocumentPart):
 
 
 class TargetResult(_DocumentPart):
-    """A plane that the user asked to measure; the other tables refer to its ``spec``.
+    """A plane that the user asked to measure; its name is empty if it did not open.
 
-    ``name``, ``vendor`` and ``version`` are empty if it did not open. ``processes`` is whether
-    producer and consumers were separate processes; ``failed`` is a target lost during the run.
+    ``processes`` is whether producer and consumers were separate processes; ``failed`` is a target
+    that was lost during the run.
     """
 
     spec: str
@@ -77,10 +77,7 @@ class TargetResult(_DocumentPart):
 
 
 class ShapeResult(_DocumentPart):
-    """A batch that was put and read: ``fields`` has dtype and shape of each, ``int64 (N, j)``.
-
-    ``tokens`` counts the valid tokens of all rows, ``bytes`` the bytes of its tensors.
-    """
+    """A batch that was put and read, with the dtype and shape of each field: ``int64 (N, j)``."""
 
     name: str
     title: str
@@ -91,22 +88,21 @@ class ShapeResult(_DocumentPart):
 
 
 class Memcpy(_DocumentPart):
-    """Seconds that a copy of the shape's bytes takes.
-
-    ``warm`` copies into memory already touched, ``fresh`` into memory just allocated.
-    """
+    """Seconds of a copy of the shape's bytes into memory already touched or just allocated."""
 
     shape: str
     warm: Summary
     fresh: Summary
 
 
-class _TargetRow(_DocumentPart):
+class TargetRow(_DocumentPart):
+    """A measurement of one target: it has figures, or ``refused`` says why it has none."""
+
     target: str
     refused: str = ""
 
 
-class OperationTimes(_TargetRow):
+class OperationTimes(TargetRow):
     """Seconds of one client call on a whole batch of a shape."""
 
     shape: str
@@ -116,7 +112,7 @@ class OperationTimes(_TargetRow):
     seconds: Summary | None
 
 
-class ClaimRate(_TargetRow):
+class ClaimRate(TargetRow):
     """How fast ``consumers`` together drain ``rows`` ready rows."""
 
     consumers: int
@@ -124,7 +120,7 @@ class ClaimRate(_TargetRow):
     rows_per_second: Summary | None
 
 
-class Growth(_TargetRow):
+class Growth(TargetRow):
     """Seconds of one client call on ``batch`` rows of a partition of ``rows_in_partition``."""
 
     operation: str
@@ -133,11 +129,8 @@ class Growth(_TargetRow):
     seconds: Summary | None
 
 
-class Wake(_TargetRow):
-    """Seconds until a blocked claim of one row returns, from the put's start and from its return.
-
-    The latter is negative where the claim returns before the put does.
-    """
+class Wake(TargetRow):
+    """Seconds until a blocked claim of one row returns; negative if the put returns later."""
 
     from_start: Summary | None = None
     from_return: Summary | None = None

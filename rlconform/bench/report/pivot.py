@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from rlconform.bench.document import Summary
@@ -47,10 +48,7 @@ class PivotRow(NamedTuple):
 
 @dataclass(frozen=True)
 class PivotTable:
-    """A table and the sentences that explain it; a minor one may be folded up.
-
-    ``key`` identifies the table, for example to place its plot.
-    """
+    """A table and the sentences that explain it; a minor one may be folded up."""
 
     key: str
     title: str
@@ -66,28 +64,33 @@ def pivot(
     caption: str,
     labels: tuple[str, ...],
     entries: Iterable[Entry],
+    names: Mapping[str, str] = MappingProxyType({}),
     *,
-    order: Sequence[str] = (),
     columns: Iterable[str] = (),
     minor: bool = False,
 ) -> PivotTable:
     """The entries as a table; a missing cell is a dash.
 
-    Rows are sorted by their labels' places in ``order``; labels that are not in it come first.
-    Otherwise rows, and columns after those given, are in the order of the entries.
+    ``names`` replaces labels and columns. Rows are sorted by their labels' places in it; labels
+    that are not in it come first. Otherwise rows, and columns after those given, are in the order
+    of the entries.
     """
     rows: dict[tuple[str, ...], dict[str, PivotCell]] = {}
     seen = dict.fromkeys(columns)
     for entry in entries:
         rows.setdefault(entry.labels, {})[entry.column] = entry.cell
         seen.setdefault(entry.column)
-    place = {label: number for number, label in enumerate(order)}
+    place = {label: number for number, label in enumerate(names)}
     unmeasured = PivotCell(DASH, kind="gap", reason="not measured")
     sorted_rows = tuple(
-        PivotRow(row, tuple(rows[row].get(column, unmeasured) for column in seen))
+        PivotRow(
+            tuple(names.get(label, label) for label in row),
+            tuple(rows[row].get(column, unmeasured) for column in seen),
+        )
         for row in sorted(rows, key=lambda row: [place.get(label, -1) for label in row])
     )
-    return PivotTable(key, title, caption, (*labels, *seen), sorted_rows, minor)
+    headings = (*labels, *(names.get(column, column) for column in seen))
+    return PivotTable(key, title, caption, headings, sorted_rows, minor)
 
 
 def ratio_cell(ratio: Ratio) -> PivotCell:

@@ -1,6 +1,6 @@
 """The tables of a bench document, as text; the terminal and the page show the same ones.
 
-Entries name targets by spec; ``_table`` replaces specs by the targets' labels and sorts the rows by
+Entries name targets by spec; ``pivot`` replaces specs by the targets' labels and sorts the rows by
 shape and target.
 """
 
@@ -60,7 +60,7 @@ def gaps(document: BenchDocument) -> PivotTable:
     for target, where, what, reason in _missing(document):
         if reason:
             equal.setdefault((target, where, reason), []).append(what)
-    name = {target.spec: target.label for target in document.targets}
+    name = _names(document)
     entries = [
         Entry(
             (name[target], f"{', '.join(what)} {where}".strip()),
@@ -87,30 +87,10 @@ def _missing(document: BenchDocument) -> Iterator[tuple[str, str, str, str]]:
         yield wake.target, "", "wake", wake.refused
 
 
-def _table(
-    document: BenchDocument,
-    key: str,
-    title: str,
-    caption: str,
-    labels: tuple[str, ...],
-    entries: Iterable[Entry],
-    columns: Iterable[str] = (),
-    minor: bool = False,
-) -> PivotTable:
-    name = {target.spec: target.label for target in document.targets}
-    return pivot(
-        key,
-        title,
-        caption,
-        labels,
-        [
-            Entry(tuple(name.get(label, label) for label in row), name.get(column, column), cell)
-            for row, column, cell in entries
-        ],
-        order=[*(shape.name for shape in document.shapes), *name.values()],
-        columns=[name[target] for target in columns],
-        minor=minor,
-    )
+def _names(document: BenchDocument) -> dict[str, str]:
+    """Shapes and targets in their order, and how tables name them."""
+    shapes = {shape.name: shape.name for shape in document.shapes}
+    return shapes | {target.spec: target.label for target in document.targets}
 
 
 def _costs(document: BenchDocument) -> PivotTable:
@@ -124,8 +104,8 @@ def _costs(document: BenchDocument) -> PivotTable:
         "Time of one operation on a whole batch over the time of one copy of as many bytes; lower "
         "is better. Claim and clear carry no batch: their ratio shows what they cost beside it."
     )
-    title = "Cost in copies of memory"
-    return _table(document, "costs", title, caption, _SHAPE_AND_TARGET, entries)
+    title, names = "Cost in copies of memory", _names(document)
+    return pivot("costs", title, caption, _SHAPE_AND_TARGET, entries, names)
 
 
 def _comparison(document: BenchDocument, operation: str) -> PivotTable:
@@ -141,14 +121,14 @@ def _comparison(document: BenchDocument, operation: str) -> PivotTable:
             cell = ratio_cell(ratio) if ratio.value >= 1 else PivotCell("")
             entries.append(Entry((shape, target), other, cell))
     compared = {target for target, _, _ in found}
-    return _table(
-        document,
+    return pivot(
         f"{operation}_compared",
         f"{operation}: target against target",
         "How many times as fast the row's target is as the column's, where it is the faster of the "
         "two.",
         _SHAPE_AND_TARGET,
         entries,
+        _names(document),
         columns=[target.spec for target in document.targets if target.spec in compared],
         minor=operation not in HEADLINES,
     )
@@ -164,7 +144,7 @@ def _growth_ratios(document: BenchDocument) -> PivotTable:
         "emptiest; at 1, the other rows of a partition cost nothing."
     )
     labels = ("Target", "Rows in the partition")
-    return _table(document, "growth_ratios", "Growth", caption, labels, entries)
+    return pivot("growth_ratios", "Growth", caption, labels, entries, _names(document))
 
 
 def _scaling(document: BenchDocument) -> PivotTable:
@@ -173,7 +153,7 @@ def _scaling(document: BenchDocument) -> PivotTable:
         for (target, consumers), ratio in ratios.scaling_ratios(document).items()
     ]
     caption = "Rows per second that several consumers claim, over those of one; higher is better."
-    return _table(document, "scaling", "Scaling of claims", caption, ("Target",), entries)
+    return pivot("scaling", "Scaling of claims", caption, ("Target",), entries, _names(document))
 
 
 def _wake(document: BenchDocument) -> PivotTable:
@@ -189,7 +169,7 @@ def _wake(document: BenchDocument) -> PivotTable:
         "A consumer is blocked in a claim, a producer puts the row: time until the claim returns. "
         "From the put's return it is negative where the claim returned first."
     )
-    return _table(document, "wake", "Waking a blocked claim", caption, ("Target",), entries)
+    return pivot("wake", "Waking a blocked claim", caption, ("Target",), entries, _names(document))
 
 
 def _throughput(document: BenchDocument) -> PivotTable:
@@ -205,7 +185,7 @@ def _throughput(document: BenchDocument) -> PivotTable:
         cell = cell_or_gap(partial(throughput_cell, row.bytes), row.seconds, row.refused)
         entries.append(Entry((row.shape, row.target), row.operation, cell))
     caption = "Bytes of the batch per second, median and quartiles; 1 MB is a million bytes."
-    return _table(document, "throughput", "Throughput", caption, _SHAPE_AND_TARGET, entries)
+    return pivot("throughput", "Throughput", caption, _SHAPE_AND_TARGET, entries, _names(document))
 
 
 def _latency(document: BenchDocument) -> PivotTable:
@@ -219,7 +199,7 @@ def _latency(document: BenchDocument) -> PivotTable:
         caption += f", of {min(counts)} to {max(counts)} repetitions"
     if min(counts, default=100) < 100:
         caption += "; the p99 of fewer than 100 is close to the slowest of them"
-    return _table(document, "latency", "Latency", f"{caption}.", _SHAPE_AND_TARGET, entries)
+    return pivot("latency", "Latency", f"{caption}.", _SHAPE_AND_TARGET, entries, _names(document))
 
 
 def _claim_rate(document: BenchDocument) -> PivotTable:
@@ -236,7 +216,7 @@ def _claim_rate(document: BenchDocument) -> PivotTable:
         f"{_either(row.rows for row in document.claim_rate)} ready rows; each row was claimed "
         f"exactly once."
     )
-    return _table(document, "claim_rate", "Claim rate", caption, ("Target",), entries)
+    return pivot("claim_rate", "Claim rate", caption, ("Target",), entries, _names(document))
 
 
 def _growth(document: BenchDocument) -> PivotTable:
@@ -251,7 +231,7 @@ def _growth(document: BenchDocument) -> PivotTable:
     batch = _either(row.batch for row in document.growth)
     caption = f"Time of one operation on {batch} rows while the partition holds as many as named."
     labels = ("Target", "Operation")
-    return _table(document, "growth", "Growth in seconds", caption, labels, entries)
+    return pivot("growth", "Growth in seconds", caption, labels, entries, _names(document))
 
 
 def _consumers(count: int) -> str:

@@ -15,9 +15,9 @@ from rlconform.bench.document import BenchDocument, Summary
 from rlconform.bench.report import console as report_console
 from rlconform.bench.report import units
 from rlconform.bench.report.pivot import Entry, pivot, ratio_cell, seconds_cell, throughput_cell
-from rlconform.bench.report.progress import BenchProgress
 from rlconform.bench.report.ratios import Ratio
 from rlconform.bench.report.tables import absolute_tables, gaps, ratio_tables
+from rlconform.bench.runner import BenchProgress
 
 EMPTY: dict[str, Any] = {
     name: [] for name in ("shapes", "memcpy", "operations", "claim_rate", "growth", "wake")
