@@ -24,23 +24,16 @@ from rlconform.contract import ConfigError
 from rlconform.grpo.config import ClusterConfig, MasterConfig
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.workers.policy_worker import PolicyWorker
-from rlconform.grpo.workers.worker_group import WorkerGroup, fetch
+from rlconform.grpo.workers.worker_group import ROLLOUT_GPU_SHARE, WorkerGroup, fetch, remote_class
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: GPU share of the rollout worker: what a rank leaves free (see ``WorkerGroup``).
-_GPU_SHARE = 0.1
-
 
 def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> str:
-    """Say which resource Ray lacks for these ranks, or return "".
+    """Say which of Ray's ``available`` resources these ranks lack, or return "".
 
     Without this check actors that can't be scheduled would wait forever.
-
-    Args:
-        config: Number of ranks and their device.
-        available: Ray's resources by name, from ``ray.cluster_resources``.
     """
     needed = {"CPU": config.dp_size + 1}  # one for the rollout worker
     if config.device == "cuda":
@@ -58,14 +51,6 @@ def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> 
 class RunActors:
     """The policy workers and the rollout worker of a run.
 
-    Args:
-        worker_class: Class of the policy workers.
-        rollout_class: Class of the rollout worker.
-        config: Number of ranks and their device.
-
-    Attributes:
-        workers: The policy workers.
-
     Raises:
         ConfigError: Ray has too few CPUs or GPUs.
         WorkerLost: An actor did not start.
@@ -81,11 +66,8 @@ class RunActors:
             raise ConfigError(missing)
         self._timeout_s = config.timeout_s
         self.workers = WorkerGroup(worker_class, config)
-        on_gpu = config.device == "cuda"
-        actor: Any = ray.remote(rollout_class).options(
-            num_cpus=1, num_gpus=_GPU_SHARE if on_gpu else 0
-        )
-        self._rollout_worker = actor.remote(config.device)
+        rollout_actor = remote_class(rollout_class, config, ROLLOUT_GPU_SHARE)
+        self._rollout_worker = rollout_actor.remote(config.device)
 
     def build(self, config: MasterConfig) -> None:
         """Create the run's policy on every rank and its generation engine, with equal weights."""
@@ -95,12 +77,7 @@ class RunActors:
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call a method of the rollout worker's class on it and return the result.
-
-        Raises:
-            WorkerLost: The actor died, or the timeout passed.
-            Exception: The exception that the method raised.
-        """
+        """Call a method on the rollout worker and return the result; errors as in ``fetch``."""
         call = getattr(self._rollout_worker, method.__name__).remote(*args, **kwargs)
         result: R = fetch(call, self._timeout_s, f"the rollout worker's {method.__name__}")
         return result

@@ -27,9 +27,6 @@ class Checkpoints:
         if newest := checkpoints.newest():
             trainer.load(newest)
         checkpoints.write(trainer.steps_done, trainer.save)
-
-    Args:
-        config: Their folder, how often one is written, how many are kept.
     """
 
     def __init__(self, config: CheckpointingConfig) -> None:
@@ -59,13 +56,10 @@ class Checkpoints:
         save(unfinished)
         shutil.rmtree(final, ignore_errors=True)
         os.replace(unfinished, final)
-        self._drop_old()
+        if keep := self._config.keep_last:
+            for old in self._complete()[:-keep]:
+                shutil.rmtree(old)
         return final
-
-    def _drop_old(self) -> None:
-        keep = self._config.keep_last
-        for folder in self._complete()[:-keep] if keep else []:
-            shutil.rmtree(folder)
 
     def _complete(self) -> list[Path]:
         """Complete checkpoints, the oldest first."""

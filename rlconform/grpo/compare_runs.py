@@ -25,12 +25,7 @@ _COMPARED = ("train/", "val/")
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """The reports and the final weights of a run.
-
-    Attributes:
-        reports: The reports in the order of their steps.
-        weights: The policy's final weights by name.
-    """
+    """The reports of a run, step by step, and the policy's final weights by name."""
 
     reports: list[StepReport]
     weights: Mapping[str, Tensor]

@@ -1,4 +1,4 @@
-"""Traffic through the data plane: calls, bytes and seconds, counted in each process of a run."""
+"""Clients of the run's plane that count traffic: calls, bytes and seconds in each process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlconform.contract import DataPlaneClient
-from rlconform.plane import MetricEvent
+from rlconform.plane import MetricEvent, MetricsClient
 
 #: Opens an attached client in the process that calls it.
 Attach = Callable[[], DataPlaneClient]
@@ -18,13 +18,9 @@ _READS = {"get_samples", "get_data"}
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of one client or of several.
+    """The calls of one client or of several, and the bytes of their tensors.
 
-    Attributes:
-        calls: Number of calls of client methods.
-        bytes_written: Bytes of tensors that were put; object columns count as 0.
-        bytes_read: Bytes of tensors that were read.
-        seconds: Time spent in the calls.
+    Object columns count as 0 bytes.
     """
 
     calls: int = 0
@@ -39,7 +35,7 @@ class Traffic:
             sum(each.calls for each in ranks),
             sum(each.bytes_written for each in ranks),
             sum(each.bytes_read for each in ranks),
-            max((each.seconds for each in ranks), default=0.0),
+            max(each.seconds for each in ranks),
         )
 
 
@@ -65,3 +61,26 @@ class TrafficMeter:
         with self._lock:
             taken, self._sum = self._sum, Traffic()
         return taken
+
+
+class PlaneActor:
+    """Mixin of an actor that has a client of the run's plane."""
+
+    _client: MetricsClient | None = None
+
+    def traffic(self) -> Traffic:
+        """Return the traffic of this actor's client since the last call."""
+        return self._meter.take()
+
+    def detach(self) -> None:
+        """Detach from the plane. Idempotent."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _open_client(self, attach: Attach) -> MetricsClient:
+        """Attach to the running plane, after detaching from a previous one."""
+        self.detach()
+        self._meter = TrafficMeter()
+        self._client = MetricsClient(attach(), self._meter.on_operation)
+        return self._client

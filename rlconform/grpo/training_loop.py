@@ -35,17 +35,11 @@ from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 @dataclass(frozen=True)
 class StepReport:
-    """The metrics and the result of a step.
+    """The metrics and the result of a step."""
 
-    Attributes:
-        step: Counted from 1; 0 for a validation before the first step.
-        metrics: Metrics by name, including those of a validation after the step.
-        result: The result of the step; None at step 0.
-    """
-
-    step: int
-    metrics: dict[str, float]
-    result: StepResult | None = None
+    step: int  # counted from 1; 0 for a validation before the first step
+    metrics: dict[str, float]  # including those of a validation after the step
+    result: StepResult | None = None  # None at step 0
 
 
 def train(config: MasterConfig) -> Generator[StepReport, None, None]:

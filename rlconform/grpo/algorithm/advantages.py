@@ -15,11 +15,7 @@ from torch import Tensor
 
 
 def group_of(sample_id: str) -> str:
-    """Return the prompt's ``<uid>`` of a sample id ``<uid>_g<i>`` (``plane.mint_sample_ids``).
-
-    Raises:
-        ValueError: The id does not have this form.
-    """
+    """Return the ``<uid>`` of a sample id ``<uid>_g<i>``; ``ValueError`` for another form."""
     uid, found, index = sample_id.rpartition("_g")
     if not found or not index.isdecimal():
         raise ValueError(f"sample id {sample_id!r} names no group: expected <uid>_g<i>")
@@ -45,17 +41,8 @@ def group_baseline(
     et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!", and RLOO (Ahmadian et al.
     2024, arXiv 2402.14740).
 
-    Args:
-        rewards: (N,) floating point.
-        groups: N names; rows with the same name form a group, in any order.
-        leave_one_out: Exclude a row's own reward from its baseline, which makes it unbiased.
-
-    Returns:
-        ``baseline`` and ``std``, both (N,) in the dtype and on the device of ``rewards``.
-
-    Raises:
-        ValueError: The number of groups differs from N, ``rewards`` has another shape or dtype, or
-            a reward is not finite.
+    ``rewards`` are (N,) floating point and finite, else ``ValueError``. Rows with equal names in
+    ``groups`` form a group, in any order. Both results are (N,), of the rewards' dtype and device.
     """
     if rewards.dim() != 1 or not rewards.is_floating_point():
         raise ValueError(
@@ -104,18 +91,8 @@ def compute_advantages(
     Sources: DeepSeekMath (arXiv 2402.03300), section 4.1.2. Dr. GRPO (Liu et al. 2025, arXiv
     2503.20783) omits the division, because it gives more weight to very easy and very hard prompts.
 
-    Args:
-        rewards: (N,).
-        baseline: (N,), from ``group_baseline``.
-        std: (N,), from ``group_baseline``.
-        normalize: Divide by the group's std.
-        epsilon: Added to the std, so that nearly equal rewards give small advantages.
-
-    Returns:
-        (N,) in the dtype of ``rewards``.
-
-    Raises:
-        ValueError: The shapes differ or are not (N,), or ``epsilon`` is negative.
+    All tensors are (N,), else ``ValueError``. ``epsilon`` makes the advantages of nearly equal
+    rewards small.
     """
     if rewards.dim() != 1 or not rewards.shape == baseline.shape == std.shape:
         shapes = [tuple(values.shape) for values in (rewards, baseline, std)]
@@ -132,17 +109,8 @@ def broadcast_to_tokens(advantages: Tensor, token_mask: Tensor) -> Tensor:
     """Copy each row's advantage to each of its trained tokens; 0 elsewhere: A_{i,t} = A_i.
 
     With outcome supervision all tokens of a response have the same advantage: DeepSeekMath (arXiv
-    2402.03300), section 4.1.2.
-
-    Args:
-        advantages: (N,).
-        token_mask: (N, S), nonzero at the trained tokens.
-
-    Returns:
-        The column ``advantages``: (N, S) in the dtype of the argument.
-
-    Raises:
-        ValueError: A shape differs from these.
+    2402.03300), section 4.1.2. ``advantages`` (N,) and ``token_mask`` (N, S) give (N, S); other
+    shapes raise ``ValueError``.
     """
     if token_mask.dim() != 2 or advantages.shape != token_mask.shape[:1]:
         raise ValueError(

@@ -47,14 +47,11 @@ class TornGroup(RolloutFilterError, ValueError):
 
 
 class TooManyGenBatches(RuntimeError):
-    """Too few groups were found within the allowed number of generation batches.
-
-    Attributes:
-        sample_ids: Rows of this step that are still in the plane, for the trainer to clear.
-    """
+    """Too few groups were found within the allowed number of generation batches."""
 
     def __init__(self, message: str, sample_ids: list[str]) -> None:
         super().__init__(message)
+        #: Rows of this step that are still in the plane, for the trainer to clear.
         self.sample_ids = sample_ids
 
 
@@ -72,7 +69,7 @@ class Selection(NamedTuple):
 class RewardStdFilter(BaseRolloutFilter):
     """Keeps the rows of groups whose rewards have a std above ``tolerance``."""
 
-    def __init__(self, tolerance: float = 0.0) -> None:
+    def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance
 
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
@@ -96,13 +93,8 @@ def select_groups(
     """Add a generation batch to the collected rows and keep as many whole groups as a step needs.
 
     A group is the rows whose ids have the same ``<uid>``, in any order. If there are more groups
-    than a step needs, the first ones are kept.
-
-    Args:
-        collected: ``kept`` of the step's previous selection, or None at its first batch.
-        generated: The new batch, each row with its group's tag ``std``.
-        gen_batches: Batches generated for this step, including this one.
-        config: The size of a step, the tolerance and the limit of ``gen_batches``.
+    than a step needs, the first ones are kept. ``collected`` is ``kept`` of the step's previous
+    selection; ``gen_batches`` counts the step's batches, including this one.
 
     Raises:
         TooManyGenBatches: Groups are missing and ``gen_batches`` has reached its limit.

@@ -55,20 +55,9 @@ def policy_gradient_loss(
     token level and clip-higher: DAPO (arXiv 2503.14476), eq. 8; truncated importance sampling: Yao
     et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training".
 
-    Args:
-        logprobs: (B, T) of the policy that is trained, the only argument with a gradient. Column t
-            of every argument belongs to the same token.
-        old_logprobs: (B, T) of the policy before the step.
-        reference_logprobs: (B, T) of the reference policy, or None without a penalty.
-        advantages: (B, T).
-        token_mask: (B, T), nonzero at the trained tokens.
-        sample_mask: (B,), 0 for rows that are dropped.
-        options: The terms of the loss.
-        valid_tokens: Number of trained tokens in the *whole* batch, over all ranks and
-            micro-batches, from ``masking.count_valid``.
-        valid_samples: Number of rows with a trained token in the whole batch.
-        engine_logprobs: (B, T) from the generation engine. The importance-sampling correction needs
-            them; if given, metrics compare them with ``old_logprobs``.
+    ``sample_mask`` is (B,), all other tensors (B, T), where column t belongs to the same token;
+    only ``logprobs`` has a gradient. ``valid_tokens`` and ``valid_samples`` count the *whole*
+    batch, over all ranks and micro-batches (``masking.count_valid``).
 
     Returns:
         The loss, a scalar in the dtype of ``logprobs``, and metrics by name, float64 scalars that
@@ -119,7 +108,8 @@ def policy_gradient_loss(
         importance = log_ratio(old, engine).exp()
         per_token |= _engine_gap(old, engine, importance, options)
         if options.use_importance_sampling_correction:
-            surrogate = surrogate * importance.clamp(max=_bound(options))
+            bound = options.truncated_importance_sampling_ratio
+            surrogate = surrogate * importance.clamp(max=math.inf if bound is None else bound)
 
     weights = _normalising_weights(trained, options, valid_tokens, valid_samples).to(current)
     terms = {"policy_loss": (weights * surrogate).sum()}
@@ -186,14 +176,8 @@ def _engine_gap(
         "importance_weight": importance,
     }
     if options.truncated_importance_sampling_ratio is not None:
-        gap["importance_truncated"] = importance > _bound(options)
+        gap["importance_truncated"] = importance > options.truncated_importance_sampling_ratio
     return gap
-
-
-def _bound(options: ClippedPGLossConfig) -> float:
-    """Return the largest importance weight."""
-    bound = options.truncated_importance_sampling_ratio
-    return math.inf if bound is None else bound
 
 
 def _check_shapes(trained: Tensor, given: Mapping[str, Tensor | None]) -> None:

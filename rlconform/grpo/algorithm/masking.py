@@ -7,17 +7,10 @@ from torch import Tensor
 
 
 def trained_tokens(token_mask: Tensor, sample_mask: Tensor) -> Tensor:
-    """Find the tokens that count in the loss: the policy's, in rows that are not dropped.
+    """Find the tokens that count in the loss, (B, T) bool: the policy's, in rows not dropped.
 
-    Args:
-        token_mask: (B, T), nonzero at the trained tokens.
-        sample_mask: (B,), 0 for rows that are dropped.
-
-    Returns:
-        (B, T) bool.
-
-    Raises:
-        ValueError: A shape differs; a ``sample_mask`` of (B, 1) would be broadcast wrongly.
+    ``token_mask`` is (B, T) and ``sample_mask`` (B,), 0 for dropped rows. Other shapes raise
+    ``ValueError``: a ``sample_mask`` of (B, 1) would be broadcast wrongly.
     """
     if token_mask.dim() != 2 or sample_mask.shape != token_mask.shape[:1]:
         raise ValueError(
@@ -31,17 +24,7 @@ def count_valid(token_mask: Tensor, sample_mask: Tensor) -> tuple[int, int]:
     """Count the trained tokens and the rows that have any: the two normalisers of the loss.
 
     The caller adds up the counts over all ranks and micro-batches that share an optimizer step,
-    before the first backward pass.
-
-    Args:
-        token_mask: (B, T), nonzero at the trained tokens.
-        sample_mask: (B,), 0 for rows that are dropped.
-
-    Returns:
-        ``valid_tokens`` and ``valid_samples``.
-
-    Raises:
-        ValueError: A shape differs.
+    before the first backward pass. Shapes are those of ``trained_tokens``.
     """
     trained = trained_tokens(token_mask, sample_mask)
     return int(trained.sum()), int(trained.any(dim=1).sum())
@@ -50,23 +33,10 @@ def count_valid(token_mask: Tensor, sample_mask: Tensor) -> tuple[int, int]:
 def mask_overlong(sample_mask: Tensor, truncated: Tensor) -> Tensor:
     """Drop rows that were cut off at the length limit: their reward judges half a response.
 
-    Overlong filtering of DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.4.
-
-    Args:
-        sample_mask: (N,), 0 for rows that are dropped already.
-        truncated: (N,) bool, true where no end of sequence was generated.
-
-    Returns:
-        (N,), a new ``sample_mask`` of the same dtype.
-
-    Raises:
-        ValueError: The shapes differ or are not (N,).
+    Overlong filtering of DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.4. Returns a new
+    ``sample_mask`` (N,); ``truncated`` (N,) is true where no end of sequence was generated.
     """
-    if sample_mask.dim() != 1 or sample_mask.shape != truncated.shape:
-        raise ValueError(
-            f"sample_mask and truncated must have the same shape (N,), got "
-            f"{tuple(sample_mask.shape)} and {tuple(truncated.shape)}"
-        )
+    _check_rows(sample_mask, "truncated", truncated)
     return torch.where(truncated.bool(), 0, sample_mask).to(sample_mask.dtype)
 
 
@@ -83,16 +53,8 @@ def sequence_logprob_error(
     same weights, so a large error means a broken engine, weights that did not arrive, or shifted
     tokens. NeMo-RL calls it "token multiplicative probability error".
 
-    Args:
-        old_logprobs: (N, S) of the policy before the step.
-        engine_logprobs: (N, S) from the generation engine.
-        token_mask: (N, S), nonzero at the trained tokens.
-
-    Returns:
-        (N,) float64, at least 1; infinite or NaN if the logprobs are.
-
-    Raises:
-        ValueError: The shapes differ or are not (N, S).
+    All arguments are (N, S), else ``ValueError``; the result is (N,) float64, infinite or NaN if
+    the logprobs are.
     """
     if token_mask.dim() != 2 or not (
         old_logprobs.shape == engine_logprobs.shape == token_mask.shape
@@ -108,26 +70,22 @@ def sequence_logprob_error(
 
 
 def mask_logprob_error(sample_mask: Tensor, error: Tensor, threshold: float) -> Tensor:
-    """Drop rows whose ``sequence_logprob_error`` is above ``threshold`` or NaN.
+    """Drop rows whose ``sequence_logprob_error`` (N,) is above ``threshold`` or NaN.
 
-    Args:
-        sample_mask: (N,), 0 for rows that are dropped already.
-        error: (N,), from ``sequence_logprob_error``.
-        threshold: Largest error that is kept, at least 1; 1 keeps exact agreement only.
-
-    Returns:
-        (N,), a new ``sample_mask`` of the same dtype.
-
-    Raises:
-        ValueError: The shapes differ or are not (N,), or the threshold is below 1.
+    Returns a new ``sample_mask`` (N,). A threshold of 1 keeps exact agreement only; a lower one
+    raises ``ValueError``.
     """
-    if sample_mask.dim() != 1 or sample_mask.shape != error.shape:
-        raise ValueError(
-            f"sample_mask and error must have the same shape (N,), got {tuple(sample_mask.shape)} "
-            f"and {tuple(error.shape)}"
-        )
+    _check_rows(sample_mask, "error", error)
     if not threshold >= 1:
         raise ValueError(
             f"threshold must be at least 1, the error of equal logprobs; got {threshold}"
         )
     return torch.where(error <= threshold, sample_mask, 0).to(sample_mask.dtype)  # NaN is dropped
+
+
+def _check_rows(sample_mask: Tensor, name: str, values: Tensor) -> None:
+    if sample_mask.dim() != 1 or sample_mask.shape != values.shape:
+        raise ValueError(
+            f"sample_mask and {name} must have the same shape (N,), got "
+            f"{tuple(sample_mask.shape)} and {tuple(values.shape)}"
+        )

@@ -17,13 +17,6 @@ def scale_rewards(rewards: Tensor, scaling: RewardScalingConfig) -> Tensor:
         r' = target_min + s (target_max - target_min)
 
     As NeMo-RL's ``reward_scaling``. NaN stays NaN.
-
-    Args:
-        rewards: (N,) floating point.
-        scaling: The two ranges.
-
-    Returns:
-        (N,) in the dtype of ``rewards``.
     """
     clipped = rewards.clamp(scaling.source_min, scaling.source_max)
     share = (clipped - scaling.source_min) / (scaling.source_max - scaling.source_min)
@@ -45,18 +38,8 @@ def overlong_penalty(
         P (L - B - n) / B    in between
         -P                   n >= L
 
-    The soft overlong punishment of DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13.
-
-    Args:
-        response_lengths: (N,) generated tokens.
-        shaping: B and P.
-        max_response_length: L in tokens.
-
-    Returns:
-        (N,) float32, -P to 0.
-
-    Raises:
-        ValueError: B is longer than L.
+    The soft overlong punishment of DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13; the result is
+    (N,) float32. ``ValueError`` if B is above L.
     """
     buffer = shaping.overlong_buffer_length
     if buffer > max_response_length:
@@ -74,19 +57,9 @@ def shape_rewards(
     shaping: RewardShapingConfig,
     max_response_length: int,
 ) -> Tensor:
-    """Add the ``overlong_penalty`` of each response to its reward.
+    """Add the ``overlong_penalty`` of each response to its reward; both (N,), else ``ValueError``.
 
-    Args:
-        rewards: (N,) floating point.
-        response_lengths: (N,) generated tokens.
-        shaping: The penalty.
-        max_response_length: The limit in tokens.
-
-    Returns:
-        (N,) in the dtype of ``rewards``.
-
-    Raises:
-        ValueError: The shapes differ or are not (N,), or the buffer is longer than the limit.
+    The result has the rewards' dtype.
     """
     if rewards.dim() != 1 or rewards.shape != response_lengths.shape:
         raise ValueError(

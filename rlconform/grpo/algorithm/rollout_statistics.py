@@ -21,7 +21,7 @@ def log_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def k3(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
-    """Estimate KL(p || q) by k3, token by token, for tokens that were sampled from p.
+    """Estimate KL(p || q) by k3 from log p and log q of tokens that were sampled from p.
 
     ::
 
@@ -29,10 +29,6 @@ def k3(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
 
     The estimate is unbiased, never negative, and 0 where p equals q. Source: Schulman 2020,
     "Approximating KL divergence"; as the penalty of GRPO: DeepSeekMath (arXiv 2402.03300), eq. 4.
-
-    Args:
-        logprobs: log p of the tokens, any shape.
-        other_logprobs: log q of the same tokens.
     """
     log_q_over_p = log_ratio(other_logprobs, logprobs)
     return torch.expm1(log_q_over_p) - log_q_over_p
@@ -41,21 +37,10 @@ def k3(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
 def rollout_metrics(
     rewards: Tensor, std: Tensor, response_lengths: Sequence[int], truncated: Tensor
 ) -> dict[str, float]:
-    """Compute the metrics of a rollout.
+    """Compute the metrics of a rollout from N values of each argument, else ``ValueError``.
 
-    Args:
-        rewards: (N,).
-        std: (N,) std of each row's group, from ``advantages.group_baseline``.
-        response_lengths: N counts of generated tokens.
-        truncated: (N,) bool, true where no end of sequence was generated.
-
-    Returns:
-        ``reward``, ``reward_min``, ``reward_max``; ``zero_std``, share of rows in groups with equal
-        rewards; ``response_length``, ``response_length_max`` in tokens; ``truncated``,
-        share of rows.
-
-    Raises:
-        ValueError: N is 0, or an argument has another number of values.
+    ``std`` is that of each row's group, from ``advantages.group_baseline``. ``zero_std`` is the
+    share of rows in groups with equal rewards, ``truncated`` the share of truncated rows.
     """
     counts = {len(rewards), len(std), len(response_lengths), len(truncated)}
     if len(counts) > 1 or not len(rewards):

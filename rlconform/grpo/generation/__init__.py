@@ -1,7 +1,35 @@
 """Generation of responses: one interface with two engines, transformers (default) and vLLM."""
 
-from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses, Sampling
-from rlconform.grpo.generation.factory import build_engine
-from rlconform.grpo.generation.seeds import row_seeds
+import torch
+from torch import nn
+
+from rlconform.grpo.config import GenerationConfig, PolicyConfig
+from rlconform.grpo.generation.base import (
+    GenerationEngine,
+    Prompts,
+    Responses,
+    Sampling,
+    row_seeds,
+)
+from rlconform.grpo.generation.transformers_engine import TransformersEngine
+from rlconform.grpo.generation.vllm_engine import VLLMEngine
+from rlconform.grpo.models import load_model
 
 __all__ = ["GenerationEngine", "Prompts", "Responses", "Sampling", "build_engine", "row_seeds"]
+
+
+def build_engine(
+    config: GenerationConfig, policy: PolicyConfig, *, seed: int, device: str = "cpu"
+) -> GenerationEngine:
+    """Create the engine of a ``generation:`` block on ``cpu`` or ``cuda``.
+
+    The seed decides a tiny model's weights, see ``load_model``.
+
+    Raises:
+        ConfigError: The engine isn't installed, or can't run this model on this device.
+    """
+    if config.backend == "vllm":
+        return VLLMEngine(config, policy, device=device)
+    model = load_model(policy.model_name, precision=policy.precision, seed=seed)
+    nn.Module.to(model, device=torch.device(device))
+    return TransformersEngine(model, batch_size=config.batch_size)

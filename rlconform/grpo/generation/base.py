@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -18,18 +19,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Prompts:
-    """B prompts.
+    """B prompts; ``ValueError`` if a shape or dtype differs, or a length is out of range."""
 
-    Attributes:
-        input_ids: (B, P) int64, padded on the right.
-        lengths: (B,) int64, valid tokens of each row, from 1 to P.
-
-    Raises:
-        ValueError: A shape or dtype differs, or a length is out of range.
-    """
-
-    input_ids: Tensor
-    lengths: Tensor
+    input_ids: Tensor  # (B, P) int64, padded on the right
+    lengths: Tensor  # (B,) int64, valid tokens of each row, from 1 to P
 
     def __post_init__(self) -> None:
         if self.input_ids.dim() != 2 or self.input_ids.dtype != torch.int64:
@@ -65,19 +58,15 @@ class Prompts:
 class Sampling:
     """Sampling from ``softmax(logits / temperature)``, without top-k or top-p.
 
-    Attributes:
-        max_new_tokens: Maximum tokens of a response.
-        stop_token_ids: A response ends with the first of these, which is part of it.
-        temperature: Divisor of the logits, above 0.
-        greedy: Take the most likely token instead of sampling; the temperature is ignored.
-
     Raises:
         ValueError: A value is out of range.
     """
 
     max_new_tokens: int
+    #: A response ends with the first of these, which is part of it.
     stop_token_ids: tuple[int, ...]
-    temperature: float = 1.0
+    temperature: float = 1.0  # above 0
+    #: Take the most likely token instead of sampling; the temperature is ignored.
     greedy: bool = False
 
     def __post_init__(self) -> None:
@@ -97,29 +86,21 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Responses:
-    """B responses, in the order of their prompts.
+    """B responses, in the order of their prompts, on the CPU.
 
-    Attributes:
-        token_ids: B tensors (j,) int64 on the CPU; if a stop token was reached, it is the last.
-        logprobs: B tensors (j,) float32: logprob of each token given those before it, under
-            ``softmax(logits / logprob_temperature)``. The trainer's ``models.token_logprobs`` gives
-            the same with equal weights and temperature, up to the rounding of another kernel.
-        truncated: (B,) bool, true if there is no stop token within ``max_new_tokens``.
-        weight_version: Version of the weights that generated the responses.
+    ``logprobs`` has the logprob of each token given those before it, under
+    ``softmax(logits / logprob_temperature)``. The trainer's ``models.token_logprobs`` gives the
+    same with equal weights and temperature, up to the rounding of another kernel.
     """
 
-    token_ids: list[Tensor]
-    logprobs: list[Tensor]
-    truncated: Tensor
-    weight_version: int
+    token_ids: list[Tensor]  # B tensors (j,) int64; if a stop token was reached, it is the last
+    logprobs: list[Tensor]  # B tensors (j,) float32
+    truncated: Tensor  # (B,) bool, true if there is no stop token within ``max_new_tokens``
+    weight_version: int  # of the weights that generated the responses
 
     @classmethod
     def joined(cls, parts: Iterable[Responses]) -> Responses:
-        """Concatenate the responses of several calls.
-
-        Raises:
-            ValueError: There are no parts, or their weight versions differ.
-        """
+        """Concatenate several calls' responses; ``ValueError`` if their weight versions differ."""
         all_parts = list(parts)
         versions = sorted({part.weight_version for part in all_parts})
         if len(versions) != 1:
@@ -146,31 +127,21 @@ class GenerationEngine(ABC):
     weight_version: int = 0
 
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """Generate a response to each of B prompts.
+        """Generate a response to each of B prompts, from B seeds (else ``ValueError``).
 
-        Args:
-            prompts: B prompts.
-            seeds: B seeds; the random numbers of a row depend only on its own seed. Equal batches
-                with equal seeds give equal bytes.
-            sampling: Length limit, stop tokens, temperature.
-
-        Raises:
-            ValueError: The numbers of seeds and prompts differ.
+        The random numbers of a row depend only on its own seed. Equal batches with equal seeds
+        give equal bytes.
         """
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         return self._generate(prompts, seeds, sampling)
 
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Copy new weights into the engine.
-
-        Args:
-            weights: The model's whole ``state_dict``.
-            version: Version of the weights, at least ``weight_version``.
+        """Copy new weights, the model's whole ``state_dict``, into the engine.
 
         Raises:
-            ValueError: A name is missing or unknown, a shape differs, or the version is older. The
-                engine keeps its weights.
+            ValueError: A name is missing or unknown, a shape differs, or the version is below
+                ``weight_version``. The engine keeps its weights.
         """
         if version < self.weight_version:
             expected = f"expected weights of version {self.weight_version} or later"
@@ -188,3 +159,13 @@ class GenerationEngine(ABC):
     @abstractmethod
     def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy the weights, or raise ``ValueError``."""
+
+
+def row_seeds(seed: int, sample_ids: Sequence[str], turn: int = 0) -> list[int]:
+    """Derive a seed below 2^63 for each row from the run's seed, the row's id and the turn.
+
+    So a row's random numbers are independent of its batch. A prompt has a new id in each step.
+    """
+    texts = (f"{seed}/{turn}/{sample_id}" for sample_id in sample_ids)
+    digests = (blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return [int.from_bytes(digest, "big") >> 1 for digest in digests]

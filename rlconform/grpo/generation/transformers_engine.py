@@ -21,11 +21,9 @@ from rlconform.grpo.models.logprobs import pick_logprobs
 
 
 class TransformersEngine(GenerationEngine):
-    """Generates with a model of transformers, in this process.
+    """Generates in this process with a model that it owns, into which ``refit`` writes.
 
-    Args:
-        model: The model; the engine owns it, and ``refit`` writes into it.
-        batch_size: Rows generated at once; all by default.
+    It generates ``batch_size`` rows at once; all by default.
     """
 
     def __init__(self, model: PreTrainedModel, batch_size: int | None = None) -> None:
@@ -109,16 +107,9 @@ def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Non
 
 def _draws(seeds: Sequence[int], sampling: Sampling) -> Tensor:
     """Draw (B, max_new_tokens) float64 in [0, 1), each row from its own seed."""
-    return torch.stack(
-        [
-            torch.rand(
-                sampling.max_new_tokens,
-                dtype=torch.float64,
-                generator=torch.Generator().manual_seed(seed),
-            )
-            for seed in seeds
-        ]
-    )
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    size, dtype = sampling.max_new_tokens, torch.float64
+    return torch.stack([torch.rand(size, dtype=dtype, generator=each) for each in generators])
 
 
 def _sample(logits: Tensor, draw: Tensor, sampling: Sampling) -> Tensor:

@@ -32,11 +32,6 @@ _SHARED_MEMORY = Path("/dev/shm")
 class VLLMEngine(GenerationEngine):
     """Generates with ``vllm.LLM``.
 
-    Args:
-        config: The ``generation:`` block.
-        policy: The model, in a local folder.
-        device: ``cuda``.
-
     Raises:
         ConfigError: vLLM isn't installed, the model is a tiny one, or the device isn't ``cuda``.
     """
@@ -108,18 +103,13 @@ class WeightReader:
 
 def read_completions(completions: Sequence[Any], version: int) -> Responses:
     """Convert vLLM's ``CompletionOutput`` of each row to responses."""
+    logprobs = [
+        [at[token].logprob for token, at in zip(row.token_ids, row.logprobs or [], strict=True)]
+        for row in completions
+    ]
     return Responses(
         [torch.tensor(list(row.token_ids), dtype=torch.int64) for row in completions],
-        [
-            torch.tensor(
-                [
-                    at[token].logprob
-                    for token, at in zip(row.token_ids, row.logprobs or [], strict=True)
-                ],
-                dtype=torch.float32,
-            )
-            for row in completions
-        ],
+        [torch.tensor(of_row, dtype=torch.float32) for of_row in logprobs],
         torch.tensor([row.finish_reason != "stop" for row in completions], dtype=torch.bool),
         version,
     )

@@ -6,18 +6,17 @@ token_logprobs               one forward pass over rows, padded or packed
 """
 
 from rlconform.grpo.models.char_tokenizer import character_tokenizer
-from rlconform.grpo.models.load import DTYPES, load_model, load_tokenizer
-from rlconform.grpo.models.logprobs import RowLayout, pick_logprobs, token_logprobs
+from rlconform.grpo.models.load import load_model, load_tokenizer
+from rlconform.grpo.models.logprobs import RowLayout, token_logprobs
 from rlconform.grpo.models.message_log import (
     environment_turn,
     log_input_ids,
     open_log,
     policy_turn,
 )
-from rlconform.grpo.models.tiny import TINY_MODELS, tiny_config, tiny_model
+from rlconform.grpo.models.tiny import TINY_MODELS, tiny_model
 
 __all__ = [
-    "DTYPES",
     "TINY_MODELS",
     "RowLayout",
     "character_tokenizer",
@@ -26,9 +25,7 @@ __all__ = [
     "load_tokenizer",
     "log_input_ids",
     "open_log",
-    "pick_logprobs",
     "policy_turn",
-    "tiny_config",
     "tiny_model",
     "token_logprobs",
 ]

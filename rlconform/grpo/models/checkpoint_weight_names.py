@@ -17,24 +17,17 @@ _DOWN = ".experts.down_proj"
 
 
 def as_checkpoint(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights with the names and shapes of a checkpoint, as views of the same memory.
-
-    Args:
-        weights: A model's ``state_dict``.
-    """
+    """Yield a ``state_dict`` with the names and shapes of a checkpoint, as views of its memory."""
     for name, tensor in weights.items():
         if name.endswith(_GATE_AND_UP):
-            yield from _gates_and_ups(name.removesuffix("gate_up_proj"), tensor)
+            prefix = name.removesuffix("gate_up_proj")
+            for expert, both in enumerate(tensor):
+                gate, up = both.chunk(2)
+                yield f"{prefix}{expert}.gate_proj.weight", gate
+                yield f"{prefix}{expert}.up_proj.weight", up
         elif name.endswith(_DOWN):
             prefix = name.removesuffix("down_proj")
             for expert, down in enumerate(tensor):
                 yield f"{prefix}{expert}.down_proj.weight", down
         else:
             yield name, tensor
-
-
-def _gates_and_ups(prefix: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    for expert, both in enumerate(tensor):
-        gate, up = both.chunk(2)
-        yield f"{prefix}{expert}.gate_proj.weight", gate
-        yield f"{prefix}{expert}.up_proj.weight", up

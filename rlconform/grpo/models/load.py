@@ -17,12 +17,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) -> PreTrainedModel:
-    """Load the model, on the CPU and in evaluation mode.
+    """Load a tiny model with weights from the seed, or that of a local folder.
 
-    Args:
-        model_name: ``tiny-llama``, ``tiny-qwen3-moe``, or a local folder.
-        precision: Data type of the weights: ``float32``, ``bfloat16`` or ``float16``.
-        seed: Seed of a tiny model's weights; not read for a folder.
+    It is on the CPU, in evaluation mode, with weights of the data type ``precision``.
 
     Raises:
         ConfigError: The name is neither a tiny model nor a folder with a model.
@@ -43,11 +40,7 @@ def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) ->
 
 
 def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTrainedTokenizerBase:
-    """Load the model's tokenizer, with a pad token and a chat template.
-
-    Args:
-        model_name: As for ``load_model``.
-        tokenizer_name: A local folder with another tokenizer.
+    """Load the model's tokenizer, or that of another local folder, and give it a pad token.
 
     Raises:
         ConfigError: There is no tokenizer, or it has no chat template or no end token.

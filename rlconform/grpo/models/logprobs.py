@@ -34,13 +34,11 @@ def token_logprobs(
     """Compute each token's logprob given those before it in its row, ``log softmax(logits / t)``.
 
     Args:
-        model: A causal language model of transformers, wrapped in DDP or not. Gradients are
-            recorded if they are enabled.
+        model: A causal language model of transformers; gradients are recorded if enabled.
         input_ids: (B, T) int64, padded on the right.
         lengths: (B,) number of valid tokens of each row, from 1 to T.
         temperature: t, the sampling temperature of the responses.
-        layout: ``padded``: the rows go through the model as they are. ``packed``: they are
-            concatenated to one sequence without padding. The result is the same.
+        layout: The form in which rows go through the model.
         pad_multiple: ``packed``: the length of each row is rounded up to a multiple of this.
 
     Returns:
@@ -91,12 +89,9 @@ def _padded_logprobs(
 class _Pack(NamedTuple):
     """K slots with the tokens of all rows, concatenated; padding slots belong to the row before."""
 
-    #: (K,) the row of each slot.
-    row: Tensor
-    #: (K,) the position within the row.
-    position: Tensor
-    #: (K,) False for padding.
-    valid: Tensor
+    row: Tensor  # (K,) the row of each slot
+    position: Tensor  # (K,) the position within the row
+    valid: Tensor  # (K,) False for padding
 
     @classmethod
     def of(cls, counts: Tensor, pad_multiple: int) -> _Pack:
@@ -129,8 +124,8 @@ def _packed_logprobs(
 
 def _attention_mask(model: nn.Module, pack: _Pack) -> Tensor | None:
     """Build the block-diagonal causal mask (1, 1, K, K) in the form that the attention needs."""
-    inner: Any = getattr(model, "module", model)  # unwrap DDP
-    attention = str(inner.config._attn_implementation)
+    config: Any = model.config
+    attention = str(config._attn_implementation)
     if attention.startswith("flash_attention"):
         return None  # it separates rows by their positions, which restart at 0
     causal = torch.ones(len(pack.row), len(pack.row), dtype=torch.bool, device=pack.row.device)

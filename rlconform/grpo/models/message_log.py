@@ -26,11 +26,7 @@ ENVIRONMENT = "environment"
 def open_log(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
 ) -> MessageLog:
-    """Encode a problem's messages; the last one ends with the start of a response.
-
-    Args:
-        tokenizer: A tokenizer with a chat template.
-        messages: At least one, each with ``role`` (``system`` or ``user``) and ``content``.
+    """Encode a problem's messages (``system``, ``user``); the last ends with a response's start.
 
     Raises:
         ValueError: There are no messages, or the template changes earlier ones.
@@ -49,13 +45,10 @@ def open_log(
 def policy_turn(
     tokenizer: PreTrainedTokenizerBase, log: MessageLog, token_ids: Tensor
 ) -> MessageLog:
-    """Append the policy's turn to the log.
+    """Append the policy's turn to the log: (j,) int64, with the end token if it was reached.
 
-    Args:
-        tokenizer: Decodes the text. Markers stay in it, so that a response with a marker is not
-            taken for the answer; only the final end token is omitted.
-        log: The turns so far.
-        token_ids: (j,) int64, with the end token if it was reached.
+    Markers stay in the text, so that a response with a marker is not taken for the answer; only
+    the final end token is omitted.
     """
     text = tokenizer.decode(token_ids[:-1] if _ended(tokenizer, token_ids) else token_ids)
     return [*log, {"role": ASSISTANT, "content": str(text), TOKEN_IDS: token_ids}]

@@ -40,8 +40,7 @@ _SIZES: dict[str, Any] = {
 }
 
 
-def tiny_config(name: str) -> PreTrainedConfig:
-    """Return the configuration of a tiny model; ``ValueError`` for another name."""
+def _config(name: str) -> PreTrainedConfig:
     if name == "tiny-llama":
         return LlamaConfig(**_SIZES)
     if name == "tiny-qwen3-moe":
@@ -62,7 +61,7 @@ def tiny_model(name: str, seed: int) -> PreTrainedModel:
     It uses the eager implementations of attention and experts, which add in a fixed order on a CPU.
     torch's global generator is left unchanged. ``ValueError`` for another name.
     """
-    config = tiny_config(name)
+    config = _config(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]

@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlconform.contract import KVBatchMeta
-from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
+from rlconform.grpo.plane_traffic import Attach, PlaneActor
 from rlconform.grpo.rollout.staleness_filter import WEIGHT_VERSION
 from rlconform.grpo.rollout.worker import RolloutWorker, RowSummary
 from rlconform.grpo.tasks import Problem, Split
-from rlconform.plane import MetricsClient, kv_first_write
+from rlconform.plane import kv_first_write
 
 
-class PlaneRolloutWorker(RolloutWorker):
+class PlaneRolloutWorker(PlaneActor, RolloutWorker):
     """A rollout worker with a client of the plane."""
-
-    _client: MetricsClient | None = None
 
     def attach(self, attach: Attach) -> None:
         """Attach to the running plane, after detaching from a previous one."""
-        self.detach()
-        self._meter = TrafficMeter()
-        self._client = MetricsClient(attach(), self._meter.on_operation)
+        self._open_client(attach)
 
     def collect_to_plane(
         self, problems: Sequence[Problem], split: Split, partition_id: str
@@ -48,13 +44,3 @@ class PlaneRolloutWorker(RolloutWorker):
             tags=[{WEIGHT_VERSION: rollout.weight_version} for _ in rollout.sample_ids],
         )
         return meta, rollout.summaries
-
-    def traffic(self) -> Traffic:
-        """Return the traffic of this worker's client since the last call."""
-        return self._meter.take()
-
-    def detach(self) -> None:
-        """Detach from the plane. Idempotent."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None

@@ -10,7 +10,7 @@ The driver waits for the worker; the engine runs inside the worker and nothing w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,6 @@ from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.generation import (
     GenerationEngine,
     Prompts,
-    Responses,
     Sampling,
     build_engine,
     row_seeds,
@@ -64,17 +63,11 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class RowSummary:
-    """What the driver needs to know of a row, without its tensors.
+    """What the driver needs to know of a row, without its tensors."""
 
-    Attributes:
-        reward: The task's reward, summed over the turns.
-        spans: (start, stop) of the policy's tokens, one span per turn.
-        truncated: Whether the last turn was cut off at the token limit.
-    """
-
-    reward: float
-    spans: tuple[tuple[int, int], ...]
-    truncated: bool
+    reward: float  # the task's, summed over the turns
+    spans: tuple[tuple[int, int], ...]  # (start, stop) of the policy's tokens, one per turn
+    truncated: bool  # whether the last turn was cut off at the token limit
 
     @property
     def response_length(self) -> int:
@@ -84,21 +77,17 @@ class RowSummary:
 
 @dataclass(frozen=True)
 class Rollout:
-    """N rows; those of a prompt are adjacent.
+    """N rows with their summaries; those of a prompt are adjacent.
 
-    Attributes:
-        sample_ids: N ids ``<uid>_g<i>``.
-        columns: (N,) ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
-            ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask``
-            (N,) float32, padded on the right to the longest row; and ``message_logs``.
-        summaries: One per row.
-        weight_version: Version of the weights that generated the rows.
+    The columns are ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
+    ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask`` (N,)
+    float32, padded on the right to the longest row; and ``message_logs``.
     """
 
-    sample_ids: list[str]
+    sample_ids: list[str]  # <uid>_g<i>
     columns: TensorDict
     summaries: list[RowSummary]
-    weight_version: int
+    weight_version: int  # of the weights that generated the rows
 
 
 @dataclass
@@ -123,15 +112,16 @@ class _Row:
 class RolloutWorker:
     """Generates rollouts with the weights of the last ``refit``; the class of a Ray actor.
 
-    Args:
-        device: ``cpu`` or ``cuda``.
+    Its device is ``cpu`` or ``cuda``.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
+        self._engine: GenerationEngine | None = None
 
     def build(self, config: MasterConfig) -> None:
-        """Create the run's engine, replacing that of a previous run."""
+        """Create the run's engine, after closing that of a previous run."""
+        self.close()
         make_deterministic(config.grpo.seed)
         self._config = config
         self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
@@ -140,9 +130,16 @@ class RolloutWorker:
             config.generation, config.policy, seed=config.grpo.seed, device=self._device
         )
 
+    @property
+    def engine(self) -> GenerationEngine:
+        """The run's engine; ``RuntimeError`` before ``build``."""
+        if self._engine is None:
+            raise RuntimeError("call build first")
+        return self._engine
+
     def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Replace the weights, see ``GenerationEngine.refit``."""
-        self._engine.refit(weights, version)
+        self.engine.refit(weights, version)
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
         """Generate rows: a group per problem in training, one row per problem in validation.
@@ -153,19 +150,21 @@ class RolloutWorker:
         if split not in self._tasks:
             self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
         task = self._tasks[split]
-        loop = _TurnLoop(self._config, self._engine, self._tokenizer, task, split)
+        loop = _TurnLoop(self._config, self.engine, self._tokenizer, task, split)
         rows = loop.run(problems)
         pad = int(self._tokenizer.pad_token_id)
         return Rollout(
             [row.sample_id for row in rows],
             _columns(rows, pad),
             [RowSummary(row.reward, tuple(row.spans), row.truncated) for row in rows],
-            self._engine.weight_version,
+            self.engine.weight_version,
         )
 
     def close(self) -> None:
-        """Release the engine's memory and devices."""
-        self._engine.close()
+        """Release the engine's memory and devices. Idempotent."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
 
 class _TurnLoop:
@@ -223,7 +222,13 @@ class _TurnLoop:
         prompts = Prompts.of(ids, int(self._tokenizer.pad_token_id))
         seeds = row_seeds(self._seed, [row.sample_id for row in rows], turn)
         responses = self._engine.generate(prompts, seeds, self._sampling)
-        for row, tokens, logprobs, truncated in _responses_by_row(rows, responses):
+        for row, tokens, logprobs, truncated in zip(
+            rows,
+            responses.token_ids,
+            responses.logprobs,
+            responses.truncated.tolist(),
+            strict=True,
+        ):
             row.spans.append((row.length, row.length + len(tokens)))
             row.logprobs.append(logprobs)
             row.log = policy_turn(self._tokenizer, row.log, tokens)
@@ -246,12 +251,7 @@ class _TurnLoop:
 
 
 def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor:
-    """Build the mask of the policy's tokens, (N, width) int32.
-
-    Args:
-        spans: The (start, stop) spans of N rows.
-        width: Tokens that rows are padded to.
-    """
+    """Build the mask (N, width) int32 of the policy's tokens from the spans of N rows."""
     mask = torch.zeros((len(spans), width), dtype=torch.int32)
     for row, row_spans in zip(mask, spans, strict=True):
         for start, stop in row_spans:
@@ -275,10 +275,3 @@ def _columns(rows: Sequence[_Row], pad_token_id: int) -> TensorDict:
         MESSAGE_LOGS: strip_message_logs(row.log for row in rows),
     }
     return TensorDict(columns, batch_size=[len(rows)])
-
-
-def _responses_by_row(
-    rows: Sequence[_Row], responses: Responses
-) -> Iterator[tuple[_Row, Tensor, Tensor, bool]]:
-    truncated: list[bool] = responses.truncated.tolist()
-    return zip(rows, responses.token_ids, responses.logprobs, truncated, strict=True)

@@ -1,8 +1,11 @@
 """Verifiable tasks: problems, and an environment that rewards the answers."""
 
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
+from rlconform.grpo.config import DataConfig
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask, Split
 from rlconform.grpo.tasks.dataloader import Dataloader
-from rlconform.grpo.tasks.factory import Split, build_task
+from rlconform.grpo.tasks.digits import DigitTask
+from rlconform.grpo.tasks.guess_digit import GuessDigit
+from rlconform.grpo.tasks.jsonl import JSONLines
 
 __all__ = [
     "Dataloader",
@@ -13,3 +16,16 @@ __all__ = [
     "Split",
     "build_task",
 ]
+
+_TASKS: dict[str, type[RolloutTask]] = {"guess": GuessDigit, "jsonl": JSONLines}
+
+
+def build_task(config: DataConfig, seed: int, split: Split = "train") -> RolloutTask:
+    """Create the task of a ``data:`` block; training and validation have different problems.
+
+    The seed decides synthetic problems, and the order of a file's problems.
+
+    Raises:
+        ConfigError: The file of problems can't be used, or there is none for ``val``.
+    """
+    return _TASKS.get(config.task, DigitTask)(config, seed, split)

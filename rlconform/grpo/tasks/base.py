@@ -13,16 +13,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from rlconform.grpo.config import DataConfig
+
+Split = Literal["train", "val"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a task.
+    """One problem of a task: its prompt as messages with ``role`` and ``content``, and the answer.
 
-    Attributes:
-        uid: Id, unique in the run; the rows are ``<uid>_g0``, ``<uid>_g1``, ...
-        messages: The prompt, as messages with ``role`` and ``content``.
-        answer: The right answer.
+    ``uid`` is unique in the run; the problem's rows are ``<uid>_g0``, ``<uid>_g1``, ...
     """
 
     uid: str
@@ -32,32 +35,22 @@ class Problem:
 
 @dataclass(frozen=True)
 class PolicyTurn:
-    """The policy's text in one turn.
-
-    Attributes:
-        text: The text without the end token.
-        ended: Whether the policy wrote the end token; False if the turn was cut off.
-    """
+    """The policy's text in one turn, without the end token."""
 
     text: str
-    ended: bool
+    ended: bool  # whether the policy wrote the end token; False if the turn was cut off
 
 
 @dataclass(frozen=True)
 class EnvStep:
-    """The environment's response to a turn.
+    """The environment's response to a turn."""
 
-    Attributes:
-        reward: Reward of this turn; a row's reward is the sum over its turns.
-        observation: Text of the environment's turn; None ends the row.
-    """
-
-    reward: float
-    observation: str | None = None
+    reward: float  # of this turn; a row's reward is the sum over its turns
+    observation: str | None = None  # text of the environment's turn; None ends the row
 
 
 class RolloutTask(ABC):
-    """A task: its problems and their environment.
+    """A task of a ``data:`` block: its problems and their environment.
 
     Example:
         task = build_task(config.data, seed=config.grpo.seed, split="train")
@@ -65,18 +58,38 @@ class RolloutTask(ABC):
         env_step = task.respond(problem, [PolicyTurn("7", ended=True)])
     """
 
-    @property
-    @abstractmethod
-    def size(self) -> int | None:
-        """Number of problems in an epoch; None if there is no limit."""
+    #: Number of problems in an epoch; None if there is no limit.
+    size: int | None = None
+    #: Messages before each question.
+    _system: tuple[Mapping[str, str], ...] = ()
 
-    @abstractmethod
+    def __init__(self, config: DataConfig, seed: int, split: Split) -> None:
+        self._config = config
+        self._seed = seed
+        self._split = split
+
     def problem(self, index: int) -> Problem:
         """Return problem ``index``, counted from 0.
 
         A finite task repeats its problems in further epochs, with new uids.
         """
+        if index < 0:
+            raise ValueError(f"expected an index of at least 0; got {index}")
+        question, answer = self._question_and_answer(index)
+        messages = (*self._system, {"role": "user", "content": question})
+        return Problem(f"{self._split}-{index}", messages, answer)
 
     @abstractmethod
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
         """Reward the last of the policy's turns so far, and continue or end the row."""
+
+    @abstractmethod
+    def _question_and_answer(self, index: int) -> tuple[str, str]:
+        """Return those of problem ``index``."""
+
+    def _random(self, key: object) -> Random:
+        """Create the random generator for ``key``.
+
+        Only its method ``random`` gives the same numbers in every version of Python.
+        """
+        return Random(f"{self._seed}/{self._split}/{key}")

@@ -15,13 +15,11 @@ class Dataloader:
         problems = loader.take(32)
         saved = loader.state_dict()          # {"position": 32}
         Dataloader(task).load_state_dict(saved)
-
-    Attributes:
-        position: Number of problems taken so far.
     """
 
     def __init__(self, task: RolloutTask) -> None:
         self._task = task
+        #: Number of problems taken so far.
         self.position = 0
 
     def take(self, count: int) -> list[Problem]:

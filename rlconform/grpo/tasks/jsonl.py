@@ -14,81 +14,52 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from random import Random
-from typing import NamedTuple
 
 from rlconform.contract import ConfigError
-from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
+from rlconform.grpo.config import DataConfig
+from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask, Split
 
 FINAL = "####"
 #: An integer with or without thousands separators, or a decimal fraction.
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
-class _Line(NamedTuple):
-    question: str
-    answer: str
-
-
 class JSONLines(RolloutTask):
     """The problems of a file, with one turn per row; they repeat in every epoch.
 
-    Args:
-        path: The file.
-        seed: Seed of the order of each epoch.
-        prefix: Prefix of every uid.
-        shuffle: Whether to shuffle each epoch; else the order is that of the file.
-        system_prompt: First message of every problem.
+    Each epoch of training has an order of its own under ``data.shuffle``; validation has the
+    file's.
 
     Raises:
-        ConfigError: The file can't be read, or a line has no question and answer.
+        ConfigError: There is no file for this split, it can't be read, or a line has no question
+            and answer.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        seed: int,
-        prefix: str,
-        *,
-        shuffle: bool = True,
-        system_prompt: str | None = None,
-    ) -> None:
+    def __init__(self, config: DataConfig, seed: int, split: Split) -> None:
+        super().__init__(config, seed, split)
+        path, key = (config.path, "path") if split == "train" else (config.val_path, "val_path")
+        if path is None:
+            raise ConfigError(f"expected data.{key}, the file of the {split} problems")
         self._lines = _read(Path(path))
-        self._seed = seed
-        self._prefix = prefix
-        self._shuffle = shuffle
-        self._system = (
-            () if system_prompt is None else ({"role": "system", "content": system_prompt},)
-        )
+        self.size = len(self._lines)
+        if config.system_prompt is not None:
+            self._system = ({"role": "system", "content": config.system_prompt},)
         self._epoch, self._order = -1, list[int]()
-
-    @property
-    def size(self) -> int:
-        """Number of problems in the file."""
-        return len(self._lines)
-
-    def problem(self, index: int) -> Problem:
-        """See ``RolloutTask``; ``answer`` is the right number."""
-        if index < 0:
-            raise ValueError(f"expected an index of at least 0; got {index}")
-        line = self._lines[self._line_number(index)]
-        question = {"role": "user", "content": line.question}
-        return Problem(f"{self._prefix}-{index}", (*self._system, question), line.answer)
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
         """Reward 1 if the last number of the response is the answer; the row ends."""
         number = last_number(turns[-1].text)
         return EnvStep(float(number is not None and number == last_number(problem.answer)))
 
-    def _line_number(self, index: int) -> int:
+    def _question_and_answer(self, index: int) -> tuple[str, str]:
         epoch, position = divmod(index, len(self._lines))
-        if not self._shuffle:
-            return position
+        if self._split == "val" or not self._config.shuffle:
+            return self._lines[position]
         if epoch != self._epoch:
-            draw = Random(f"{self._seed}/{self._prefix}/epoch {epoch}").random
+            draw = self._random(f"epoch {epoch}").random
             keys = [draw() for _ in self._lines]
             self._epoch, self._order = epoch, sorted(range(len(keys)), key=keys.__getitem__)
-        return self._order[position]
+        return self._lines[self._order[position]]
 
 
 def last_number(text: str) -> Decimal | None:
@@ -97,7 +68,7 @@ def last_number(text: str) -> Decimal | None:
     return Decimal(numbers[-1].replace(",", "")) if numbers else None
 
 
-def _read(path: Path) -> list[_Line]:
+def _read(path: Path) -> list[tuple[str, str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -112,7 +83,8 @@ def _read(path: Path) -> list[_Line]:
     return lines
 
 
-def _parse(line: str, where: str) -> _Line:
+def _parse(line: str, where: str) -> tuple[str, str]:
+    """Return the question and the number of the answer."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -125,4 +97,4 @@ def _parse(line: str, where: str) -> _Line:
     number = last_number(row["answer"])
     if number is None:
         raise ConfigError(f"{where}: there is no number in the answer {row['answer']!r}")
-    return _Line(row["question"], str(number))
+    return row["question"], str(number)

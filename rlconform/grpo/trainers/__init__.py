@@ -2,7 +2,7 @@
 
     base            ``Trainer``: what all trainers have, and the methods that a new one implements
     driver_step     the driver's part of a step: scoring, selection, advantages, metrics
-    legacy          rows in the driver's memory; legacy_policy, legacy_sharding, legacy_batch
+    legacy          rows in the driver's memory; legacy_policy, legacy_sharding
     plane           rows in a data plane; plane_policy
 
 Modules import from ``base`` and ``driver_step``, not from another trainer. ``training_loop``

@@ -5,8 +5,8 @@
         ── save(folder), load(folder)   checkpoints
         ── shutdown()
 
-A subclass implements ``step``, ``validate`` and ``shutdown`` for its way of moving rows between the
-rollout worker and the policy workers. ``trainers.driver_step`` has the functions that they share.
+A subclass implements ``step`` and ``validate`` for its way of moving rows between the rollout
+worker and the policy workers. ``trainers.driver_step`` has the functions that they share.
 """
 
 from __future__ import annotations
@@ -33,26 +33,15 @@ _POLICY = "policy"
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step.
-
-    Attributes:
-        sample_ids: Ids of the N rows, in order.
-        advantages: (N, S) float32.
-        metrics: Metrics of the rollout and the updates, and the seconds of each stage.
-    """
+    """The N rows of a step with their advantages, and the step's metrics."""
 
     sample_ids: Sequence[str]
-    advantages: Tensor
-    metrics: dict[str, float]
+    advantages: Tensor  # (N, S) float32
+    metrics: dict[str, float]  # of the rollout and the updates, and the seconds of each stage
 
 
 class Trainer(ABC):
-    """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300).
-
-    Args:
-        config: The run's configuration.
-        actors: The run's actors; the trainer calls their ``build``.
-    """
+    """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300), on actors that it builds."""
 
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         self.config = config
@@ -77,8 +66,7 @@ class Trainer(ABC):
     def validate(self) -> dict[str, float]:
         """Generate answers to the validation problems and return ``val/...`` metrics."""
 
-    @abstractmethod
-    def shutdown(self) -> None:
+    def shutdown(self) -> None:  # noqa: B027 - not every trainer opens something
         """Release what the trainer opened; whoever started the actors ends them."""
 
     def save(self, folder: Path) -> None:

@@ -53,13 +53,7 @@ RowSummaries = dict[str, RowSummary]
 
 
 def score_rollout(meta: KVBatchMeta, summaries: RowSummaries, config: MasterConfig) -> KVBatchMeta:
-    """Stamp the tags ``reward``, ``baseline`` and ``std`` on a rollout's rows.
-
-    Args:
-        meta: Rows that form whole groups.
-        summaries: Summaries of at least these rows.
-        config: Scaling and shaping of rewards, kind of baseline.
-    """
+    """Stamp the tags ``reward``, ``baseline`` and ``std`` on a rollout's rows, in whole groups."""
     rewards = _scale_and_shape(
         torch.tensor([summaries[sample_id].reward for sample_id in meta.sample_ids]),
         torch.tensor([summaries[sample_id].response_length for sample_id in meta.sample_ids]),
@@ -109,28 +103,17 @@ def set_padded_width(meta: KVBatchMeta, config: MasterConfig) -> KVBatchMeta:
 
 
 class StepRows(NamedTuple):
-    """Ids, tags and summaries of the rows that a step trains on.
+    """The rows that a step trains on."""
 
-    Attributes:
-        meta: The rows with lengths, tags and the step's width.
-        summaries: Summaries of at least these rows.
-        gen_batches: Number of batches that were generated for them.
-    """
-
-    meta: KVBatchMeta
-    summaries: RowSummaries
-    gen_batches: int
+    meta: KVBatchMeta  # with lengths, tags and the step's width
+    summaries: RowSummaries  # of at least these rows
+    gen_batches: int  # number of batches that were generated for them
 
 
 class TrainTargets(NamedTuple):
-    """The columns that the driver computes before training.
+    """The columns that the driver computes before training, and their statistics."""
 
-    Attributes:
-        columns: ``advantages`` (N, S) float32 and ``sample_mask`` (N,) float32.
-        metrics: Statistics of the advantages and of the masks.
-    """
-
-    columns: dict[str, Tensor]
+    columns: dict[str, Tensor]  # ``advantages`` (N, S) and ``sample_mask`` (N,), float32
     metrics: dict[str, float]
 
 
@@ -142,11 +125,7 @@ def advantages_and_mask(
 ) -> TrainTargets:
     """Compute the advantages of the trained tokens and the mask of the rows that count.
 
-    Args:
-        generated: The step's N rows.
-        prev_logprobs: (N, S) with S the step's width.
-        generation_logprobs: (N, S).
-        config: Normalisation of advantages and rules of masking.
+    Both logprobs are (N, S), with S the step's width.
     """
     meta, summaries, _ = generated
     tags = meta.tags or []
@@ -185,10 +164,8 @@ def step_metrics(
 ) -> dict[str, float]:
     """Compute a step's metrics ``train/...`` of its rollout, its masks and its updates.
 
-    Args:
-        generated: The rows that are trained on; rewards are the task's own, before scaling.
-        targets: The result of ``advantages_and_mask``.
-        updates: The result of ``PolicyModel.train``; the mean over the global batches is taken.
+    Rewards are the task's own, before scaling. Metrics of ``PolicyModel.train`` are averaged over
+    the updates.
     """
     row_summaries = [generated.summaries[sample_id] for sample_id in generated.meta.sample_ids]
     rollout = rollout_metrics(

@@ -8,9 +8,13 @@ Each call blocks the driver until the actors that it called have answered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import count
 
+import torch
 from tensordict import TensorDict
+from torch import Tensor
+from torch.nn import functional
 
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import (
@@ -19,6 +23,7 @@ from rlconform.contract.fields import (
     GLOBAL_FORWARD_PAD_SEQLEN,
     INPUT_IDS,
     INPUT_LENGTHS,
+    PER_TOKEN_FIELDS,
     PREV_LOGPROBS,
     REFERENCE_POLICY_LOGPROBS,
 )
@@ -36,17 +41,11 @@ from rlconform.grpo.trainers.driver_step import (
     step_metrics,
     validation_metrics,
 )
-from rlconform.grpo.trainers.legacy_gather import gather_rows
 from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
 
 
 class LegacyTrainer(Trainer):
-    """Trains with rows in the driver's memory.
-
-    Args:
-        config: The run's configuration.
-        actors: Actors of ``PolicyWorker`` and ``RolloutWorker``.
-    """
+    """Trains with rows in the driver's memory, on ``PolicyWorker`` and ``RolloutWorker``."""
 
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         super().__init__(config, actors)
@@ -106,11 +105,44 @@ class LegacyTrainer(Trainer):
             )
         return validation_metrics(rollout.summaries) | self.timer.take()
 
-    def shutdown(self) -> None:
-        """Do nothing; there is nothing to release."""
-
 
 def _meta(rollout: Rollout) -> KVBatchMeta:
     """Describe the rows by a meta, as for rows in a plane."""
     lengths: list[int] = rollout.columns[INPUT_LENGTHS].tolist()
     return KVBatchMeta("memory", None, list(rollout.sample_ids), sequence_lengths=lengths)
+
+
+def gather_rows(
+    rollouts: Sequence[Rollout],
+    sample_ids: Sequence[str],
+    width: int,
+    pad_values: Mapping[str, int],
+) -> TensorDict:
+    """Join the tensors of N rows of several rollouts, per-token columns as (N, width, ...).
+
+    They are padded with the column's pad value, 0 by default; no row is longer than ``width``.
+
+    Raises:
+        KeyError: A row is in none of the rollouts.
+    """
+    parts = [_tensors(rollout, width, pad_values) for rollout in rollouts]
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    ids = [sample_id for rollout in rollouts for sample_id in rollout.sample_ids]
+    row_of = {sample_id: row for row, sample_id in enumerate(ids)}
+    order = torch.tensor([row_of[sample_id] for sample_id in sample_ids])
+    columns = {name: column[order] for name, column in joined.items()}
+    return TensorDict(columns, batch_size=[len(sample_ids)])
+
+
+def _tensors(rollout: Rollout, width: int, pad_values: Mapping[str, int]) -> dict[str, Tensor]:
+    return {
+        name: _to_width(leaf, width, pad_values.get(name, 0)) if name in PER_TOKEN_FIELDS else leaf
+        for name, leaf in rollout.columns.items()
+        if isinstance(leaf, Tensor)
+    }
+
+
+def _to_width(column: Tensor, width: int, pad_value: int) -> Tensor:
+    """Cut or pad a column to (N, width); only rows that are not selected lose tokens."""
+    cut = column[:, :width]
+    return functional.pad(cut, (0, width - cut.shape[1]), value=pad_value)

@@ -27,12 +27,7 @@ _POSITION = "position"
 
 
 class LegacyPolicy:
-    """Shards batches over the ranks, and joins their results.
-
-    Args:
-        workers: Ranks of class ``PolicyWorker``, after ``build``.
-        config: The run's configuration.
-    """
+    """Shards batches over the ranks, and joins their results."""
 
     def __init__(self, workers: WorkerGroup, config: MasterConfig) -> None:
         self._workers = workers

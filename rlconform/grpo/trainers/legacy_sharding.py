@@ -33,15 +33,10 @@ def shard_batch_for_dp(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> list[RankBatch]:
-    """Split a padded batch of N rows over ``dp_world`` ranks.
+    """Split N padded rows, of dense tensors and object columns, over ``dp_world`` ranks.
 
-    Args:
-        batch: Dense tensors (N, ...) and object columns of N values; no jagged columns.
-        lengths: Number of valid tokens of each row.
-        dp_world: Number of ranks.
-        batch_size: Rows of a global batch, all N by default; each is split over all ranks.
-        sequence_packing: Options for micro-batches of packed rows.
-        dynamic_batching: Options for micro-batches of rows of similar length.
+    ``batch_size`` is the number of rows of a global batch, all N by default; each is split over
+    all ranks.
 
     Returns:
         For each rank its rows, as wide as in ``batch``, and its packing metadata, equal to the

@@ -40,13 +40,9 @@ from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION,
 
 
 class PlaneTrainer(Trainer):
-    """Trains with rows in a data plane.
+    """Trains with rows in a data plane, on ``PlanePolicyWorker`` and ``PlaneRolloutWorker``.
 
-    Args:
-        config: The run's configuration.
-        actors: Actors of ``PlanePolicyWorker`` and ``PlaneRolloutWorker``.
-        client: The driver's client, which owns the plane; the caller closes it.
-        attach: Opens a client in an actor.
+    ``client`` owns the plane, and the caller closes it; ``attach`` opens a client in an actor.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ Each call blocks the driver until the ranks have answered; they wait for the pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -51,12 +51,8 @@ class PlanePolicy:
         policy.finish_step(meta)
         policy.shutdown()
 
-    Args:
-        actors: Actors of ``PlanePolicyWorker`` and ``PlaneRolloutWorker``, after ``build``.
-        config: The run's configuration.
-        client: The driver's client, which owns the plane; the caller closes it.
-        attach: Opens a client in an actor; it is pickled.
-        pad_token_id: Pad value of ``input_ids``.
+    ``client`` owns the plane, and the caller closes it; ``attach`` opens a client in an actor, so
+    it is pickled.
 
     Raises:
         PlaneUnavailable: An actor could not attach to the plane.
@@ -133,17 +129,11 @@ class PlanePolicy:
 
     def get_logprobs_from_meta(self, meta: KVBatchMeta) -> None:
         """Let the ranks compute and write ``prev_logprobs``."""
-        shards = self._shards(meta, "logprob")
-        self._actors.workers.each(
-            PlanePolicyWorker.logprobs_from_meta, [(shard,) for shard in shards]
-        )
+        self._logprobs(PlanePolicyWorker.logprobs_from_meta, meta)
 
     def get_reference_policy_logprobs_from_meta(self, meta: KVBatchMeta) -> None:
         """Let the ranks compute and write ``reference_policy_logprobs``."""
-        shards = self._shards(meta, "logprob")
-        self._actors.workers.each(
-            PlanePolicyWorker.reference_logprobs_from_meta, [(shard,) for shard in shards]
-        )
+        self._logprobs(PlanePolicyWorker.reference_logprobs_from_meta, meta)
 
     def train_from_meta(self, meta: KVBatchMeta) -> list[Metrics]:
         """Update the weights once per global batch."""
@@ -157,7 +147,7 @@ class PlanePolicy:
         return updates[0]
 
     def traffic(self) -> dict[str, float]:
-        """Compute the metrics ``plane/...`` of the traffic since the last call, see ``Traffic``."""
+        """Compute the metrics ``plane/...`` of the traffic since the last call."""
         by_process = {
             "driver": self._meter.take(),
             "rollout": self._actors.call_rollout_worker(PlaneRolloutWorker.traffic),
@@ -176,6 +166,10 @@ class PlanePolicy:
         """Detach the actors from the plane."""
         self._actors.workers.all(PlanePolicyWorker.detach)
         self._actors.call_rollout_worker(PlaneRolloutWorker.detach)
+
+    def _logprobs(self, method: Callable[..., None], meta: KVBatchMeta) -> None:
+        shards = self._shards(meta, "logprob")
+        self._actors.workers.each(method, [(shard,) for shard in shards])
 
     def _shards(
         self, meta: KVBatchMeta, stage: Stage, batch_size: int | None = None

@@ -10,7 +10,6 @@ ranks and the size of the model, so runs are reproducible.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import torch
@@ -22,24 +21,19 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 Parallelism = Literal["ddp", "fsdp2"]
 
 
-class DataParallel(ABC):
-    """One model on all ranks of the default process group.
+class DataParallel:
+    """One model on all ranks of the default process group."""
 
-    Attributes:
-        loss_scale: Factor of a micro-batch's loss before its backward pass.
-    """
-
+    #: Factor of a micro-batch's loss before its backward pass.
     loss_scale: float = 1.0
 
-    @abstractmethod
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return this rank's replica or shard of the model; all ranks pass equal weights."""
+        return model
 
-    @abstractmethod
     def before_backward(self, model: nn.Module, is_last: bool) -> None:
         """Prepare a backward pass; ``is_last`` marks the last one of an optimizer step."""
 
-    @abstractmethod
     def finish_gradients(self, model: nn.Module) -> None:
         """Make the gradients the sums over all ranks, after the last backward pass."""
 
@@ -50,13 +44,6 @@ class DDP(DataParallel):
     torch's ``DistributedDataParallel`` is not used: it reduces in buckets that it rebuilds after
     the first step, so a resumed run would add in another order than an uninterrupted one.
     """
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model unchanged."""
-        return model
-
-    def before_backward(self, model: nn.Module, is_last: bool) -> None:
-        """Do nothing; gradients accumulate."""
 
     def finish_gradients(self, model: nn.Module) -> None:
         """Sum over ranks; a missing gradient, such as that of an unused expert, counts as 0."""
@@ -75,8 +62,8 @@ class DDP(DataParallel):
 class FSDP(DataParallel):
     """FSDP2: every rank has a shard of each weight, of its gradient and of the optimizer's state.
 
-    Zhao et al. 2023, arXiv 2304.11277. FSDP averages gradients over ranks; ``loss_scale``, the
-    number of ranks, turns the mean into the sum.
+    Zhao et al. 2023, arXiv 2304.11277. The last backward pass averages gradients over ranks;
+    ``loss_scale``, the number of ranks, turns the mean into the sum.
     """
 
     def __init__(self) -> None:
@@ -84,7 +71,8 @@ class FSDP(DataParallel):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Shard layer by layer, so that only one layer is gathered at a time."""
-        for layer in _layers(model):
+        causal_model: Any = model  # of transformers, whose methods nn.Module lacks
+        for layer in causal_model.get_decoder().layers:
             fully_shard(layer)
         fully_shard(model)
         return model
@@ -95,9 +83,6 @@ class FSDP(DataParallel):
         model.set_is_last_backward(is_last)
         model.set_requires_gradient_sync(is_last)
 
-    def finish_gradients(self, model: nn.Module) -> None:
-        """Do nothing; the last backward pass has reduced the gradients."""
-
 
 PARALLELISMS: dict[Parallelism, type[DataParallel]] = {"ddp": DDP, "fsdp2": FSDP}
 
@@ -106,10 +91,6 @@ def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
     """Clip the Euclidean norm of all gradients to ``max_norm``; return the norm before clipping.
 
     Call it after ``finish_gradients``; the result is then the same on every rank.
-
-    Args:
-        model: The model with its gradients.
-        max_norm: None leaves the gradients unchanged.
     """
     bound = float("inf") if max_norm is None else max_norm
     norm: Any = nn.utils.clip_grad_norm_(model.parameters(), bound)
@@ -128,8 +109,3 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     if dist.get_rank() != 0:
         return {}
     return {name: leaf.detach().cpu().clone() for name, leaf in weights.items()}
-
-
-def _layers(model: Any) -> list[nn.Module]:
-    """Return the decoder layers of a causal language model of transformers."""
-    return list(model.get_decoder().layers)

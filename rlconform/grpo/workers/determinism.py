@@ -16,9 +16,6 @@ def make_deterministic(seed: int) -> None:
 
     Afterwards an operation without a deterministic kernel raises. Call this before the process
     first uses CUDA, because cuBLAS reads its workspace setting only then.
-
-    Args:
-        seed: Seed of torch's generators on every device, at least 0.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(1)

@@ -10,7 +10,6 @@ driver makes the plan if rows are packed, and without packing the plan depends o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tensordict import TensorDict
@@ -26,17 +25,11 @@ from rlconform.grpo.models import RowLayout
 
 
 class TokenSpan(NamedTuple):
-    """The rows ``start:stop`` of a rank that form a micro-batch.
-
-    Attributes:
-        start: First row.
-        stop: The row after the last.
-        tokens: Planned size: the width of its rows if they are padded, the sum of their tokens if
-            they are packed.
-    """
+    """The rows ``start:stop`` of a rank that form a micro-batch."""
 
     start: int
     stop: int
+    #: Planned size: the width of padded rows, or the sum of the tokens of packed rows.
     tokens: int
 
 
@@ -45,12 +38,8 @@ def plan_microbatches(
 ) -> list[list[TokenSpan]]:
     """List the micro-batches of each global batch in the order in which they run.
 
-    Args:
-        n_rows: N, the rows of this rank.
-        width: S, the tokens that they are padded to.
-        packing: The driver's plan, see ``plane.sharding``; empty if rows aren't packed.
-        n_batches: Number of global batches; read only without a plan.
-        microbatch_rows: Rows of a micro-batch; read only without a plan.
+    They follow the driver's plan ``packing`` (``plane.sharding``). If it is empty, each global
+    batch is divided into micro-batches of ``microbatch_rows`` rows of ``width`` tokens.
 
     Raises:
         ValueError: The plan has another number of rows, or N is no multiple of ``n_batches``.
@@ -72,10 +61,7 @@ def plan_microbatches(
 def slice_microbatch(rows: TensorDict, span: TokenSpan, layout: RowLayout) -> TensorDict:
     """Select the rows of a span and narrow per-token columns (n, S, ...) to the needed width.
 
-    Args:
-        rows: (N,) padded rows of a rank.
-        span: One span of ``plan_microbatches``.
-        layout: ``padded`` rows get the planned width, ``packed`` ones that of the longest row.
+    ``padded`` rows get the planned width, ``packed`` ones that of the longest row.
     """
     selected = rows[span.start : span.stop]
     width = int(selected[INPUT_LENGTHS].max()) if layout == "packed" else span.tokens
@@ -90,16 +76,12 @@ def _planned(n_rows: int, packing: Mapping[str, Any]) -> list[list[TokenSpan]]:
     counts = packing[ELEM_COUNTS_PER_GB]
     if sum(counts) != n_rows:
         raise ValueError(f"the plan has {sum(counts)} rows, expected {n_rows}")
-    firsts = [sum(counts[:batch]) for batch in range(len(counts) + 1)]
+    firsts = [sum(counts[:batch]) for batch in range(len(counts))]
+    plans = zip(firsts, packing[MICRO_BATCH_INDICES], packing[MICRO_BATCH_LENGTHS], strict=True)
     return [
         [
             TokenSpan(first + start, first + stop, tokens)
             for (start, stop), tokens in zip(spans, lengths, strict=True)
         ]
-        for (first, _), spans, lengths in zip(
-            pairwise(firsts),
-            packing[MICRO_BATCH_INDICES],
-            packing[MICRO_BATCH_LENGTHS],
-            strict=True,
-        )
+        for first, spans, lengths in plans
     ]

@@ -26,10 +26,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
 def build_schedule(optimizer: AdamW, config: SchedulerConfig, n_updates: int) -> LambdaLR:
     """Create the learning-rate schedule; call its ``step`` after each update of the weights.
 
-    Args:
-        optimizer: Its learning rate is the peak of the schedule.
-        config: The shape; ``warmup_steps`` counts updates.
-        n_updates: Updates of the whole run; the last one has the lowest rate.
+    Its peak is the optimizer's rate; the last of the run's ``n_updates`` has the lowest one.
     """
     return LambdaLR(optimizer, learning_rate_factor(config, n_updates))
 

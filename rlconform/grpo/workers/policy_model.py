@@ -47,10 +47,6 @@ class PolicyModel:
         policy = PolicyModel(config, device)
         rows["prev_logprobs"] = policy.logprobs(rows, packing)
         updates = policy.train(rows, packing, n_batches=1)  # on every rank at the same time
-
-    Args:
-        config: The run's configuration.
-        device: Device of the model.
     """
 
     def __init__(self, config: MasterConfig, device: torch.device) -> None:
@@ -76,14 +72,10 @@ class PolicyModel:
         return self._parallel.wrap(model.to(self._device))
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute the logprob of each token under the current weights.
+        """Compute the logprob of each token under the current weights, see ``token_logprobs``.
 
-        Args:
-            rows: N rows with ``input_ids`` (N, S) and ``input_lengths`` (N,).
-            packing: The driver's plan for these rows; empty without packing.
-
-        Returns:
-            (N, S) float32 in CPU memory, see ``models.token_logprobs``.
+        The rows need ``input_ids`` (N, S) and ``input_lengths`` (N,); ``packing`` is the driver's
+        plan for them, or empty. The result is (N, S) float32 in CPU memory.
         """
         return self._logprobs(self.model, rows, packing)
 
@@ -113,10 +105,7 @@ class PolicyModel:
     def train(self, rows: TensorDict, packing: Mapping[str, Any], n_batches: int) -> list[Metrics]:
         """Update the weights once per global batch; every rank must call it with its own rows.
 
-        Args:
-            rows: N rows with the columns ``DP_TRAIN_FIELDS``; the reference's only with a penalty.
-            packing: The driver's plan for these rows; empty without packing.
-            n_batches: Number of global batches that the rows belong to.
+        The rows need the columns ``DP_TRAIN_FIELDS``; the reference's only with a KL penalty.
 
         Returns:
             For each update ``loss``, ``grad_norm`` (before clipping), ``lr`` and the metrics of

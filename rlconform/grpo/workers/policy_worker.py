@@ -31,13 +31,7 @@ _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 class PolicyWorker:
-    """One rank that receives its rows as arguments.
-
-    Args:
-        rank: Rank in the process group.
-        world: Number of ranks.
-        device: ``cpu``, or ``cuda`` for the first visible GPU.
-    """
+    """One of ``world`` ranks, on ``cpu`` or the first visible GPU; it gets rows as arguments."""
 
     def __init__(self, rank: int, world: int, device: str) -> None:
         self.rank = rank
@@ -47,11 +41,7 @@ class PolicyWorker:
         self._policy: PolicyModel | None = None
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
-        """Open the ``TCPStore`` of the process group (on rank 0); return its host and port.
-
-        Args:
-            timeout_s: Seconds that a rank waits for another in the store.
-        """
+        """Open the ``TCPStore`` of the process group (on rank 0); return its host and port."""
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         timeout = timedelta(seconds=timeout_s)
         self._store = dist.TCPStore(  # type: ignore[attr-defined]
@@ -60,12 +50,9 @@ class PolicyWorker:
         return host, self._store.port
 
     def join(self, host: str, port: int, timeout_s: float) -> None:
-        """Join the process group of all ranks.
+        """Join the process group of all ranks through rank 0's store.
 
-        Args:
-            host: Host of rank 0's store.
-            port: Port of rank 0's store.
-            timeout_s: Seconds after which a collective fails if a rank does not take part.
+        A collective fails if a rank does not take part within ``timeout_s``.
         """
         timeout = timedelta(seconds=timeout_s)
         if self._store is None:

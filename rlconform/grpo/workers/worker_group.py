@@ -20,8 +20,9 @@ from rlconform.grpo.workers.policy_worker import PolicyWorker
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: GPU share of a rank: no two ranks share a GPU, and the rollout worker fits beside one.
-_GPU_SHARE = 0.9
+#: GPU shares: no two ranks share a GPU, and the rollout worker fits beside a rank.
+RANK_GPU_SHARE = 0.9
+ROLLOUT_GPU_SHARE = 0.1
 
 
 class WorkerLost(RuntimeError):
@@ -37,10 +38,6 @@ class WorkerGroup:
         outputs = group.each(PolicyWorker.logprobs, rank_batches)
         group.shutdown()
 
-    Args:
-        worker_class: ``PolicyWorker`` or a subclass.
-        config: Number of ranks and their device.
-
     Raises:
         WorkerLost: A rank did not start.
     """
@@ -48,15 +45,12 @@ class WorkerGroup:
     def __init__(self, worker_class: type[PolicyWorker], config: ClusterConfig) -> None:
         self.world = config.dp_size
         self._timeout_s = config.timeout_s
-        on_gpu = config.device == "cuda"
-        actor: Any = ray.remote(worker_class).options(
-            num_cpus=1, num_gpus=_GPU_SHARE if on_gpu else 0
-        )
+        actor = remote_class(worker_class, config, RANK_GPU_SHARE)
         self._actors: list[Any] = [
             actor.remote(rank, self.world, config.device) for rank in range(self.world)
         ]
         store = self._actors[0].open_store.remote(self._timeout_s)
-        host, port = fetch(store, self._timeout_s, "a policy worker's open_store")
+        host, port = self._fetch(store, PolicyWorker.open_store)
         self.all(PolicyWorker.join, host, port, self._timeout_s)
 
     def each(self, method: Callable[..., R], arguments: Sequence[Sequence[Any]]) -> list[R]:
@@ -70,15 +64,14 @@ class WorkerGroup:
             getattr(actor, method.__name__).remote(*args)
             for actor, args in zip(self._actors, arguments, strict=True)
         ]
-        results: list[R] = fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
+        results: list[R] = self._fetch(calls, method)
         return results
 
     def all(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> list[R]:
         """Call the method on every rank with the same arguments; otherwise like ``each``."""
-        calls = self.start(method, *args, **kwargs)
-        results: list[R] = fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
+        results: list[R] = self._fetch(self.start(method, *args, **kwargs), method)
         return results
 
     def start(
@@ -92,6 +85,15 @@ class WorkerGroup:
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
+
+    def _fetch(self, calls: Any, method: Callable[..., Any]) -> Any:
+        return fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
+
+
+def remote_class(actor_class: type, config: ClusterConfig, gpu_share: float) -> Any:
+    """Return Ray's class of an actor with one CPU and, on ``cuda``, a share of a GPU."""
+    num_gpus = gpu_share if config.device == "cuda" else 0
+    return ray.remote(actor_class).options(num_cpus=1, num_gpus=num_gpus)
 
 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:

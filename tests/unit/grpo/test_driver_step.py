@@ -35,7 +35,7 @@ from rlconform.grpo.trainers.driver_step import (
     train_fields,
     validation_metrics,
 )
-from rlconform.grpo.trainers.legacy_gather import gather_rows
+from rlconform.grpo.trainers.legacy import gather_rows
 from rlconform.grpo.training_loop import StepReport
 from rlconform.plane import MetricEvent
 

@@ -92,6 +92,31 @@ def test_a_prompt_that_leaves_no_room_is_named() -> None:
         collected(conf)
 
 
+def test_a_build_closes_the_engine_of_the_previous_run_before_it_creates_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    class Engine(Script):
+        def close(self) -> None:
+            calls.append("close")
+
+    def build_engine(*_args: object, **_kwargs: object) -> Engine:
+        calls.append("build")
+        return Engine()
+
+    monkeypatch.setattr("rlconform.grpo.rollout.worker.build_engine", build_engine)
+    worker = RolloutWorker("cpu")
+    worker.build(config())
+    worker.build(config())
+    assert calls == ["build", "close", "build"]
+    worker.close()
+    worker.close()
+    assert calls[3:] == ["close"]
+    with pytest.raises(RuntimeError, match="build first"):
+        worker.refit({}, 1)
+
+
 # -- scripted responses --------------------------------------------------------------------------
 
 
