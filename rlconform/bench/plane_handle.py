@@ -33,6 +33,7 @@ class PlaneHandle:
     >>> handle.await_open()
     >>> handle.ask(measurement, "turn", 0)
     {'put': 0.0012, ...}
+    >>> handle.dismiss()
     >>> handle.end()
     """
 
@@ -84,8 +85,7 @@ class PlaneHandle:
         self._pipe.close()
 
     def end(self) -> None:
-        """Let the process close its plane, wait for it, and kill whatever is left."""
-        self.dismiss()
+        """Wait until a dismissed process has closed its plane, and kill whatever is left."""
         self._wait(_CLOSE_S)
         self.kill()
 

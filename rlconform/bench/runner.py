@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Literal
 
 import numpy as np
 from rich.console import Console
@@ -156,10 +155,11 @@ class BenchRunner:
                 self._progress.line("ready", spec)
 
     def _close(self) -> None:
-        for spec in self._remaining():
-            self._planes[spec].dismiss()  # all at the same time: there is nothing left to measure
-        for spec in self._remaining():
-            self._planes[spec].end()
+        remaining = [self._planes[spec] for spec in self._remaining()]
+        for plane in remaining:
+            plane.dismiss()  # all at the same time: there is nothing left to measure
+        for plane in remaining:
+            plane.end()
 
     # -- one measurement -----------------------------------------------------------------------
 
@@ -179,7 +179,8 @@ class BenchRunner:
         for number in range(self._plan.warmups + measurement.repetitions):
             counted = number - self._plan.warmups
             turn = "warming up" if counted < 0 else f"{counted + 1}/{measurement.repetitions}"
-            for spec in _rotated(self._specs, number):
+            first = number % len(self._specs)  # so that none always follows the same one
+            for spec in [*self._specs[first:], *self._specs[:first]]:
                 self._progress.show(f"{spec} {measurement.title} {turn}")
                 # a plane that is much slower than the others gets fewer turns
                 enough = spent.get(spec, 0.0) > self._plan.seconds and counted >= self._plan.enough
@@ -222,15 +223,13 @@ class BenchRunner:
 
     def _target(self, spec: str) -> TargetResult:
         about = self._planes[spec].about if spec in self._planes else {}
-        status: Literal["failed", "measured"] = "failed" if spec in self._failures else "measured"
-        reason = self._failures.get(spec, "")
-        return TargetResult(spec=spec, status=status, reason=reason, **about)
-
-
-def _rotated(specs: Sequence[str], number: int) -> list[str]:
-    """The targets, rotated each round, so that none always follows the same one."""
-    first = number % len(specs)
-    return [*specs[first:], *specs[:first]]
+        reason = self._failures.get(spec)
+        return TargetResult(
+            spec=spec,
+            status="measured" if reason is None else "failed",
+            reason=reason or "",
+            **about,
+        )
 
 
 def summarize(values: Sequence[float]) -> Summary:
