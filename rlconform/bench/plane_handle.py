@@ -6,7 +6,6 @@ runner ── ask ──▶ PlaneHandle ──── pipe ────▶ plane 
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
@@ -14,7 +13,7 @@ from typing import Any
 
 from rlconform.bench.client_pool import PlaneLost
 from rlconform.bench.measurements import MOST_CALLS, Figures, Measurement
-from rlconform.certify.isolation.workspace import Workspace
+from rlconform.certify.isolation.workspace import Workspace, how_it_ended
 
 #: Seconds for rlconform's work: starting Python, importing torch, making batches.
 _OWN_S = 120.0
@@ -110,9 +109,9 @@ class PlaneHandle:
         code = self._wait(5.0)
         if code is None:
             return "its process closed its pipe"
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lines = self._log.read_text("utf-8", "replace").strip().splitlines()
-        return f"the process that owned the plane {how}" + (f": {lines[-1]}" if lines else "")
+        ended = f"the process that owned the plane {how_it_ended(code)}"
+        return f"{ended}: {lines[-1]}" if lines else ended
 
     def _wait(self, timeout_s: float) -> int | None:
         """The exit code; ``None`` if the process still runs after ``timeout_s``."""
