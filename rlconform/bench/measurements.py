@@ -239,7 +239,8 @@ class WakeClaim(Measurement):
         return {"from_start": woke - began, "from_return": woke - returned}
 
     def rows(self, found: Mapping[str, Summary], **target: Any) -> list[TargetRow]:
-        return [Wake(**target, **found)]
+        since_start, since_return = found.get("from_start"), found.get("from_return")
+        return [Wake(**target, from_start=since_start, from_return=since_return)]
 
 
 def _sweep(clients: ClientPool, partition: str) -> None:

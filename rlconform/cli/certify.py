@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn
 
 import typer
 from omegaconf import OmegaConf
@@ -138,7 +138,7 @@ def _read_config(path: Path | None) -> dict[str, Any]:
 
 def _level(name: str | None) -> Level | None:
     if name is None or name in LEVELS:
-        return cast("Level | None", name)
+        return name
     raise ConfigError(f"unknown level {name!r}: one of {', '.join(LEVELS)}")
 
 
