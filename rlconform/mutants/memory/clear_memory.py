@@ -40,7 +40,7 @@ class ClearLeavesFields(MemoryEngine):
                         row.parts.append((block, place, old))
                         row.fields |= old
                         index.partition(partition_id)._fields.add(
-                            {name: block.extents[name] for name in old}, 1, Counter()
+                            {name: block.extents[name].kind for name in old}, 1, Counter()
                         )
 
 
