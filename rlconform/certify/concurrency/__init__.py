@@ -5,8 +5,8 @@
         ◀──operations──                         collected even while a call hangs
     check_history(history, race, duplicated)    each checker is a pure function of the history
 
-``events`` defines an operation · ``workloads`` the loops of client calls · ``logging_client`` logs
-each call · ``workload_thread`` and ``workload_runner`` run the workloads · ``history`` answers what
-must and what may have been true at a time · ``checkers`` find anomalies · ``explain`` describes
-them as text · ``race_script`` writes the same race as plain client calls.
+``operation`` defines an operation · ``workloads`` the loops of client calls · ``logging_client``
+logs each call · ``workload_thread`` and ``workload_runner`` run the workloads · ``history`` answers
+what must and what may have been true at a time · ``checkers`` find anomalies · ``explain``
+describes them as text · ``race_script`` writes one of ``races`` as plain client calls.
 """

@@ -12,19 +12,12 @@ from rlconform.certify.concurrency.operation import Operation
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A result that no order of the calls can explain.
+    """A result that no order of the calls can explain."""
 
-    Attributes:
-        kind: Its name, a key of ``explain.IMPACT``.
-        row: The sample id concerned, or None.
-        description: What happened, as one sentence without a full stop.
-        operations: The shortest history that proves it, ordered by start.
-    """
-
-    kind: str
-    row: Any
-    description: str
-    operations: tuple[Operation, ...]
+    kind: str  # a key of ``explain.IMPACT``
+    row: Any  # the sample id concerned, or None
+    description: str  # what happened, as one sentence without a full stop
+    operations: tuple[Operation, ...]  # the shortest history that proves it, ordered by start
 
 
 #: Finds every anomaly of one kind in a history.
@@ -35,3 +28,8 @@ def anomaly(kind: str, row: Any, description: str, *operations: Operation) -> An
     """An anomaly whose operations are ordered and without duplicates."""
     ordered = sorted({id(op): op for op in operations}.values(), key=lambda op: op.start)
     return Anomaly(kind, row, description, tuple(ordered))
+
+
+def ms(seconds: float) -> str:
+    """A time span, for descriptions."""
+    return f"{1000 * seconds:.1f} ms"

@@ -16,27 +16,29 @@ from rlconform.certify.concurrency.explain import HistoryViolation, check_histor
 from rlconform.certify.concurrency.history import History
 from rlconform.certify.concurrency.operation import from_jsonl
 
-_CHECKERS: tuple[Checker, ...] = (
-    calls.hung,
-    calls.refused,
-    calls.refused_alone,
-    claims.cross_task,
-    claims.duplicated,
-    claims.lost,
-    claims.null_ids,
-    claims.phantoms,
-    reads.stale_reads,
-    reads.unwritten,
-    reads.wrong_rows,
-    status.early_status,
-    status.late_status,
-    status.non_monotonic,
-    tags.lost_updates,
-    tags.tags_late,
-    torn_reads.torn,
-)
 #: Checkers by name, as a race's failure names them.
-CHECKERS: Mapping[str, Checker] = {checker.__name__: checker for checker in _CHECKERS}
+CHECKERS: Mapping[str, Checker] = {
+    checker.__name__: checker
+    for checker in (
+        calls.hung,
+        calls.refused,
+        calls.refused_alone,
+        claims.cross_task,
+        claims.duplicated,
+        claims.lost,
+        claims.null_ids,
+        claims.phantoms,
+        reads.stale_reads,
+        reads.unwritten,
+        reads.wrong_rows,
+        status.early_status,
+        status.late_status,
+        status.non_monotonic,
+        tags.lost_updates,
+        tags.tags_late,
+        torn_reads.torn,
+    )
+}
 
 
 def main(arguments: Sequence[str]) -> int:

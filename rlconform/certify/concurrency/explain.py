@@ -32,13 +32,7 @@ IMPACT = {
 
 
 class HistoryViolation(ContractViolation):
-    """No order of the calls explains their results.
-
-    Attributes:
-        lines: The shortest history that shows it, one operation per line.
-        race: Name of the race, see ``race_script``.
-        checker: Name of the checker that found it, see ``check_saved``.
-    """
+    """No order of the calls explains their results."""
 
     def __init__(
         self, anomalies: Sequence[Anomaly], history: History, race: str, checker: str
@@ -50,9 +44,9 @@ class HistoryViolation(ContractViolation):
             f"none that does. {first.kind}: {first.description}{others}. In training: "
             f"{IMPACT[first.kind]}",
         )
-        self.lines = history_lines(first, history)
-        self.race = race
-        self.checker = checker
+        self.lines = history_lines(first, history)  # the shortest history that shows it
+        self.race = race  # its name in ``race_script``
+        self.checker = checker  # that found it; its name in ``check_saved``
 
 
 def check_history(history: History, race: str, *checkers: Checker) -> None:
@@ -73,7 +67,7 @@ def history_lines(first: Anomaly, history: History) -> list[str]:
     return [*lines, f"({len(history.operations)} calls by {callers} callers in all)"]
 
 
-def operation_line(op: Operation, zero: float = 0.0, row: Any = None) -> str:
+def operation_line(op: Operation, zero: float, row: Any) -> str:
     """One operation; of several rows only ``row`` is shown."""
     end = "never ended" if op.end is None else f"{1000 * (op.end - zero):.2f} ms"
     return f"{1000 * (op.start - zero):.2f} ms to {end}  {op.who}  {_call(op, row)}"

@@ -9,7 +9,7 @@ have taken effect first. So every checker asks one of two questions about the ti
 A put or clear that failed or never returned may have taken effect at any time after its start, or
 never. Its interval has no end, so it proves nothing and excuses everything after its start.
 
-A *life* of a row begins with the put that creates it and ends with a clear; a reused id has many.
+A row exists from the put that creates it to its clear. A reused id names several in succession.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 from rlconform.certify.concurrency.operation import Operation, Value
@@ -34,18 +35,21 @@ class Interval:
     operation: Operation
 
 
+_START, _END = attrgetter("start"), attrgetter("end")
+
+
 class IntervalIndex:
     """Intervals of one kind, with queries in O(log n)."""
 
     def __init__(self, intervals: Iterable[Interval] = ()) -> None:
-        self.by_start = sorted(intervals, key=lambda interval: interval.start)
+        self.by_start = sorted(intervals, key=_START)
         self._starts = [interval.start for interval in self.by_start]
-        self._by_end = sorted(self.by_start, key=lambda interval: interval.end)
+        self._by_end = sorted(self.by_start, key=_END)
         self._ends = [interval.end for interval in self._by_end]
-        backwards = list(accumulate(reversed(self.by_start), _ends_first))
-        self._ends_first_from = backwards[::-1]
-        self._ends_last_to = list(accumulate(self.by_start, _ends_last))
-        self._starts_last_to = list(accumulate(self._by_end, _starts_last))
+        ends_first, ends_last = partial(min, key=_END), partial(max, key=_END)
+        self._ends_first_from = list(accumulate(reversed(self.by_start), ends_first))[::-1]
+        self._ends_last_to = list(accumulate(self.by_start, ends_last))
+        self._starts_last_to = list(accumulate(self._by_end, partial(max, key=_START)))
 
     def __bool__(self) -> bool:
         return bool(self.by_start)
@@ -80,16 +84,14 @@ class IntervalIndex:
         return found if found is not None and found.end > end else None
 
 
-def _ends_first(one: Interval, other: Interval) -> Interval:
-    return min(one, other, key=lambda interval: interval.end)
+class Intervals(dict[Any, IntervalIndex]):
+    """Intervals by key; a key that is missing has none."""
+
+    def __missing__(self, _: Any) -> IntervalIndex:
+        return _NONE
 
 
-def _ends_last(one: Interval, other: Interval) -> Interval:
-    return max(one, other, key=lambda interval: interval.end)
-
-
-def _starts_last(one: Interval, other: Interval) -> Interval:
-    return max(one, other, key=lambda interval: interval.start)
+_NONE = IntervalIndex()
 
 
 #: A field, or the key of a tag: both are columns of a row.
@@ -108,32 +110,19 @@ class History:
         return [op for op in self.operations if op.op == kind]
 
     @cached_property
-    def writes(self) -> dict[tuple[Any, Column], IntervalIndex]:
+    def writes(self) -> Intervals:
         """The puts that wrote a column, by row and column."""
-        found: dict[tuple[Any, Column], list[Interval]] = defaultdict(list)
-        for op in self.of("put"):
-            for index, sample_id in enumerate(op.ids):
-                for column in _columns(op, index):
-                    found[sample_id, column].append(Interval(op.start, op.until, op))
-        return {key: IntervalIndex(intervals) for key, intervals in found.items()}
+        return _by_key(self.of("put"), _UNTIL, _columns)
 
     @cached_property
-    def puts(self) -> dict[Any, IntervalIndex]:
+    def puts(self) -> Intervals:
         """The puts that wrote any field, by row."""
-        return _by_row((op for op in self.of("put") if op.fields), lambda op: op.until)
+        return _by_key((op for op in self.of("put") if op.fields), _UNTIL)
 
     @cached_property
-    def clears(self) -> dict[Any, IntervalIndex]:
+    def clears(self) -> Intervals:
         """The clears, by row."""
-        return _by_row(self.of("clear"), lambda op: op.until)
-
-    def puts_of(self, sample_id: Any) -> IntervalIndex:
-        """The puts that wrote any field of the row."""
-        return self.puts.get(sample_id, _NONE)
-
-    def clears_of(self, sample_id: Any) -> IntervalIndex:
-        """The clears of the row."""
-        return self.clears.get(sample_id, _NONE)
+        return _by_key(self.of("clear"), _UNTIL)
 
     def contended(self, call: Operation) -> bool:
         """Whether another put or clear of one of its rows was under way during the call."""
@@ -142,9 +131,9 @@ class History:
         )
 
     @cached_property
-    def _writers(self) -> dict[Any, IntervalIndex]:
+    def _writers(self) -> Intervals:
         """The puts and clears of each row, by when they were under way for their callers."""
-        return _by_row((*self.of("put"), *self.of("clear")), lambda op: op.latest)
+        return _by_key((*self.of("put"), *self.of("clear")), attrgetter("latest"))
 
     @cached_property
     def deliveries(self) -> dict[tuple[str, Any], list[Operation]]:
@@ -157,10 +146,6 @@ class History:
             for sample_id in op.ids if op.ok else ():
                 found[op.task, sample_id].append(op)
         return found
-
-    def wrote(self, sample_id: Any, column: Column) -> IntervalIndex:
-        """The puts that wrote this column of this row."""
-        return self.writes.get((sample_id, column), _NONE)
 
     @cached_property
     def _versions(self) -> dict[tuple[Any, str, Value], Interval]:
@@ -180,41 +165,40 @@ class History:
         """The tasks for which rows were claimed."""
         return sorted({task for task, _ in self.deliveries})
 
-    def cleared_between(self, sample_id: Any, after: float, before: float) -> Interval | None:
-        """A clear of the row that lies wholly between the two times."""
-        return self.clears_of(sample_id).inside(after, before)
+    def surely_there(self, sample_id: Any, column: Column, op: Operation) -> Interval | None:
+        """The put that proves the row's column to exist throughout the operation, if any does.
 
-    def surely_there(
-        self, sample_id: Any, column: Column, start: float, end: float
-    ) -> Interval | None:
-        """The put that proves the row's column to exist from ``start`` to ``end``, if any does.
-
-        It returned before ``start``, and no clear can have taken effect after it by ``end``.
+        It returned before the start, and no clear can have taken effect after it by the end.
         """
-        put = self.wrote(sample_id, column).over(start)
-        if put is None or self.clears_of(sample_id).touching(put.start, end):
+        put = self.writes[sample_id, column].over(op.start)
+        if put is None or self.clears[sample_id].touching(put.start, op.latest):
             return None
         return put
 
-    def possible(self, sample_id: Any, column: Column, op: Operation) -> bool:
-        """Whether the row's column may have existed at some moment of the operation."""
-        put = self.wrote(sample_id, column).begun(op.latest)
-        return put is not None and not self.cleared_between(sample_id, put.end, op.start)
+    def all_surely_there(self, ids: Iterable[Any], op: Operation) -> Interval | None:
+        """The last of the puts that prove the operation's fields of all these rows to exist."""
+        columns = [(FIELD, field) for field in op.fields]
+        proofs = [self.surely_there(i, column, op) for i in ids for column in columns]
+        return None if None in proofs else max(filter(None, proofs), key=_END, default=None)
 
 
-_NONE = IntervalIndex()
+_UNTIL = attrgetter("until")
 
 
-def _by_row(
-    operations: Iterable[Operation], end: Callable[[Operation], float]
-) -> dict[Any, IntervalIndex]:
+def _by_key(
+    operations: Iterable[Operation],
+    end: Callable[[Operation], float],
+    keys: Callable[[Operation], Iterable[Any]] = attrgetter("ids"),
+) -> Intervals:
     found: dict[Any, list[Interval]] = defaultdict(list)
     for op in operations:
-        for sample_id in op.ids:
-            found[sample_id].append(Interval(op.start, end(op), op))
-    return {sample_id: IntervalIndex(intervals) for sample_id, intervals in found.items()}
+        for key in keys(op):
+            found[key].append(Interval(op.start, end(op), op))
+    return Intervals((key, IntervalIndex(intervals)) for key, intervals in found.items())
 
 
-def _columns(op: Operation, index: int) -> list[Column]:
-    fields = [(FIELD, field) for field in op.fields]
-    return fields + [(TAG, key) for key in (op.tags[index] if op.tags else ())]
+def _columns(op: Operation) -> Iterator[tuple[Any, Column]]:
+    """Each row and column that a put wrote."""
+    for index, sample_id in enumerate(op.ids):
+        yield from ((sample_id, (FIELD, field)) for field in op.fields)
+        yield from ((sample_id, (TAG, key)) for key in (op.tags[index] if op.tags else ()))

@@ -7,24 +7,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tensordict import TensorDict
 
 from rlconform.certify.assertions.expect import ContractViolation
-from rlconform.certify.concurrency.operation import Operation
+from rlconform.certify.concurrency.operation import Op, Operation
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.labeled_rows import Dtypes, versioned_batch, versions_in
 from rlconform.contract import DataPlaneClient, Tags
 
-#: A put that is ready to be made: its log entry and its columns.
-PreparedPut = tuple[Operation, TensorDict | None]
+#: A put that is ready to be made: the attributes of its operation, and its columns.
+PreparedPut = tuple[dict[str, Any], TensorDict | None]
 
 #: Versions of one workload; those of the next begin above them.
 _VERSIONS = 1_000_000
+#: Most rounds of a leading workload, as a fast plane could do very many in its time.
+MOST_ROUNDS = 1500
+#: Most rounds of a workload that runs until stopped; after them it only waits.
+MOST_FOLLOWER_ROUNDS = 6000
 #: Refused calls after which a workload ends: the history has enough of them.
 MOST_REFUSALS = 20
-#: Rounds per second that a workload should reach; the chance to catch a defect depends on them.
+#: Rounds per second that a workload should reach; the chance to find a defect depends on them.
 LEAST_PER_S = 20
 #: A workload may take this many times its seconds for those rounds, if the plane is slow.
 PATIENCE = 3
@@ -84,7 +89,7 @@ class LoggingClient:
         """Whether the workload is to end."""
         return self._stop.is_set()
 
-    def rounds(self, seconds: float, most: int) -> Iterator[int]:
+    def rounds(self, seconds: float, most: int = MOST_ROUNDS) -> Iterator[int]:
         """Number rounds for ``seconds``, at most ``most`` of them.
 
         Slow rounds get up to ``PATIENCE`` times as long, until ``LEAST_PER_S`` per second are done.
@@ -97,12 +102,12 @@ class LoggingClient:
                 return
             yield number
 
-    def rounds_until_stopped(self, most: int, pause_s: float = 0.0) -> Iterator[int]:
-        """Number rounds until the leading workloads have ended, at most ``most`` of them.
+    def rounds_until_stopped(self, pause_s: float = 0.0) -> Iterator[int]:
+        """Number rounds until the leading workloads have ended.
 
         A pause between them keeps cheap calls going for as long as the leading workloads run.
         """
-        for number in range(most):
+        for number in range(MOST_FOLLOWER_ROUNDS):
             if self.stopping:
                 return
             yield number
@@ -131,112 +136,88 @@ class LoggingClient:
     ) -> PreparedPut:
         """Make the rows of a new version for ``put``, so that the put itself takes no longer."""
         self._version += 1
-        op = Operation(
-            who=self.who,
-            op="put",
-            start=0.0,
-            ids=tuple(ids),
-            fields=tuple(fields),
-            version=self._version if fields else None,
-            tags=None if tags is None else tuple(tags),
-        )
-        columns = versioned_batch(
+        written: dict[str, Any] = {"ids": tuple(ids), "fields": tuple(fields)}
+        if tags is not None:
+            written["tags"] = tuple(tags)
+        if not fields:
+            return written, None
+        written["version"] = self._version
+        return written, versioned_batch(
             self._partition_id, ids, fields, self._version, ragged=ragged, dtypes=dtypes
         )
-        return op, columns if fields else None
 
     def put(self, prepared: PreparedPut) -> None:
         """Make a prepared put."""
-        op, columns = prepared
-        extra = {} if op.tags is None else {"tags": list(op.tags)}
-        self._log(
-            op,
-            lambda: self._client.put_samples(
-                sample_ids=list(op.ids), partition_id=self._partition_id, fields=columns, **extra
-            ),
+        written, columns = prepared
+        extra: dict[str, Any] = {"tags": list(written["tags"])} if "tags" in written else {}
+        put = partial(
+            self._client.put_samples, sample_ids=list(written["ids"]), fields=columns, **extra
         )
+        self._log("put", put, **written)
 
     def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
         """Claim without blocking; return the ids that are strings."""
-        op = Operation(
-            who=self.who, op="claim", start=0.0, task=task, asked=batch_size, fields=tuple(fields)
+        claim = partial(
+            self._client.claim_meta,
+            task_name=task,
+            required_fields=list(fields),
+            batch_size=batch_size,
+            blocking=False,
         )
-        done = self._log(
-            op,
-            lambda: self._client.claim_meta(
-                partition_id=self._partition_id,
-                task_name=task,
-                required_fields=list(fields),
-                batch_size=batch_size,
-                blocking=False,
-            ),
-            lambda meta: {
-                "ids": tuple(i if isinstance(i, str) else None for i in meta.sample_ids),
-                "tags": None if meta.tags is None else tuple(map(dict, meta.tags)),
-            },
-        )
-        return [i for i in done.ids if isinstance(i, str)]
+        known = {"task": task, "asked": batch_size, "fields": tuple(fields)}
+        ids = self._log("claim", claim, _claimed, **known).ids
+        return [i for i in ids if isinstance(i, str)]
 
     def get(
         self, ids: Sequence[str], fields: Sequence[str], *, dtypes: Dtypes | None = None
     ) -> None:
         """Read rows."""
-        self._log(
-            Operation(who=self.who, op="get", start=0.0, ids=tuple(ids), fields=tuple(fields)),
-            lambda: self._client.get_samples(
-                sample_ids=list(ids), partition_id=self._partition_id, select_fields=list(fields)
-            ),
-            lambda got: {"values": versions_in(got, self._partition_id, ids, fields, dtypes)},
-        )
+        get = partial(self._client.get_samples, sample_ids=list(ids), select_fields=list(fields))
+
+        def values(got: Any) -> dict[str, Any]:
+            return {"values": versions_in(got, self._partition_id, ids, fields, dtypes)}
+
+        self._log("get", get, values, ids=tuple(ids), fields=tuple(fields))
 
     def clear(self, ids: Sequence[str]) -> None:
         """Clear rows."""
-        self._log(
-            Operation(who=self.who, op="clear", start=0.0, ids=tuple(ids)),
-            lambda: self._client.clear_samples(
-                sample_ids=list(ids), partition_id=self._partition_id
-            ),
-        )
+        clear = partial(self._client.clear_samples, sample_ids=list(ids))
+        self._log("clear", clear, ids=tuple(ids))
 
     def status(self, task: str) -> None:
         """Ask whether the task has claimed every row."""
-        self._log(
-            Operation(who=self.who, op="status", start=0.0, task=task),
-            lambda: self._client.check_consumption_status(
-                partition_id=self._partition_id, task_names=[task]
-            ),
-            lambda answer: {"answer": bool(answer)},
-        )
+        ask = partial(self._client.check_consumption_status, task_names=[task])
+        self._log("status", ask, lambda answer: {"answer": bool(answer)}, task=task)
 
     def register(self, fields: Sequence[str], tasks: Sequence[str]) -> None:
         """Register the partition."""
-        self._log(
-            Operation(who=self.who, op="register", start=0.0, fields=tuple(fields)),
-            lambda: self._client.register_partition(
-                partition_id=self._partition_id,
-                fields=list(fields),
-                num_samples=64,
-                consumer_tasks=list(tasks),
-            ),
+        register = partial(
+            self._client.register_partition,
+            fields=list(fields),
+            num_samples=64,
+            consumer_tasks=list(tasks),
         )
+        self._log("register", register, fields=tuple(fields))
 
     def _log(
         self,
-        op: Operation,
-        call: Callable[[], Any],
+        kind: Op,
+        call: Callable[..., Any],
         result_of: Callable[[Any], dict[str, Any]] = lambda _: {},
+        **known: Any,
     ) -> Operation:
-        """Make the call between two readings of the clock; return the logged operation.
+        """Make the call on the partition, between two readings of the clock; return what is logged.
 
-        ``result_of`` gives the operation's attributes that depend on what the call returned.
+        ``known`` are the operation's attributes before the call; ``result_of`` gives those that
+        depend on what it returned.
         """
         if self._given_up:
-            raise WorkloadStopped(f"{op.op} of {self.who}")
+            raise WorkloadStopped(f"{kind} of {self.who}")
         index = len(self._operations)
-        op = replace(op, start=time.monotonic())
+        op = Operation(who=self.who, op=kind, start=time.monotonic(), **known)
         self._operations.append(op)
         try:
-            returned = call()
+            returned = call(partition_id=self._partition_id)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises is data
             done = replace(op, end=time.monotonic(), error=_error_text(error))
         else:
@@ -252,3 +233,10 @@ class LoggingClient:
 
 def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {shorten(str(error), 160)}"
+
+
+def _claimed(meta: Any) -> dict[str, Any]:
+    return {
+        "ids": tuple(i if isinstance(i, str) else None for i in meta.sample_ids),
+        "tags": None if meta.tags is None else tuple(map(dict, meta.tags)),
+    }

@@ -23,36 +23,21 @@ Value = int | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One client call.
+    """One client call."""
 
-    Attributes:
-        who: The workload that called.
-        op: The method, in one word.
-        start, end: s; the end is None for a call that did not return.
-        ids: Rows written, read, cleared or claimed. None stands for a claimed id that is no string.
-        fields: Fields written, read, required or registered.
-        task: Task of a claim or a status call.
-        asked: Number of rows that a claim asked for.
-        version: Version that a put wrote, unique among the puts of a history.
-        tags: One dict for each id, written by a put or returned by a claim; None without tags.
-        values: Result of a get: for each id a dict of field to value.
-        answer: Result of a status call.
-        error: Type and text of the exception, or "".
-    """
-
-    who: str
+    who: str  # the workload that called
     op: Op
-    start: float
-    end: float | None = None
-    ids: tuple[Any, ...] = ()
-    fields: tuple[str, ...] = ()
-    task: str = ""
-    asked: int = 0
-    version: int | None = None
-    tags: tuple[Tags, ...] | None = None
-    values: tuple[dict[str, Value], ...] = ()
-    answer: bool | None = None
-    error: str = ""
+    start: float  # s
+    end: float | None = None  # s; None for a call that did not return
+    ids: tuple[Any, ...] = ()  # of its rows; None stands for a claimed id that is no string
+    fields: tuple[str, ...] = ()  # written, read, required or registered
+    task: str = ""  # of a claim or a status call
+    asked: int = 0  # number of rows that a claim asked for
+    version: int | None = None  # that a put wrote, unique among the puts of a history
+    tags: tuple[Tags, ...] | None = None  # one dict per id, written by a put or claimed
+    values: tuple[dict[str, Value], ...] = ()  # result of a get: for each id, values by field
+    answer: bool | None = None  # result of a status call
+    error: str = ""  # type and text of the exception
 
     @property
     def ok(self) -> bool:

@@ -6,33 +6,36 @@ the defect; on a correct plane it prints nothing. If it finds nothing, it runs t
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
+import re
 
+from rlconform.certify.concurrency import races
 from rlconform.certify.reproduce.render import ATTACH, Origin, header
 
-_FOLDER = Path(__file__).with_name("reproducers")
-#: Names of the races: the modules of ``reproducers``.
-RACES = sorted(file.stem for file in _FOLDER.glob("*.py") if file.stem not in {"__init__", "race"})
-_FUTURE = "from __future__ import annotations\n"
-
-_FOOTER = """
-
-client = plane.open()
-{other}race = Race(plane, client, other, seconds={seconds})
-run(race)
-race.finish(EXPECTED)
-"""
+#: The races by name.
+RACES = {
+    name: race
+    for name, race in inspect.getmembers(races, inspect.isfunction)
+    if race.__module__ == races.__name__
+}
 
 
 def race_script(origin: Origin, race: str, evidence: str, seconds: float = 10) -> str:
     """A script that runs the race for ``seconds``, and then the check if it found nothing."""
-    _, _, body = (_FOLDER / f"{race}.py").read_text("utf-8").partition(_FUTURE)
+    body = inspect.getsource(RACES[race])
     if "race.other" not in body:
-        other = "other = client\n"
+        other = "client"
     elif origin.check.startswith("unit/"):
-        other = "other = client  # shared by threads\n"
+        other = "client  # shared by threads"
     else:
-        other = f"other = {ATTACH}\n"
-    return (
-        header(origin, evidence, races=True) + body + _FOOTER.format(other=other, seconds=seconds)
-    )
+        other = ATTACH
+    head = f"{header(origin, evidence, races=True)}\n{_imports(body)}"
+    opened = f"client = plane.open()\nother = {other}"
+    return f"{head}\n\n\n{body}\n\n{opened}\n{race}(Race(plane, client, other, {seconds}))\n"
+
+
+def _imports(body: str) -> str:
+    """The imports of ``races`` that the body uses, one per line."""
+    used = set(re.findall(r"\w+", body))
+    imports = re.findall(r"^(?:from .*)?import .*", inspect.getsource(races), re.MULTILINE)
+    return "\n".join(line for line in imports if used & {*line.partition("import ")[2].split(", ")})

@@ -52,8 +52,7 @@ class WorkloadRunner:
 
     Args:
         handles: ``handles(n)`` returns n handles.
-        partition_id: The partition.
-        timeouts: The target's.
+        partition_id, timeouts: The partition, and the target's timeouts.
         seed: Seeds the random choices of the workloads.
         on_operations: Called with the operations of a run, also of one that ends in an error.
         given_up: Kinds of calls that are no longer made, with the reason.

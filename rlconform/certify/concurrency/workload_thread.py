@@ -34,19 +34,12 @@ class WorkloadSpec:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """The result of a workload.
-
-    Attributes:
-        operations: Its calls.
-        finished: Whether it ended.
-        hangs: Whether one of its calls is overdue.
-        traceback: The error of the workload itself that ended it, or "".
-    """
+    """The result of a workload."""
 
     operations: list[Operation]
-    finished: bool
-    hangs: bool
-    traceback: str = ""
+    finished: bool  # whether it ended
+    hangs: bool  # whether one of its calls is overdue
+    traceback: str = ""  # of an error of the workload itself that ended it
 
 
 class WorkloadThread:

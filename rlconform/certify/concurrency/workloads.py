@@ -7,18 +7,15 @@ and then until nothing is left for it to do.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 
 from rlconform.certify.concurrency.logging_client import MOST_REFUSALS, LoggingClient
 
-#: Most rounds of a leading workload, as a fast plane could do very many in its time.
-MOST_ROUNDS = 1500
-#: Most rounds of a workload that runs until stopped; after them it only waits.
-MOST_FOLLOWER_ROUNDS = 6000
 #: Most fields of a workload that adds a new one in each round.
 MOST_FIELDS = 100
 #: Seconds between two status calls, which a plane may answer very fast.
@@ -27,39 +24,29 @@ STATUS_PAUSE_S = 0.0005
 READ_AT_ONCE = 16
 
 
-class Workload(Protocol):
-    """A loop of client calls.
+class Workload(ABC):
+    """A loop of client calls."""
 
-    Attributes:
-        needs: Kinds of calls that it can't do without.
-    """
+    leads: ClassVar[bool] = True  # it ends by itself
+    needs: ClassVar[tuple[str, ...]] = ("put_samples",)  # kinds of calls that it can't do without
 
-    needs: ClassVar[tuple[str, ...]]
-
-    @property
-    def leads(self) -> bool:
-        """Whether it ends by itself."""
-
+    @abstractmethod
     def run(self, client: LoggingClient) -> None:
         """Make the calls."""
 
 
 @dataclass(frozen=True)
-class SinglePut:
+class SinglePut(Workload):
     """Puts these rows in one put."""
 
     ids: tuple[str, ...]
-    fields: tuple[str, ...] = ("x",)
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
     def run(self, client: LoggingClient) -> None:
-        """Put once."""
-        client.put(client.prepare_put(self.ids, self.fields))
+        client.put(client.prepare_put(self.ids, ["x"]))
 
 
 @dataclass(frozen=True)
-class Producer:
+class Producer(Workload):
     """Puts new rows, each once.
 
     With ``fresh_fields`` every put adds a field that was never put before. With ``appends`` another
@@ -73,12 +60,9 @@ class Producer:
     fresh_fields: bool = False
     appends: tuple[str, ...] = ()
     reads_back: int = 0
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
     def run(self, client: LoggingClient) -> None:
-        """Put until the time is over."""
-        for number in client.rounds(self.seconds, MOST_ROUNDS):
+        for number in client.rounds(self.seconds):
             ids = [f"{client.who}_{number}_{row}" for row in range(self.rows)]
             fields = (*self.fields, *((f"{client.who}_f{number}",) if self.fresh_fields else ()))
             tags = [{"weight_version": client.number, "turn": number}] * self.rows
@@ -91,7 +75,7 @@ class Producer:
 
 
 @dataclass(frozen=True)
-class Claimer:
+class Claimer(Workload):
     """Claims for each of its tasks, reads what it claimed, and ends when nothing is left.
 
     A ``late`` one begins when the leading workloads have ended. After an empty claim it waits
@@ -104,11 +88,10 @@ class Claimer:
     reads: tuple[str, ...] = ()
     late: bool = False
     idle_s: float = 0.0
-    leads: bool = field(default=False, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("claim_meta, not blocking",)
+    leads = False
+    needs = ("claim_meta, not blocking",)
 
     def run(self, client: LoggingClient) -> None:
-        """Claim until nothing is left."""
         if self.late:
             client.wait_for_stop()
         ended, batch = False, self.batch
@@ -131,59 +114,52 @@ class Claimer:
 
 
 @dataclass(frozen=True)
-class PutClearLoop:
+class PutClearLoop(Workload):
     """Puts and clears rows with ids that other workloads use, so that the plane reuses slots.
 
-    Each put writes ``puts`` of the shared ids and ``keeps`` rows that only it uses. No workload
-    clears those, and it reads them at the end. Before the next put it clears ``clears`` shared ids.
+    Each put writes 12 of the shared ids and 4 rows that only it uses. No workload clears those, and
+    it reads them at the end. Before the next put it clears ``clears`` shared ids.
     """
 
     seconds: float
     ids: tuple[str, ...]
-    fields: tuple[str, ...] = ("x",)
-    puts: int = 12
-    keeps: int = 4
     clears: int = 0
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("put_samples", "clear_samples", "get_samples")
+    needs = ("put_samples", "clear_samples", "get_samples")
 
     def run(self, client: LoggingClient) -> None:
-        """Put and clear until the time is over."""
         kept: list[str] = []
-        for number in client.rounds(self.seconds, MOST_ROUNDS):
-            new = [f"{client.who}_{number}_{n}" for n in range(self.keeps)]
+        for number in client.rounds(self.seconds):
+            new = [f"{client.who}_{number}_{n}" for n in range(4)]
             # prepared before the clear, so that the slots that it frees are reused immediately
-            put = client.prepare_put([*client.rng.sample(self.ids, self.puts), *new], self.fields)
+            put = client.prepare_put([*client.rng.sample(self.ids, 12), *new], ["x"])
             if self.clears and number:
                 client.clear(client.rng.sample(self.ids, self.clears))
             client.put(put)
             kept += new
         for start in range(0, len(kept), READ_AT_ONCE):
-            client.get(kept[start : start + READ_AT_ONCE], self.fields)
+            client.get(kept[start : start + READ_AT_ONCE], ["x"])
 
 
 @dataclass(frozen=True)
-class Clearer:
-    """Clears random rows, existing or not, and waits up to ``pause_s`` in between.
+class Clearer(Workload):
+    """Clears eight random rows at once, existing or not, and waits up to ``pause_s`` in between.
 
     Without a pause the rows would seldom exist long enough to be read.
     """
 
     ids: tuple[str, ...]
-    at_once: int = 8
     pause_s: float = 0.0
-    leads: bool = field(default=False, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("clear_samples",)
+    leads = False
+    needs = ("clear_samples",)
 
     def run(self, client: LoggingClient) -> None:
-        """Clear until stopped."""
-        for _ in client.rounds_until_stopped(MOST_FOLLOWER_ROUNDS):
-            client.clear(client.rng.sample(self.ids, self.at_once))
+        for _ in client.rounds_until_stopped():
+            client.clear(client.rng.sample(self.ids, 8))
             client.pause(self.pause_s * client.rng.random())
 
 
 @dataclass(frozen=True)
-class Overwriter:
+class Overwriter(Workload):
     """Puts all rows repeatedly; with ``ragged`` their widths change each time."""
 
     seconds: float
@@ -191,12 +167,9 @@ class Overwriter:
     fields: tuple[str, ...] = ("x",)
     ragged: bool = False
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
     def run(self, client: LoggingClient) -> None:
-        """Put until the time is over."""
-        for _ in client.rounds(self.seconds, MOST_ROUNDS):
+        for _ in client.rounds(self.seconds):
             client.put(
                 client.prepare_put(self.ids, self.fields, ragged=self.ragged, dtypes=self.dtypes)
             )
@@ -205,16 +178,14 @@ class Overwriter:
 
 
 @dataclass(frozen=True)
-class Appender:
+class Appender(Workload):
     """Puts one new field after another on the same rows, and reads all of them at the end."""
 
     seconds: float
     ids: tuple[str, ...]
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("put_samples", "get_samples")
+    needs = ("put_samples", "get_samples")
 
     def run(self, client: LoggingClient) -> None:
-        """Put until the time is over."""
         fields: list[str] = []
         for number in client.rounds(self.seconds, MOST_FIELDS):
             fields.append(f"{client.who}_f{number}")
@@ -224,71 +195,56 @@ class Appender:
 
 
 @dataclass(frozen=True)
-class Reader:
+class Reader(Workload):
     """Reads the fields of ``at_once`` random rows per call."""
 
     ids: tuple[str, ...]
     fields: tuple[str, ...] = ("x",)
     at_once: int = 1
-    leads: bool = field(default=False, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("get_samples",)
+    leads = False
+    needs = ("get_samples",)
 
     def run(self, client: LoggingClient) -> None:
-        """Read until stopped."""
-        for _ in client.rounds_until_stopped(MOST_FOLLOWER_ROUNDS):
+        for _ in client.rounds_until_stopped():
             client.get(client.rng.sample(self.ids, self.at_once), self.fields)
 
 
 @dataclass(frozen=True)
-class TagWriter:
+class TagWriter(Workload):
     """Puts tags without fields on one row after another, each time under a new key."""
 
     seconds: float
     ids: tuple[str, ...]
     prefix: str
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("put_samples",)
 
     def run(self, client: LoggingClient) -> None:
-        """Put tags until the time is over."""
-        for number in client.rounds(self.seconds, MOST_ROUNDS):
-            client.put(
-                client.prepare_put(
-                    [self.ids[number % len(self.ids)]], (), [{f"{self.prefix}{number}": number}]
-                )
-            )
+        for number in client.rounds(self.seconds):
+            tags = {f"{self.prefix}{number}": number}
+            client.put(client.prepare_put([self.ids[number % len(self.ids)]], (), [tags]))
 
 
 @dataclass(frozen=True)
-class Registrar:
+class Registrar(Workload):
     """Registers the partition repeatedly."""
 
     seconds: float
     fields: tuple[str, ...]
     tasks: tuple[str, ...]
-    leads: bool = field(default=True, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("register_partition",)
+    needs = ("register_partition",)
 
     def run(self, client: LoggingClient) -> None:
-        """Register until the time is over."""
-        for _ in client.rounds(self.seconds, MOST_ROUNDS):
+        for _ in client.rounds(self.seconds):
             client.register(self.fields, self.tasks)
 
 
 @dataclass(frozen=True)
-class StatusPoller:
-    """Asks for the status of its tasks, a last time when the leading workloads have ended."""
+class StatusPoller(Workload):
+    """Asks for the status of a task, a last time when the leading workloads have ended."""
 
-    tasks: tuple[str, ...] = ("train",)
-    leads: bool = field(default=False, init=False)
-    needs: ClassVar[tuple[str, ...]] = ("check_consumption_status",)
+    leads = False
+    needs = ("check_consumption_status",)
 
     def run(self, client: LoggingClient) -> None:
-        """Ask until stopped."""
-        for _ in client.rounds_until_stopped(MOST_FOLLOWER_ROUNDS, STATUS_PAUSE_S):
-            self._ask(client)
-        self._ask(client)
-
-    def _ask(self, client: LoggingClient) -> None:
-        for task in self.tasks:
-            client.status(task)
+        for _ in client.rounds_until_stopped(STATUS_PAUSE_S):
+            client.status("train")
+        client.status("train")

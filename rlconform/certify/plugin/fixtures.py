@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,9 +19,11 @@ from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.scenarios.training_parity import ParityRuns, start_parity_runs
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, Target
+
+if TYPE_CHECKING:
+    from rlconform.certify.scenarios.training_parity import ParityRuns
 
 
 def _checks(request: pytest.FixtureRequest) -> Any:
@@ -43,7 +45,12 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
 @pytest.fixture(scope="module")
 def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
     """Whole runs of the reference GRPO, in memory and through the plane under test."""
-    with start_parity_runs(_checks(request).session) as runs:
+    session: PlaneSession = _checks(request).session
+    with session.starting.running():
+        from rlconform.certify.scenarios.training_parity import (  # noqa: PLC0415 - see there
+            start_parity_runs,
+        )
+    with start_parity_runs(session) as runs:
         yield runs
 
 

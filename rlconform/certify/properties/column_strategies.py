@@ -37,12 +37,7 @@ _EXPONENTS = {
 
 @dataclass(frozen=True)
 class DrawnColumn:
-    """A column to put.
-
-    Attributes:
-        value: Dense (N, ...) or jagged (N, j, ...).
-        rows: N tensors, which a read must return.
-    """
+    """A column to put, dense (N, ...) or jagged (N, j, ...), and the N rows to read."""
 
     value: Tensor
     rows: list[Tensor]
@@ -103,13 +98,12 @@ def dense_columns(
 def jagged_columns(
     draw: DrawFn,
     n_rows: int,
-    dtypes: Sequence[torch.dtype] = DTYPES,
     min_length: int = 0,
     max_length: int = 6,
     trailing: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> DrawnColumn:
     """Jagged (N, j, ...) columns without gaps; rows may be empty or all of one length."""
-    dtype = draw(st.sampled_from(dtypes))
+    dtype = draw(st.sampled_from(DTYPES))
     token_shape = draw(st.just(()) if trailing is None else trailing)
     lengths = draw(st.lists(st.integers(min_length, max_length), min_size=n_rows, max_size=n_rows))
     tokens = draw(tensors(dtype, (sum(lengths), *token_shape)))
@@ -143,51 +137,39 @@ Shape = tuple[int, ...]
 View = tuple[Shape, Callable[[Tensor], Tensor]]
 
 
-def _whole(n: int, shape: Shape) -> View:
+#: Names of views that dense columns can have, and those that tokens of any shape can have.
+VIEWS = (
+    "strided", "sliced", "expanded rows", "expanded tokens", "expanded scalar", "transposed",
+    "whole",
+)  # fmt: skip
+TOKEN_VIEWS = ("whole", "strided", "sliced", "expanded rows", "transposed")
+
+
+def _view(name: str, n: int, shape: Shape) -> View:
+    match name:
+        case "strided":
+            *others, last = n, *shape
+            return (*others, 2 * last), lambda base: base[..., ::2]
+        case "sliced":
+            within = (slice(1, -1),) * (1 + len(shape))
+            return tuple(side + 2 for side in (n, *shape)), lambda base: base[within]
+        case "expanded rows":
+            return shape, lambda base: base.expand(n, *shape)
+        case "expanded tokens":
+            return (n, *shape[:-1], 1), lambda base: base.expand(n, *shape)
+        case "expanded scalar":
+            return (), lambda base: base.expand(n)
+        case "transposed":
+            return (*shape[::-1], n), lambda base: base.permute(*reversed(range(base.dim())))
     return (n, *shape), lambda base: base
 
 
-def _strided(n: int, shape: Shape) -> View:
-    *others, last = n, *shape
-    return (*others, 2 * last), lambda base: base[..., ::2]
-
-
-def _sliced(n: int, shape: Shape) -> View:
-    within = (slice(1, -1),) * (1 + len(shape))
-    return tuple(side + 2 for side in (n, *shape)), lambda base: base[within]
-
-
-def _expanded_rows(n: int, shape: Shape) -> View:
-    return shape, lambda base: base.expand(n, *shape)
-
-
-def _expanded_tokens(n: int, shape: Shape) -> View:
-    return (n, *shape[:-1], 1), lambda base: base.expand(n, *shape)
-
-
-def _expanded_scalar(n: int, shape: Shape) -> View:
-    del shape
-    return (), lambda base: base.expand(n)
-
-
-def _transposed(n: int, shape: Shape) -> View:
-    return (*shape[::-1], n), lambda base: base.permute(*reversed(range(base.dim())))
-
-
-VIEWS = (
-    _strided, _sliced, _expanded_rows, _expanded_tokens, _expanded_scalar, _transposed, _whole,
-)  # fmt: skip
-#: Views that tokens of any shape can have, scalars included.
-TOKEN_VIEWS = (_whole, _strided, _sliced, _expanded_rows, _transposed)
-
-
 @st.composite
-def unusual_columns(
-    draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
-) -> DrawnColumn:
+def unusual_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
     """Strided, sliced, expanded and transposed dense columns; some require grad."""
-    dtype = draw(st.sampled_from(dtypes))
-    base_shape, view = draw(st.sampled_from(VIEWS))(n_rows, draw(row_shapes(1, 3, min_side=1)))
+    dtype = draw(st.sampled_from(DTYPES))
+    name = draw(st.sampled_from(VIEWS))
+    base_shape, view = _view(name, n_rows, draw(row_shapes(1, 3, min_side=1)))
     base = draw(tensors(dtype, base_shape))
     rows = [row.clone(memory_format=torch.contiguous_format) for row in view(base)]
     if dtype.is_floating_point and draw(st.booleans()):
@@ -200,17 +182,16 @@ _UNUSED = st.just(0) | st.integers(0, 2)
 
 
 @st.composite
-def unusual_jagged_columns(
-    draw: DrawFn, n_rows: int, dtypes: Sequence[torch.dtype] = DTYPES
-) -> DrawnColumn:
+def unusual_jagged_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
     """Jagged columns with unusual strides or with gaps between rows; some require grad."""
-    dtype = draw(st.sampled_from(dtypes))
+    dtype = draw(st.sampled_from(DTYPES))
     gaps = draw(st.booleans())
     span = st.tuples(st.integers(0, 4), _UNUSED if gaps else st.just(0))
     spans = draw(st.lists(span, min_size=n_rows, max_size=n_rows))
     offsets = list(accumulate((own + unused for own, unused in spans), initial=0))
     lengths = torch.tensor([own for own, _ in spans])
-    base_shape, view = draw(st.sampled_from(TOKEN_VIEWS))(offsets[-1], draw(token_shapes()))
+    name = draw(st.sampled_from(TOKEN_VIEWS))
+    base_shape, view = _view(name, offsets[-1], draw(token_shapes()))
     base = draw(tensors(dtype, base_shape))
     rows = [
         view(base)[start : start + own].clone(memory_format=torch.contiguous_format)

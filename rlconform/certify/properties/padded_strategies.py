@@ -22,30 +22,21 @@ _TOKENS: dict[str, tuple[torch.dtype, list[Any]]] = {
     "advantages": (torch.float32, [0.0, float("-inf")]),
 }
 
-
 #: Every column of a padded batch.
 PADDED_FIELDS: tuple[str, ...] = (INPUT_LENGTHS, SAMPLE_MASK, "image_features", *_TOKENS)
 
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """A padded batch and what a read of it must return.
+    """A padded batch and what a read of it must return."""
 
-    Attributes:
-        ids: N names.
-        columns: Per-token ones (N, S, ...), per-sample ones (N, ...), and ``input_lengths`` (N,).
-        token_fields: Names of the per-token columns.
-        pad_values: Pad value by column.
-        width: What readers pad to, in tokens; None for the longest row.
-        expected: What they must get: the valid tokens, and pad values elsewhere.
-    """
-
-    ids: list[str]
+    ids: list[str]  # N names
+    #: Per-token ones (N, S, ...), per-sample ones (N, ...), and ``input_lengths`` (N,).
     columns: dict[str, Any]
-    token_fields: list[str]
-    pad_values: dict[str, Any]
-    width: int | None
-    expected: dict[str, Tensor]
+    token_fields: list[str]  # names of the per-token columns
+    pad_values: dict[str, Any]  # by column
+    width: int | None  # what readers pad to, in tokens; None for the longest row
+    expected: dict[str, Tensor]  # what they must get: the valid tokens, pad values elsewhere
 
 
 @st.composite

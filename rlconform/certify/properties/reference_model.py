@@ -20,19 +20,13 @@ Readable = Literal["rows", "unknown", "cleared", "unproduced"]
 
 @dataclass
 class ModelRow:
-    """A row between its first put and its clear.
+    """A row between its first put and its clear."""
 
-    Attributes:
-        versions: Newest version of each produced field.
-        tags: The tags of the newest put that had tags.
-        older_tags: Tags of earlier puts; TAG-03 says they should stay, but a plane may drop them.
-        claimed_by: Tasks that claimed it.
-    """
-
-    versions: dict[str, int] = field(default_factory=dict)
-    tags: Tags = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)  # the newest of each produced field
+    tags: Tags = field(default_factory=dict)  # of the newest put that had tags
+    #: Tags of earlier puts; TAG-03 says they should stay, but a plane may drop them.
     older_tags: Tags = field(default_factory=dict)
-    claimed_by: set[str] = field(default_factory=set)
+    claimed_by: set[str] = field(default_factory=set)  # tasks
 
     def allows(self, tags: Tags) -> bool:
         """Whether a claim may return the row with these tags."""
@@ -42,15 +36,10 @@ class ModelRow:
 
 @dataclass
 class PartitionModel:
-    """The rows of one partition.
+    """The rows of one partition."""
 
-    Attributes:
-        rows: The rows that were put and not cleared since.
-        cleared: How often each id was cleared.
-    """
-
-    rows: dict[str, ModelRow] = field(default_factory=dict)
-    cleared: Counter[str] = field(default_factory=Counter)
+    rows: dict[str, ModelRow] = field(default_factory=dict)  # put and not cleared since
+    cleared: Counter[str] = field(default_factory=Counter)  # how often each id was cleared
 
     def put(
         self,

@@ -31,10 +31,14 @@ Scope = Literal["all", "reused", "shared"]
 
 @dataclass(frozen=True)
 class SequenceProfile:
-    """The sequences of one requirement."""
+    """The sequences of one requirement.
 
-    calls: frozenset[Call]
-    judged: frozenset[Kind]
+    Each judges ``put`` too: a plane that can't put new rows fails every profile, as none could
+    judge it.
+    """
+
+    calls: set[Call]
+    judged: set[Kind]
     scope: Scope = "all"
     partitions: tuple[str, ...] = ("train",)
 
@@ -43,42 +47,32 @@ class SequenceProfile:
 TWO = ("train", "val")
 
 
-def _profile(
-    calls: set[Call],
-    judged: set[Kind],
-    scope: Scope = "all",
-    partitions: tuple[str, ...] = ("train",),
-) -> SequenceProfile:
-    # a plane that can't put new rows fails every profile, as none could judge it
-    return SequenceProfile(frozenset(calls), frozenset({"put", *judged}), scope, partitions)
-
-
 PROFILES: dict[str, SequenceProfile] = {
-    "REG-03": _profile(
+    "REG-03": SequenceProfile(
         {"claim", "read", "start_anew"}, {"reuse", "start_anew", "rows", "claims"}, scope="reused"
     ),
-    "REG-04": _profile(
+    "REG-04": SequenceProfile(
         {"overwrite", "tag", "claim", "read", "status", "clear", "start_anew"},
         {"rows", "claims", "tags", "clear"},
         scope="shared",
         partitions=TWO,
     ),
-    "PUT-12": _profile({"claim", "read"}, {"unproduced", "claims"}),
-    "PUT-13": _profile({"overwrite", "read"}, {"overwrite", "rows"}),
-    "GET-01": _profile({"read"}, {"rows"}),
-    "GET-04": _profile({"read"}, {"unknown"}),
-    "GET-06": _profile({"read", "clear"}, {"cleared"}),
-    "TAG-01": _profile({"tag", "overwrite", "claim"}, {"tag", "tags"}),
-    "CLAIM-02": _profile({"claim", "tag", "read"}, {"claims"}),
-    "CLAIM-06": _profile({"claim", "time_out"}, {"timeouts", "claims"}),
-    "CLAIM-08": _profile({"claim", "overwrite"}, {"claims"}),
-    "CLAIM-09": _profile({"tag", "claim", "fetch", "status"}, {"fetched"}),
-    "CLAIM-10": _profile({"claim", "overwrite", "tag", "clear"}, {"claims"}),
-    "STAT-01": _profile(
+    "PUT-12": SequenceProfile({"claim", "read"}, {"unproduced", "claims"}),
+    "PUT-13": SequenceProfile({"overwrite", "read"}, {"overwrite", "rows"}),
+    "GET-01": SequenceProfile({"read"}, {"rows"}),
+    "GET-04": SequenceProfile({"read"}, {"unknown"}),
+    "GET-06": SequenceProfile({"read", "clear"}, {"cleared"}),
+    "TAG-01": SequenceProfile({"tag", "overwrite", "claim"}, {"tag", "tags"}),
+    "CLAIM-02": SequenceProfile({"claim", "tag", "read"}, {"claims"}),
+    "CLAIM-06": SequenceProfile({"claim", "time_out"}, {"timeouts", "claims"}),
+    "CLAIM-08": SequenceProfile({"claim", "overwrite"}, {"claims"}),
+    "CLAIM-09": SequenceProfile({"tag", "claim", "fetch", "status"}, {"fetched"}),
+    "CLAIM-10": SequenceProfile({"claim", "overwrite", "tag", "clear"}, {"claims"}),
+    "STAT-01": SequenceProfile(
         {"claim", "overwrite", "tag", "clear", "status"}, {"status"}, partitions=TWO
     ),
-    "CLEAR-01": _profile({"claim", "read", "clear"}, {"clear", "rows", "claims"}),
-    "CLEAR-04": _profile(
+    "CLEAR-01": SequenceProfile({"claim", "read", "clear"}, {"clear", "rows", "claims"}),
+    "CLEAR-04": SequenceProfile(
         {"tag", "claim", "read", "clear"},
         {"reuse", "rows", "unproduced", "claims", "tags"},
         scope="reused",

@@ -17,7 +17,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import update_wrapper
 from typing import Any, NoReturn
 
 import pytest
@@ -27,34 +27,31 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.certify.plugin.check_result import RECORDING, CleanUpFailed, FewerExamples, check_id
+from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.properties.hypothesis_isolation import (
     fresh_entropy,
     temporary_hypothesis_home,
 )
 from rlconform.certify.properties.padded_strategies import PADDED_FIELDS
 from rlconform.certify.properties.strategies import FIELDS, OBJECTS
-from rlconform.certify.recording.recorder import Recording, RecordingClient
+from rlconform.certify.recording.recorder import RecordingClient
 from rlconform.certify.recording.shorten import shorten
-from rlconform.certify.reproduce.expectations import ScriptExpectation
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 
 #: Fields that the partition of an example registers: all that a strategy puts.
 REGISTERED: tuple[str, ...] = (*FIELDS, OBJECTS, *PADDED_FIELDS)
 
-#: Examples of a property.
-EXAMPLES = 25
-
 #: Seconds of the plane's own calls after which no further example begins. A slow plane gets fewer
 #: examples, but always enough that something is judged.
 PLANE_S = 0.8
-#: Most seconds for all examples, and for making a failing one smaller, even on a slow machine.
-#: Each is at most a third of the check's timeout.
+#: Most seconds for all examples, and for making a failing one smaller. Each is at most a third of
+#: the check's timeout.
 SEARCH_S = 10.0
 SHRINK_S = 10.0
 
 SETTINGS = settings(
-    max_examples=EXAMPLES,
+    max_examples=25,
     phases=(Phase.generate, Phase.shrink),
     database=None,  # nothing is kept between runs: only the plane and the seed decide
     deadline=None,  # a call may take as long as the target's own timeouts allow
@@ -72,7 +69,6 @@ SETTINGS = settings(
 
 Check = Callable[..., None]
 
-
 #: What the same seed repeats: the failure, or only the calls where the plane's answers vary.
 REPEATS = "which repeats it"
 NOT_ALWAYS = "which repeats the calls; the plane does not answer them the same every time"
@@ -84,39 +80,6 @@ class FailedExample(AssertionError):
 
 class OutOfTime(KeyboardInterrupt):
     """No further example may begin; a KeyboardInterrupt, as Hypothesis catches other errors."""
-
-
-class Excerpt(Recording):
-    """A copy of the calls of one example, while other examples are recorded."""
-
-    def __init__(self, recording: Recording, error: Exception) -> None:
-        super().__init__()
-        self.calls = list(recording.calls)
-        self.plane_time = recording.plane_time
-        self._lines = recording.lines()
-        self._judged = recording.script_expectation(error)
-        self._whole = recording
-
-    def lines(self) -> list[str]:
-        """The calls in order, each with its result."""
-        return list(self._lines)
-
-    def script_expectation(self, error: BaseException) -> ScriptExpectation | None:  # noqa: ARG002 - of the recording
-        """The judgement of the example's own error, which ``error`` wraps."""
-        return self._judged
-
-    def finish(self, timeout_s: float) -> None:
-        """Finish the recording that the calls were copied from."""
-        self._whole.finish(timeout_s)
-
-
-@dataclass(frozen=True)
-class FailureReport:
-    """The failure of an example, and its calls."""
-
-    text: str
-    error: Exception
-    calls: Excerpt
 
 
 class PropertyRunner:
@@ -132,8 +95,7 @@ class PropertyRunner:
         runner.run(example)
 
     Args:
-        client: The owner's client.
-        timeouts: The target's.
+        client, timeouts: The owner's client, and the target's timeouts.
         seed: Seeds the examples, together with ``stream``.
         stream: Name of the check, so that checks get different examples.
         effort: Share of the usual number of examples, in (0, 1].
@@ -151,9 +113,7 @@ class PropertyRunner:
         self.failure: FailureReport | None = None
         self.cut_short = False  # time ran out before all examples, and none failed
         self._client = client
-        self._seed = seed
-        self._stream = stream
-        self._effort = effort
+        self._seed, self._stream, self._effort = seed, stream, effort
         self._begun = 0
         self._plane_began = client.recording.plane_seconds
         self._search_began = math.inf  # set by the first example
@@ -164,9 +124,8 @@ class PropertyRunner:
     def begin(self, *, enough: bool = True) -> None:
         """Begin an example: drop the rows and recorded calls of the previous one.
 
-        Args:
-            enough: Whether the examples already run suffice for a slow plane. Until then the search
-                may take a third of the check's timeout.
+        ``enough``: the examples already run suffice for a slow plane. Until then the search may
+        take a third of the check's timeout.
         """
         if not self._begun:
             self._search_began = time.monotonic()
@@ -211,10 +170,7 @@ class PropertyRunner:
 
     def failure_of(self, error: Exception) -> FailureReport:
         """The error and the calls that led to it."""
-        recording = self._client.recording
-        return FailureReport(
-            recording.error_origin(error) or str(error).strip(), error, Excerpt(recording, error)
-        )
+        return FailureReport.of(error, self._client.recording)
 
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function or state machine, seeded."""
@@ -228,9 +184,9 @@ class PropertyRunner:
         """Run a function under ``given``, or a state machine.
 
         Raises:
-            FailedExample: From the plane's error or violation; ``failure`` holds its calls.
+            FailedExample: From the plane's error or violation.
         """
-        always = True
+        how = REPEATS
         try:
             with temporary_hypothesis_home():
                 search()
@@ -239,7 +195,7 @@ class PropertyRunner:
         except Flaky:
             if self.failure is None:
                 raise
-            always = False
+            how = NOT_ALWAYS
         except Exception as error:
             if self.failure is None or error is not self.failure.error:
                 raise
@@ -247,9 +203,9 @@ class PropertyRunner:
             self._clear_rows()
             self._warn()
         if self.failure is not None:
-            self.fail(self.failure, REPEATS if always else NOT_ALWAYS)
+            self.fail(self.failure, how)
 
-    def fail(self, failure: FailureReport, how: str = REPEATS) -> NoReturn:
+    def fail(self, failure: FailureReport, how: str) -> NoReturn:
         """Report this failure; ``how`` says what the seed repeats."""
         self.failure = failure
         raise FailedExample(
@@ -264,33 +220,28 @@ class PropertyRunner:
                 if part.ids:
                     part.clear(sorted(part.ids))
             except Exception as error:  # noqa: BLE001 - a plane may raise anything, see above
-                self._clear_error = (
-                    f"clear_samples raised {type(error).__name__}: {shorten(str(error))}"
-                )
+                self._clear_error = f"{type(error).__name__}: {shorten(str(error))}"
 
     def _warn(self) -> None:
         if self._clear_error:
-            warnings.warn(f"rows stay behind, {self._clear_error}", CleanUpFailed, stacklevel=3)
+            text = f"rows stay behind, clear_samples raised {self._clear_error}"
+            warnings.warn(text, CleanUpFailed, stacklevel=3)
         if self.cut_short:
             warnings.warn(f"time for {self._begun} examples only", FewerExamples, stacklevel=3)
 
 
-def property_runner(request: pytest.FixtureRequest) -> PropertyRunner:
-    """The runner for the requesting check, on the plane under test."""
-    return PropertyRunner(
+@contextmanager
+def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
+    """The requesting check's runner; a failing example's calls are the evidence and reproducer."""
+    runner = PropertyRunner(
         request.getfixturevalue("client"),
         request.getfixturevalue("target").timeouts,
         request.config.getoption("--seed", 0),
         check_id(request.node),
         request.config.getoption("--effort", 1.0),
     )
-
-
-@contextmanager
-def report_example(request: pytest.FixtureRequest, runner: PropertyRunner) -> Iterator[None]:
-    """Make the calls of the failing example the check's evidence and reproducer."""
     try:
-        yield
+        yield runner
     finally:
         if runner.failure is not None:
             request.node.stash[RECORDING] = runner.failure.calls
@@ -312,8 +263,6 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
         fixture_names = [name for name in named if name not in {"part", *strategies}]
 
         def run(request: pytest.FixtureRequest, **fixtures: Any) -> None:
-            runner = property_runner(request)
-
             @given(**strategies)
             def example(**drawn: Any) -> None:
                 runner.begin()
@@ -323,13 +272,11 @@ def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
                         drawn["part"].register(fields=REGISTERED)
                     check(**fixtures, **drawn)
 
-            with report_example(request, runner):
+            with property_runner(request) as runner:
                 runner.run(runner.seeded(runner.with_effort(SETTINGS)(example)))
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        run.__name__, run.__doc__, run.__module__ = check.__name__, check.__doc__, check.__module__
-        run.__qualname__ = check.__qualname__
-        run.__wrapped__ = check  # type: ignore[attr-defined]  # so that pytest shows the check
+        update_wrapper(run, check)  # pytest shows the check
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, kind) for name in ["request", *fixture_names]]
         )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.assertions.expect import ContractViolation, expect, expect_column
+from rlconform.certify.assertions.expect import ContractViolation, expect_column
+from rlconform.certify.properties.judge import Judge, SequenceStats, Unjudged
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.properties.requirement_sequences import Kind, SequenceProfile
-from rlconform.certify.properties.runner import FailureReport, PropertyRunner
+from rlconform.certify.properties.runner import PropertyRunner
 from rlconform.certify.scenarios.labeled_rows import labeled_row
 from rlconform.certify.scenarios.partition import TASKS, PartitionUnderTest
 from rlconform.contract import BatchMeta
@@ -26,357 +25,266 @@ SHORT_WAIT_S = 0.05
 LONG_WAIT_S = 0.5
 
 
-#: Where an answer of a kind is wrong, the requirement that it may follow from.
-LEANS_ON: Mapping[Kind, tuple[str, ...]] = {"tags": ("TAG-01",), "timeouts": ("CLAIM-05",)}
-
-
-class Unjudged(Exception):
-    """A call failed in a way that another profile judges; the sequence ends here."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-@dataclass
-class SequenceStats:
-    """Totals of all sequences of a run.
-
-    Attributes:
-        compared: Number of answers that were judged.
-        unjudged: An error that ended a sequence, though the profile doesn't judge it.
-    """
-
-    compared: int = 0
-    unjudged: FailureReport | None = None
-
-
-@dataclass
 class ModelledPartition:
-    """A partition of the plane, its model, and the metas of its claims."""
+    """A partition of the plane and its model: each call is made on one and applied to the other."""
 
-    part: PartitionUnderTest
-    model: PartitionModel
-    claimed: list[BatchMeta] = field(default_factory=list)
+    def __init__(self, judge: Judge, part: PartitionUnderTest) -> None:
+        part.register(FIELDS)
+        self.model = PartitionModel()
+        judge.models.append(self.model)
+        self._judge = judge
+        self._part = part
+        self._claimed: list[BatchMeta] = []
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    def _write(
+        self, ids: list[str], fields: list[str], width: int, kind: Kind, key: str = ""
+    ) -> None:
+        """Put labelled rows, and a tag with that key for each; no call without ids."""
+        if not ids:
+            return
+        version = len(self._judge.widths)
+        self._judge.widths.append(width)
+        tags = {i: {key: f"{i}, put {version}"} for i in ids} if key else None
+        columns = {
+            name: stack_or_nest([self._row(i, name, version) for i in ids]) for name in fields
+        }
+        with self._judge.calling(kind):
+            self._part.put(ids, None if tags is None else list(tags.values()), **columns)
+        self.model.put(ids, fields, version, tags)
+        self._judge.written = True
+        self._compare_status(TASKS)
+
+    def put(self, ids: list[str], fields: list[str], width: int = 0, key: str = "") -> None:
+        """Put those of the rows that have none of these fields yet."""
+        new = [i for i in ids if not any(self.model.produced(i, [name]) for name in fields)]
+        reused = any(self.model.cleared[i] for i in new)
+        self._write(new, fields, width, "reuse" if reused else "put", key)
+
+    def overwrite(self, ids: list[str], field: str, width: int) -> None:
+        """Put newer values, of any length."""
+        held = [i for i in ids if self.model.produced(i, [field])]
+        self._write(held, [field], width, "overwrite")
+
+    def tag(self, ids: list[str], fields: list[str], key: str) -> None:
+        """Put tags, alone or with new fields."""
+        if fields:
+            self.put(ids, fields, key=key)
+        else:
+            self._write(ids, [], 0, "tag", key)
+
+    def clear(self, ids: list[str] | None, kind: Kind = "clear") -> None:
+        """Clear rows that exist, that never did, or all.
+
+        A clear of all rows may end the registration, so the partition is registered again.
+        """
+        with self._judge.calling(kind):
+            self._part.clear(ids)
+        if ids is None:
+            with self._judge.calling("start_anew"):
+                self._part.register(FIELDS)
+        self.model.clear(ids)
+        self._judge.written = False
+
+    def start_anew(self) -> None:
+        """Clear all rows and register the partition again, as between two training steps."""
+        self.clear(None, "start_anew")
+
+    # -- claims ----------------------------------------------------------------------------------
+
+    def claim(
+        self, task: str, fields: Sequence[str], size: int, how: tuple[int | None, bool]
+    ) -> None:
+        """Claim for a rank or none, without blocking or for rows that are ready.
+
+        ``how`` is the rank, and whether to block, which need not take time.
+        """
+        rank, wait = how
+        ready = len(self.model.ready(task, fields))
+        waits = wait and ready > 0 and not self._judge.waited
+        size = min(size, ready) if waits else size
+        with self._judge.calling("claims"):
+            try:
+                meta = self._part.claim(
+                    task, fields, size, blocking=waits, timeout_s=LONG_WAIT_S, dp_rank=rank
+                )
+            except TimeoutError:
+                if not waits:
+                    raise
+                self._judge.waited = True
+                return  # CLAIM-05 judges that; ``look_at_all`` finds rows that were lost
+        self._judge_claim(task, fields, meta)
+        self._compare_status([task])
+
+    def time_out(self, task: str, fields: Sequence[str], more: int) -> None:
+        """Block for more rows than are ready: the claim must time out and take none."""
+        if self._judge.waited:
+            return
+        self._judge.waited = True
+        size = len(self.model.ready(task, fields)) + more
+        with self._judge.calling("timeouts"):
+            try:
+                meta = self._part.claim(task, fields, size, blocking=True, timeout_s=SHORT_WAIT_S)
+            except TimeoutError:
+                self._judge.stats.compared += 1
+                return
+        expected = f"TimeoutError where fewer than {size} are ready"
+        self._judge.expect("timeouts", False, expected, f"a claim of {meta.sample_ids}")
+        self._judge_claim(task, fields, meta)
+
+    def _judge_claim(self, task: str, fields: Sequence[str], meta: BatchMeta) -> None:
+        """Judge that the claimed rows were ready and have their tags; update the model."""
+        tags = meta.tags or [{} for _ in meta.sample_ids]
+        for sample_id, got in zip(meta.sample_ids, tags, strict=True):
+            if not self._in_scope(sample_id):
+                continue
+            why_not = self.model.why_not_ready(sample_id, task, fields)
+            due = f"only rows that are ready for {task}"
+            found = f"{sample_id!r} of {self._part.id}, {why_not}"
+            self._judge.expect("claims", not why_not, due, found)
+            if row := self.model.rows.get(sample_id):
+                due = f"the tags {row.tags} of {sample_id!r}"
+                due += f", perhaps with some of {row.older_tags}" if row.older_tags else ""
+                self._judge.expect("tags", row.allows(got), due, repr(got))
+        self.model.claim(task, meta.sample_ids)
+        if meta.sample_ids:
+            self._claimed.append(meta)
+
+    def _drain(self, task: str) -> None:
+        """Claim the ready rows one by one, then once more: all must be returned, then none."""
+        for name in FIELDS:
+            for _ in self.model.ready(task, [name]):
+                claimed = self._claim_ready(task, name, 1)
+                lost = [i for i in self.model.ready(task, [name]) if self._in_scope(i)]
+                due = f"{task} to claim a row with {name} of {self._part.id}"
+                self._judge.expect("claims", bool(claimed or not lost), due, f"none, of {lost}")
+        self._claim_ready(task, FIELDS[0], len(IDS))
+
+    def _claim_ready(self, task: str, field: str, size: int) -> list[str]:
+        with self._judge.calling("claims"):
+            meta = self._part.claim(task, [field], size)
+        self._judge_claim(task, [field], meta)
+        return meta.sample_ids
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def fetch(self, earlier: int) -> None:
+        """Read the rows of an earlier claim by its meta; 0 is the last claim."""
+        if len(self._claimed) <= earlier:
+            return
+        meta = self._claimed[-1 - earlier]
+        fields = list(meta.fields or [])
+        if self.model.readable(meta.sample_ids, fields) == "rows":
+            with self._judge.calling("fetched"):
+                self._expect_rows(self._part.get_data(meta), meta.sample_ids, fields)
+            self._judge.stats.compared += 1
+
+    def read(self, ids: list[str], fields: list[str]) -> None:
+        """Read rows that exist, or expect an error if the profile judges that."""
+        kind = self.model.readable(ids, fields)
+        if kind == "rows" or not self._judge.judges(kind):
+            self._compare_rows([i for i in ids if self.model.produced(i, fields)], fields)
+        else:
+            self._expect_refusal(ids, fields, kind)
+
+    def _compare_rows(self, ids: list[str], fields: list[str]) -> None:
+        """Expect reads of existing rows to return the values put last."""
+        ids = [i for i in ids if self._in_scope(i)]
+        if ids and self._judge.judges("rows"):
+            self._judge.stats.compared += 1
+            self._expect_rows(self._part.get(ids, *fields), ids, fields)
+
+    def _expect_rows(self, batch: TensorDictBase, ids: list[str], fields: list[str]) -> None:
+        for name in fields:
+            rows = [self._row(i, name, self.model.rows[i].versions[name]) for i in ids]
+            expect_column(batch, name, rows)
+
+    def _expect_refusal(self, ids: list[str], fields: list[str], kind: Kind) -> None:
+        if not ids or not self._judge.judges(kind) or not all(map(self._in_scope, ids)):
+            return
+        self._judge.stats.compared += 1
+        try:
+            batch = self._part.get(ids, *fields)
+        except ContractViolation:
+            raise
+        except Exception as error:
+            if not self._judge.runner.raised_by_plane(error):
+                raise
+            return
+        due = f"an error for {fields} of {ids} in {self._part.id}, as some are {kind}"
+        self._judge.expect(kind, False, due, f"a batch of {tuple(batch.batch_size)}")
+
+    def status(self, tasks: Sequence[str]) -> None:
+        """Expect the status to equal the model's, where the contract defines it."""
+        due = self.model.consumed(tasks)
+        if due is None:
+            return
+        with self._judge.calling("status"):
+            got = self._part.consumed(*tasks)
+        what = f"the status of {list(tasks)} to be {due}"
+        self._judge.expect("status", got is due, what, str(got))
+
+    def _compare_status(self, tasks: Sequence[str]) -> None:
+        """Compare the status of each task alone, if the profile judges it."""
+        for task in tasks if self._judge.judges("status") else ():
+            self.status([task])
+
+    def look_at_all(self) -> None:
+        """Read and claim all rows."""
+        for name in FIELDS:
+            held = [i for i in reversed(IDS) if self.model.produced(i, [name])]
+            self._compare_rows(held, [name])
+            others = [i for i in self.model.rows if i not in held]
+            self._expect_refusal(others[:1], [name], "unproduced")
+        if self._judge.judges("claims", "tags", "status"):
+            for task in TASKS:
+                self._drain(task)
+        if self._judge.judges("status"):
+            self.status(TASKS)
+
+    def _in_scope(self, sample_id: str) -> bool:
+        return self._judge.in_scope(self.model, sample_id)
+
+    def _row(self, sample_id: str, name: str, version: int) -> torch.Tensor:
+        width = self._judge.widths[version]
+        return labeled_row(self._part.id, sample_id, name, version, width)
 
 
 class CallSequence:
-    """The calls of one sequence, each applied to the model too.
-
-    Args:
-        runner: Makes partitions and records failures.
-        profile: What is judged.
-        stats: Shared with the run's other sequences.
-    """
+    """One sequence of calls on the partitions of a profile."""
 
     def __init__(
         self, runner: PropertyRunner, profile: SequenceProfile, stats: SequenceStats
     ) -> None:
         runner.begin(enough=stats.compared > 0)
-        self.profile = profile
-        self.written = False  # whether anything was put since the last clear
-        self._runner = runner
-        self._stats = stats
+        self.judge = Judge(runner, profile, stats)
         self._ended = False
         self._partitions: dict[str, ModelledPartition] = {}
-        self._widths = [0]  # widths of rows, by version
-        self._waited = False
 
     def guarded(self, body: Callable[[], None]) -> None:
         """Run a step, unless the sequence has ended or the time is up."""
         if self._ended:
             return
-        self._runner.check_time()
+        runner = self.judge.runner
+        runner.check_time()
         self._ended = True  # also where the step raises
-        with self._runner.watching():
+        with runner.watching():
             try:
                 body()
             except Unjudged as end:
-                self._stats.unjudged = self._runner.failure_of(end.error)
+                self.judge.stats.unjudged = runner.failure_of(end.args[0])
             else:
                 self._ended = False
 
     def partition(self, name: str) -> ModelledPartition:
         """The partition, registered when it is first used."""
         if name not in self._partitions:
-            part = self._runner.new_partition(name)
-            part.register(FIELDS)
-            self._partitions[name] = ModelledPartition(part, PartitionModel())
+            part = self.judge.runner.new_partition(name)
+            self._partitions[name] = ModelledPartition(self.judge, part)
         return self._partitions[name]
-
-    # -- writes ----------------------------------------------------------------------------------
-
-    def write(
-        self,
-        partition: ModelledPartition,
-        ids: list[str],
-        fields: list[str],
-        width: int,
-        kind: Kind,
-        key: str = "",
-    ) -> None:
-        """Put labelled rows, and a tag with that key for each; no call without ids."""
-        if not ids:
-            return
-        version = len(self._widths)
-        self._widths.append(width)
-        tags = {i: {key: f"{i}, put {version}"} for i in ids} if key else None
-        columns = {
-            name: stack_or_nest([self._row(partition, i, name, version) for i in ids])
-            for name in fields
-        }
-        with self._calling(kind):
-            partition.part.put(ids, None if tags is None else list(tags.values()), **columns)
-        partition.model.put(ids, fields, version, tags)
-        self.written = True
-        if "status" in self.profile.judged:
-            for task in TASKS:
-                self.compare_status(partition, [task])
-
-    def write_new(
-        self,
-        partition: ModelledPartition,
-        ids: list[str],
-        fields: list[str],
-        width: int = 0,
-        key: str = "",
-    ) -> None:
-        """Put those of the rows that have none of these fields yet."""
-        new = [i for i in ids if not any(partition.model.produced(i, [name]) for name in fields)]
-        reused = any(partition.model.cleared[i] for i in new)
-        self.write(partition, new, fields, width, "reuse" if reused else "put", key)
-
-    def clear(self, partition: ModelledPartition, ids: list[str] | None) -> None:
-        """Clear rows that exist, that never did, or all.
-
-        A clear of all rows may end the registration, so the partition is registered again.
-        """
-        with self._calling("clear"):
-            partition.part.clear(ids)
-        if ids is None:
-            with self._calling("start_anew"):
-                partition.part.register(FIELDS)
-        partition.model.clear(ids)
-        self.written = False
-
-    def start_anew(self, partition: ModelledPartition) -> None:
-        """Clear all rows and register the partition again, as between two training steps."""
-        with self._calling("start_anew"):
-            partition.part.clear(None)
-            partition.part.register(FIELDS)
-        partition.model.clear(None)
-        self.written = False
-
-    # -- claims ----------------------------------------------------------------------------------
-
-    def claim(
-        self,
-        partition: ModelledPartition,
-        task: str,
-        fields: Sequence[str],
-        size: int,
-        rank: int | None,
-        wait: bool,
-    ) -> None:
-        """Claim without blocking, or block for rows that are ready, which need not take time."""
-        ready = len(partition.model.ready(task, fields))
-        waits = wait and ready > 0 and not self._waited
-        with self._calling("claims"):
-            try:
-                meta = partition.part.claim(
-                    task,
-                    fields,
-                    min(size, ready) if waits else size,
-                    blocking=waits,
-                    timeout_s=LONG_WAIT_S,
-                    dp_rank=rank,
-                )
-            except TimeoutError:
-                if not waits:
-                    raise
-                self._waited = True
-                return  # CLAIM-05 judges that; ``look_at_all`` finds rows that were lost
-        self._judge_claim(partition, task, fields, meta)
-        if "status" in self.profile.judged:
-            self.compare_status(partition, [task])
-
-    def time_out(
-        self, partition: ModelledPartition, task: str, fields: Sequence[str], more: int
-    ) -> None:
-        """Block for more rows than are ready: the claim must time out and take none."""
-        if self._waited:
-            return
-        self._waited = True
-        size = len(partition.model.ready(task, fields)) + more
-        with self._calling("timeouts"):
-            try:
-                meta = partition.part.claim(
-                    task, fields, size, blocking=True, timeout_s=SHORT_WAIT_S
-                )
-            except TimeoutError:
-                self._stats.compared += 1
-                return
-        expected = f"TimeoutError where fewer than {size} are ready"
-        self._judge("timeouts", False, expected, f"a claim of {meta.sample_ids}")
-        self._judge_claim(partition, task, fields, meta)
-
-    def _judge_claim(
-        self, partition: ModelledPartition, task: str, fields: Sequence[str], meta: BatchMeta
-    ) -> None:
-        """Judge that the claimed rows were ready and have their tags; update the model."""
-        tags = meta.tags or [{} for _ in meta.sample_ids]
-        for sample_id, got in zip(meta.sample_ids, tags, strict=True):
-            if not self._in_scope(partition, sample_id):
-                continue
-            why_not = partition.model.why_not_ready(sample_id, task, fields)
-            due = f"only rows that are ready for {task}"
-            self._judge(
-                "claims", not why_not, due, f"{sample_id!r} of {partition.part.id}, {why_not}"
-            )
-            if row := partition.model.rows.get(sample_id):
-                due = f"the tags {row.tags} of {sample_id!r}"
-                due += f", perhaps with some of {row.older_tags}" if row.older_tags else ""
-                self._judge("tags", row.allows(got), due, repr(got))
-        partition.model.claim(task, meta.sample_ids)
-        if meta.sample_ids:
-            partition.claimed.append(meta)
-
-    def _drain(self, partition: ModelledPartition, task: str) -> None:
-        """Claim the ready rows one by one, then once more: all must be returned, then none."""
-        for name in FIELDS:
-            for _ in partition.model.ready(task, [name]):
-                with self._calling("claims"):
-                    meta = partition.part.claim(task, [name], 1)
-                self._judge_claim(partition, task, [name], meta)
-                lost = [
-                    i for i in partition.model.ready(task, [name]) if self._in_scope(partition, i)
-                ]
-                due = f"{task} to claim a row with {name} of {partition.part.id}"
-                self._judge("claims", bool(meta.sample_ids or not lost), due, f"none, of {lost}")
-        with self._calling("claims"):
-            meta = partition.part.claim(task, FIELDS[:1], len(IDS))
-        self._judge_claim(partition, task, FIELDS[:1], meta)
-
-    # -- reads -----------------------------------------------------------------------------------
-
-    def fetch(self, partition: ModelledPartition, earlier: int) -> None:
-        """Read the rows of an earlier claim by its meta; 0 is the last claim."""
-        if len(partition.claimed) <= earlier:
-            return
-        meta = partition.claimed[-1 - earlier]
-        fields = list(meta.fields or [])
-        if partition.model.readable(meta.sample_ids, fields) == "rows":
-            with self._calling("fetched"):
-                batch = partition.part.get_data(meta)
-                self._expect_rows(partition, batch, meta.sample_ids, fields)
-            self._stats.compared += 1
-
-    def read(self, partition: ModelledPartition, ids: list[str], fields: list[str]) -> None:
-        """Read rows that exist, or expect an error if the profile judges that."""
-        kind = partition.model.readable(ids, fields)
-        if kind == "rows" or kind not in self.profile.judged:
-            self.compare_rows(
-                partition, [i for i in ids if partition.model.produced(i, fields)], fields
-            )
-        else:
-            self._expect_refusal(partition, ids, fields, kind)
-
-    def compare_rows(
-        self, partition: ModelledPartition, ids: Sequence[str], fields: Sequence[str]
-    ) -> None:
-        """Expect reads of existing rows to return the values put last."""
-        ids = [i for i in ids if self._in_scope(partition, i)]
-        if not ids or "rows" not in self.profile.judged:
-            return
-        self._stats.compared += 1
-        self._expect_rows(partition, partition.part.get(ids, *fields), ids, fields)
-
-    def _expect_rows(
-        self,
-        partition: ModelledPartition,
-        batch: TensorDictBase,
-        ids: Sequence[str],
-        fields: Sequence[str],
-    ) -> None:
-        for name in fields:
-            versions = [partition.model.rows[i].versions[name] for i in ids]
-            rows = [self._row(partition, i, name, v) for i, v in zip(ids, versions, strict=True)]
-            expect_column(batch, name, rows)
-
-    def _expect_refusal(
-        self, partition: ModelledPartition, ids: list[str], fields: list[str], kind: Kind
-    ) -> None:
-        if (
-            not ids
-            or kind not in self.profile.judged
-            or not all(self._in_scope(partition, i) for i in ids)
-        ):
-            return
-        self._stats.compared += 1
-        try:
-            batch = partition.part.get(ids, *fields)
-        except ContractViolation:
-            raise
-        except Exception as error:
-            if not self._runner.raised_by_plane(error):
-                raise
-            return
-        due = f"an error for {fields} of {ids} in {partition.part.id}, as some are {kind}"
-        self._judge(kind, False, due, f"a batch of {tuple(batch.batch_size)}")
-
-    def compare_status(self, partition: ModelledPartition, tasks: Sequence[str]) -> None:
-        """Expect the status to equal the model's, where the contract defines it."""
-        due = partition.model.consumed(tasks)
-        if due is None:
-            return
-        with self._calling("status"):
-            got = partition.part.consumed(*tasks)
-        self._judge("status", got is due, f"the status of {list(tasks)} to be {due}", str(got))
 
     def look_at_all(self) -> None:
         """Read and claim all rows at the end, which finds rows that were lost."""
         for partition in self._partitions.values():
-            for name in FIELDS:
-                held = [i for i in reversed(IDS) if partition.model.produced(i, [name])]
-                self.compare_rows(partition, held, [name])
-                others = [i for i in partition.model.rows if i not in held]
-                self._expect_refusal(partition, others[:1], [name], "unproduced")
-            if self.profile.judged & {"claims", "tags", "status"}:
-                for task in TASKS:
-                    self._drain(partition, task)
-            if "status" in self.profile.judged:
-                self.compare_status(partition, TASKS)
-
-    # -- judging ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def _calling(self, kind: Kind) -> Iterator[None]:
-        """Let an error of the call fail the check if ``kind`` is judged; else end the sequence."""
-        try:
-            yield
-        except Exception as error:
-            if kind in self.profile.judged or not self._runner.raised_by_plane(error):
-                raise
-            raise Unjudged(error) from error
-
-    def _judge(self, kind: Kind, right: bool, expected: str, got: str) -> None:
-        if kind in self.profile.judged:
-            self._stats.compared += 1
-            expect(right, expected, got, leans_on=LEANS_ON.get(kind, ()))
-
-    def _in_scope(self, partition: ModelledPartition, sample_id: str) -> bool:
-        """Whether the profile judges this row."""
-        match self.profile.scope:
-            case "all":
-                return True
-            case "reused":
-                return partition.model.cleared[sample_id] > 0
-            case "shared":
-                models = [other.model for other in self._partitions.values()]
-                known = [m.cleared[sample_id] > 0 or sample_id in m.rows for m in models]
-                return all(known) and len(known) > 1
-
-    def _row(
-        self, partition: ModelledPartition, sample_id: str, name: str, version: int
-    ) -> torch.Tensor:
-        return labeled_row(partition.part.id, sample_id, name, version, self._widths[version])
+            partition.look_at_all()

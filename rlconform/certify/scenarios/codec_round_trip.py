@@ -10,6 +10,7 @@ wrong, that is a violation of the plane; if they are right, the codec's error is
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -28,6 +29,7 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.refusable_objects import unless_refused
 from rlconform.certify.scenarios.rollouts import PIXEL_VALUES, SyntheticRollout
 from rlconform.contract import DataPlaneClient, KVBatchMeta, Tags, Target
 from rlconform.contract.fields import (
@@ -73,12 +75,8 @@ class StepBatch:
         step.write_back(step.meta.subset([2, 3]), prev_logprobs=wide)
         step.expect_padded(["s0p0_g0"], ["input_ids"], width=64, pads={"input_ids": 7})
 
-    Args:
-        part: The partition that the rows are written to, through the codec.
-        sample_ids: Their ids.
-        columns: N padded rows with the column ``input_lengths``.
-        token_fields: Names of the per-token columns, also of those written back later.
-        tags, extra_info: As in ``kv_first_write``.
+    The columns are written through the codec: N padded rows with the column ``input_lengths``.
+    ``token_fields`` names the per-token columns, also those written back later.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class StepBatch:
         self.token_fields = frozenset(token_fields)
         self._rows: dict[str, dict[str, Any]] = {}
         self._objects: set[str] = set()
-        self.meta: KVBatchMeta = kv_first_write(
+        self.meta = kv_first_write(
             partition_client(part),
             columns,
             sample_ids,
@@ -220,14 +218,8 @@ def write_with_logs(
     """
     tokens = {name: rollout.columns[name] for name in (INPUT_IDS, INPUT_LENGTHS)}
     logs = {MESSAGE_LOG: strip_message_logs(rollout.message_logs)}
-    try:
-        return StepBatch(part, rollout.sample_ids, tokens | logs)
-    except TypeError as refusal:
-        if target.declares("objects"):
-            raise ContractViolation(
-                "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
-            ) from refusal
-        return StepBatch(part, rollout.sample_ids, tokens)
+    write = partial(StepBatch, part, rollout.sample_ids)
+    return unless_refused(target, lambda: write(tokens | logs)) or write(tokens)
 
 
 def expect_logs_rebuilt(

@@ -14,7 +14,8 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def golden_files() -> dict[str, str]:
     whole = rollout_contents(rollout_batch(**SMALL_ROLLOUT))
     return files | {
         "rollout.json": _text({"arguments": ROLLOUT} | digests),
-        "rollout_small.json": _row_by_row({"arguments": SMALL_ROLLOUT} | whole),
+        "rollout_small.json": _text({"arguments": SMALL_ROLLOUT} | whole, _row_by_row),
     }
 
 
@@ -188,31 +189,24 @@ def _sha256(data: bytes, kind: str) -> str:
     return f"{kind} sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _text(content: dict[str, Any]) -> str:
+#: JSON that keeps non-ASCII letters.
+_json = partial(json.dumps, ensure_ascii=False)
+
+
+def _text(content: dict[str, Any], value_text: Callable[[Any], str] = _json) -> str:
     """One key per line, so that a diff shows what changed."""
-    lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    lines = (f"  {_json(key)}: {value_text(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _row_by_row(content: dict[str, Any]) -> str:
+def _row_by_row(value: Any) -> str:
     """One row per line, so that a diff shows which row and column changed."""
-    text = []
-    for key, value in content.items():
-        before, rows, after = "", value, ""
-        if isinstance(value, dict) and "rows" in value:
-            kind = {name: held for name, held in value.items() if name != "rows"}
-            before, rows, after = json.dumps(kind)[:-1] + ', "rows": ', value["rows"], "}"
-        if isinstance(rows, list):
-            lines = ",\n".join(f"    {_json(row)}" for row in rows)
-            text.append(f"  {json.dumps(key)}: {before}[\n{lines}\n  ]{after}")
-        else:
-            text.append(f"  {json.dumps(key)}: {_json(value)}")
-    return "{\n" + ",\n".join(text) + "\n}\n"
-
-
-def _json(value: Any) -> str:
-    """JSON that keeps non-ASCII letters."""
-    return json.dumps(value, ensure_ascii=False)
+    match value:
+        case list():
+            return "[\n" + ",\n".join(f"    {_json(row)}" for row in value) + "\n  ]"
+        case {"rows": rows, **kind}:
+            return f'{_json(kind)[:-1]}, "rows": {_row_by_row(rows)}}}'
+    return _json(value)
 
 
 if __name__ == "__main__":

@@ -22,14 +22,10 @@ LISTS = ("sample_ids", "fields", "sequence_lengths", "tags")
 
 
 def meta_of(result: Any, method: str) -> BatchMeta:
-    """``result`` as a meta whose attributes are lists, or a violation.
+    """What a client's method returned as a meta whose attributes are lists, or a violation.
 
     A meta of exact types is returned unchanged, any other as a ``KVBatchMeta`` with the same
     values; ``get_data`` accepts both.
-
-    Args:
-        result: What the client returned.
-        method: The method that returned it, for messages.
     """
     missing = [name for name in ATTRIBUTES if not hasattr(result, name)]
     expect(
@@ -56,21 +52,12 @@ def meta_of(result: Any, method: str) -> BatchMeta:
         f"{method} to give each row's tags as a dict",
         shorten(repr(tags)),
     )
-    if all(getattr(result, name) is None or type(getattr(result, name)) is list for name in LISTS):
+    values = {name: getattr(result, name) for name in LISTS}
+    if all(value is None or type(value) is list for value in values.values()):
         return result  # type: ignore[no-any-return]
-    lists = {
-        name: None if getattr(result, name) is None else list(getattr(result, name))
-        for name in LISTS
-    }
-    return KVBatchMeta(
-        result.partition_id,
-        result.task_name,
-        lists["sample_ids"] or [],
-        lists["fields"],
-        lists["sequence_lengths"],
-        getattr(result, "extra_info", None) or {},
-        lists["tags"],
-    )
+    lists = {name: None if value is None else list(value) for name, value in values.items()}
+    extra = getattr(result, "extra_info", None) or {}
+    return KVBatchMeta(result.partition_id, result.task_name, extra_info=extra, **lists)  # type: ignore[arg-type]
 
 
 def status_of(result: Any) -> bool:

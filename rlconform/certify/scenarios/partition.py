@@ -80,9 +80,7 @@ class PartitionUnderTest:
     @property
     def last_end(self) -> float:
         """When this thread's last call ended in the process that made it, s."""
-        client: Any = self.client
-        end: float = client.last_end
-        return end
+        return self.client.last_end  # type: ignore[attr-defined, no-any-return]
 
     def rounds(self, most: int) -> Iterator[int]:
         """Number rounds, at most ``most``; a slow plane gets fewer, so that they end in time."""
@@ -119,10 +117,7 @@ class PartitionUnderTest:
         return self.put_batch(ids, batch_of(columns, len(ids)) if columns else None, tags)
 
     def put_batch(
-        self,
-        ids: Sequence[str],
-        fields: TensorDict | None,
-        tags: Sequence[Tags] | None = None,
+        self, ids: Sequence[str], fields: TensorDict | None, tags: Sequence[Tags] | None = None
     ) -> BatchMeta:
         """``put_samples`` of an unchanged batch, valid or not."""
         self._rows.touch(ids)
@@ -137,9 +132,8 @@ class PartitionUnderTest:
         self, ids: Sequence[str], *fields: str, version: int = 0, tags: Sequence[Tags] | None = None
     ) -> BatchMeta:
         """Put labelled rows into each of ``fields`` (default ``x``)."""
-        columns = {
-            field: labeled_column(self.id, ids, field, version) for field in fields or ("x",)
-        }
+        names = fields or ("x",)
+        columns = {field: labeled_column(self.id, ids, field, version) for field in names}
         return self.put(ids, tags, **columns)
 
     def get(self, ids: Sequence[str], *fields: str) -> TensorDictBase:
@@ -170,39 +164,28 @@ class PartitionUnderTest:
         more, which must return none. Only CLAIM-04 judges whether a plane serves a claim of more
         rows than are ready.
         """
-        call = partial(
-            self._claim, task, fields, blocking=blocking, timeout_s=timeout_s, dp_rank=dp_rank
-        )
-        meta = call(batch_size or max(1, self._rows.ready(task, fields)))
+        timeout_s = self.timeouts.operation if timeout_s is None else timeout_s
+        how = {"dp_rank": dp_rank, "blocking": blocking, "timeout_s": timeout_s}
+        asked = batch_size or max(1, self._rows.ready(task, fields))
+        meta = self._claim(task, fields, asked, how)
         exact = batch_size is None and not blocking
         if exact and meta.sample_ids and self._rows.has_others(meta.sample_ids):
-            further = call(1).sample_ids
+            further = self._claim(task, fields, 1, how).sample_ids
             due = f"no row ready for {task!r} beside {meta.sample_ids}"
             expect(not further, due, further, leans_on=("CLAIM-01",))
         return meta
 
     def _claim(
-        self,
-        task: str,
-        fields: Sequence[str],
-        batch_size: int,
-        *,
-        blocking: bool,
-        timeout_s: float | None,
-        dp_rank: int | None,
+        self, task: str, fields: Sequence[str], batch_size: int, how: Mapping[str, Any]
     ) -> BatchMeta:
-        meta = meta_of(
-            self.client.claim_meta(
-                partition_id=self.id,
-                task_name=task,
-                required_fields=list(fields),
-                batch_size=batch_size,
-                dp_rank=dp_rank,
-                blocking=blocking,
-                timeout_s=self.timeouts.operation if timeout_s is None else timeout_s,
-            ),
-            "claim_meta",
+        claimed = self.client.claim_meta(
+            partition_id=self.id,
+            task_name=task,
+            required_fields=list(fields),
+            batch_size=batch_size,
+            **how,
         )
+        meta = meta_of(claimed, "claim_meta")
         ids = meta.sample_ids
         self._rows.claim(task, ids)
         expect(len(set(ids)) == len(ids), "each id once in a claim", ids, leans_on=("CLAIM-02",))
@@ -227,31 +210,26 @@ class PartitionUnderTest:
 
     def consumed(self, *tasks: str) -> bool:
         """``check_consumption_status``; a result that is no bool is a violation."""
-        status = self.client.check_consumption_status(
-            partition_id=self.id, task_names=list(tasks or ("train",))
+        names = list(tasks or ("train",))
+        return status_of(
+            self.client.check_consumption_status(partition_id=self.id, task_names=names)
         )
-        return status_of(status)
 
     def clear(self, ids: Sequence[str] | None) -> None:
         """``clear_samples``."""
-        self.client.clear_samples(
-            sample_ids=None if ids is None else list(ids), partition_id=self.id
-        )
+        rows = None if ids is None else list(ids)
+        self.client.clear_samples(sample_ids=rows, partition_id=self.id)
         self._rows.clear(ids)
 
     def expect_rows(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
         """Expect a read of ``ids`` to return these rows."""
-        batch = self.get(ids, *columns)
-        for field, rows in columns.items():
-            expect_column(batch, field, rows)
+        _expect_columns(self.get(ids, *columns), columns)
 
     def expect_rows_by_meta(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
         """Expect ``get_data`` of a meta of ``ids`` and these fields to return the same rows."""
         meta = KVBatchMeta(self.id, None, list(ids), fields=list(columns))
         try:
-            batch = self.get_data(meta)
-            for field, rows in columns.items():
-                expect_column(batch, field, rows)
+            _expect_columns(self.get_data(meta), columns)
         except ContractViolation as violation:
             by_meta = ContractViolation(f"of get_data: {violation.expected}", violation.got)
             by_meta.expectations = violation.expectations
@@ -260,9 +238,8 @@ class PartitionUnderTest:
     def expect_labeled(self, ids: Sequence[str], *fields: str, version: int = 0) -> None:
         """Expect a read of ``ids`` to return their labelled rows."""
         names = fields or ("x",)
-        self.expect_rows(
-            ids, **{field: labeled_rows(self.id, ids, field, version) for field in names}
-        )
+        rows = {field: labeled_rows(self.id, ids, field, version) for field in names}
+        self.expect_rows(ids, **rows)
 
     def expect_absent(self, ids: Sequence[str], field: str = "x") -> None:
         """Expect the rows to be unreadable, and not claimable by a task that never claimed."""
@@ -289,9 +266,8 @@ def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field:
     if rows and field in batch.keys():  # noqa: SIM118 - a TensorDict's own `in` refuses strings
         unreadable = f"{field!r} of {sample_id!r} not to be readable"
         violation = ContractViolation(unreadable, f"{rows} rows")
-        violation.expectations.append(
-            Expectation("expect_unreadable", (LAST_CALL, sample_id, field))
-        )
+        expected = Expectation("expect_unreadable", (LAST_CALL, sample_id, field))
+        violation.expectations.append(expected)
         raise violation
 
 
@@ -310,6 +286,11 @@ def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
 def expect_ids(meta: BatchMeta, ids: Sequence[str], what: str) -> None:
     """Expect the meta to name exactly ``ids``, in any order."""
     expect_equal(sorted(meta.sample_ids), sorted(ids), what)
+
+
+def _expect_columns(batch: TensorDictBase, columns: Mapping[str, Sequence[torch.Tensor]]) -> None:
+    for field, rows in columns.items():
+        expect_column(batch, field, rows)
 
 
 def _batch(result: Any, method: str) -> TensorDictBase:

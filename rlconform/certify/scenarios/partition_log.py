@@ -12,14 +12,10 @@ from collections.abc import Iterable
 
 
 class PartitionLog:
-    """The rows of one partition as the check knows them, shared by its clients and threads.
-
-    Attributes:
-        ids: Every id that the check used, for the clean-up.
-    """
+    """The rows of one partition as the check knows them, shared by its clients and threads."""
 
     def __init__(self) -> None:
-        self.ids: set[str] = set()
+        self.ids: set[str] = set()  # every id that the check used, for the clean-up
         self._produced: dict[str, set[str]] = {}  # fields by id
         self._claimed: dict[str, set[str]] = defaultdict(set)  # ids by task
         self._lock = threading.Lock()

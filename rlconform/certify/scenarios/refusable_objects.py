@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Target
 
+T = TypeVar("T")
 
-def put_unless_refused(
-    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
-) -> bool:
-    """Put the columns; return whether the plane accepted them.
+
+def unless_refused(target: Target, put: Callable[[], T]) -> T | None:
+    """The result of a put of objects; None if the plane refused it.
 
     Raises:
-        ContractViolation: A plane that declares ``objects`` refused them.
+        ContractViolation: A plane that declares ``objects`` refused it.
     """
     try:
-        part.put(ids, **columns)
+        return put()
     except TypeError as refusal:
         if target.declares("objects"):
             raise ContractViolation(
                 "the declared capability 'objects'", f"TypeError: {refusal}", leans_on=("PUT-21",)
             ) from refusal
-        return False
-    return True
+        return None
+
+
+def put_unless_refused(
+    part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
+) -> bool:
+    """Put the columns; return whether the plane accepted them."""
+    return unless_refused(target, lambda: part.put(ids, **columns)) is not None

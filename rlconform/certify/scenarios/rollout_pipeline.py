@@ -64,60 +64,39 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ClaimedRows:
-    """A claim of the driver and the filter's decision.
-
-    ``calls`` are the client calls that were made between the two.
-    """
+    """A claim of the driver and the filter's decision."""
 
     meta: KVBatchMeta
     split: FilterResult
-    calls: list[str]
+    calls: list[str]  # client calls that were made between the two
 
 
 @dataclass(frozen=True)
 class ProcessView:
-    """What one process can read after the dropped rows are cleared.
-
-    ``kept`` holds the kept rows in the order of the step's meta, or the error of the read;
-    ``dropped`` the ids of dropped rows that can still be read.
-    """
+    """What one process can read after the dropped rows are cleared."""
 
     who: str
-    kept: TensorDict | Exception
-    dropped: list[str]
+    kept: TensorDict | Exception  # rows in the order of the step's meta, or the error of the read
+    dropped: list[str]  # ids that can still be read
 
 
 @dataclass(frozen=True)
 class PipelineRecord:
-    """All results of one run of the pipeline.
+    """All results of one run of the pipeline."""
 
-    Attributes:
-        written: The rows of both rollouts, as the collector wrote them.
-        fresh: Ids of the fresh rollout.
-        claims: The driver's claims, in order.
-        kept: Meta of all rows that the filter kept.
-        dropped: Ids of all rows that it dropped.
-        shards: Meta of each rank.
-        batches: The tensors that each rank read.
-        logs: ``INPUT_IDS`` and ``MESSAGE_LOGS`` as each rank read them, or the error of the read;
-            empty if no logs were written.
-        consumed: ``check_consumption_status`` by moment: of the claiming task before and after
-            its claims, and of the idle one after them.
-        views: What each process can read after the clear.
-        claimable: Ids that the idle task claims after the clear.
-    """
-
-    written: SyntheticRollout
-    fresh: list[str]
-    claims: list[ClaimedRows]
-    kept: KVBatchMeta
-    dropped: list[str]
-    shards: list[KVBatchMeta]
-    batches: list[TensorDict]
+    written: SyntheticRollout  # the rows of both rollouts, as the collector wrote them
+    fresh: list[str]  # ids of the fresh rollout
+    claims: list[ClaimedRows]  # the driver's, in order
+    kept: KVBatchMeta  # of all rows that the filter kept
+    dropped: list[str]  # ids of all rows that it dropped
+    shards: list[KVBatchMeta]  # of each rank
+    batches: list[TensorDict]  # the tensors that each rank read
+    #: ``INPUT_IDS`` and ``MESSAGE_LOGS`` as each rank read them, or the error of the read; empty if
+    #: no logs were written.
     logs: list[TensorDict | Exception]
-    consumed: dict[str, bool]
-    views: list[ProcessView]
-    claimable: list[str]
+    consumed: dict[str, bool]  # ``check_consumption_status`` by moment
+    views: list[ProcessView]  # what each process can read after the clear
+    claimable: list[str]  # ids that the idle task claims after the clear
 
 
 def run_pipeline(
@@ -129,12 +108,8 @@ def run_pipeline(
 ) -> PipelineRecord:
     """Run the pipeline once; it judges only what the next step needs.
 
-    Args:
-        part: A fresh partition, seen by the driver.
-        recording: Records the calls of the clients.
-        collector: A client attached in another process.
-        ranks: A client in a separate process for each DP rank.
-        with_logs: Whether to write each row's message log, as an object column.
+    ``part`` is a fresh partition as the driver sees it. The collector and each DP rank are clients
+    in other processes. ``with_logs`` writes each row's message log, as an object column.
 
     Raises:
         ContractViolation: A claim returned too few rows or no tags for the filter, or the kept

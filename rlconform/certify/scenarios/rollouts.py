@@ -98,18 +98,12 @@ def rollout_batch(
 ) -> SyntheticRollout:
     """A rollout of ``n_prompts`` groups, the same for the same arguments.
 
-    Args:
-        n_prompts: Number of groups.
-        group_size: Rows per group; they share their prompt's tokens.
-        seed: Not negative; rollouts of different seeds have different ids and values.
-        min_tokens: Fewest valid tokens of a row, its prompt included; an aborted row may have less.
-        max_tokens: Most valid tokens of a row.
-        max_turns: Most turns of the policy in a row. The environment answers between two of them,
-            and in half of the rows after the last one, so that those end on masked tokens.
-        aborted: Number of rows, spread over the batch, whose response has no tokens.
-        weight_version: Tag of every row.
-        width_multiple: S is the longest row rounded up to it.
-        image_shape: (C, H, W) of the image that each row has.
+    The ``group_size`` rows of a group share their prompt's tokens. A row has ``min_tokens`` to
+    ``max_tokens`` valid tokens, its prompt included. It has at most ``max_turns`` turns of the
+    policy; the environment answers between two of them, and in half of the rows after the last one,
+    so that those end on masked tokens. The responses of ``aborted`` rows, spread over the batch,
+    have no tokens. S is the longest row rounded up to ``width_multiple``. ``image_shape`` is the
+    (C, H, W) of each row's image. Rollouts of different seeds have different ids and values.
 
     Raises:
         ValueError: A count below 1, a negative seed, rows of fewer than 2 tokens, ``max_tokens``

@@ -10,8 +10,9 @@ returns wrong bytes, lengths or tags for a row then differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tensordict import TensorDict, TensorDictBase
@@ -43,21 +44,11 @@ MICRO_BATCH_TOKENS = 8192
 ROUND = 64
 
 #: Every way of forming micro-batches, as arguments of both sharding functions.
+_pack = partial(SequencePacking, MICRO_BATCH_TOKENS, sequence_length_pad_multiple=ROUND)
 PACKINGS: dict[str, dict[str, Any]] = {
     "no_packing": {},
-    **{
-        algorithm: {
-            "sequence_packing": SequencePacking(
-                MICRO_BATCH_TOKENS, algorithm, sequence_length_pad_multiple=ROUND
-            )
-        }
-        for algorithm in PACKING_ALGORITHMS
-    },
-    "largest_first": {
-        "sequence_packing": SequencePacking(
-            MICRO_BATCH_TOKENS, sequence_length_pad_multiple=ROUND, microbatch_order="largest_first"
-        )
-    },
+    **{name: {"sequence_packing": _pack(name)} for name in PACKING_ALGORITHMS},
+    "largest_first": {"sequence_packing": _pack(microbatch_order="largest_first")},
     "dynamic_batching": {
         "dynamic_batching": DynamicBatching(MICRO_BATCH_TOKENS, sequence_length_round=ROUND)
     },
@@ -68,23 +59,14 @@ class Unreadable(ContractViolation):
     """A read returned something that is no batch of the columns that were put."""
 
 
-@dataclass(frozen=True)
-class SplitStep:
-    """One step split among the ranks, in memory and through the plane.
-
-    Attributes:
-        shards: The meta of each rank, from the claim.
-        in_memory: Each rank's rows and packing metadata, from the rollout.
-    """
-
-    shards: list[KVBatchMeta]
-    in_memory: list[RankBatch]
-
-
 def split_both_ways(
     part: PartitionUnderTest, rollout: SyntheticRollout, batch_size: int, packing: Mapping[str, Any]
-) -> SplitStep:
-    """Write the rollout, claim it, and split it among ``DP_WORLD`` ranks on both paths."""
+) -> Iterator[tuple[str, KVBatchMeta, RankBatch]]:
+    """Write the rollout, claim it, and split it among ``DP_WORLD`` ranks on both paths.
+
+    Yields each rank's name, its meta from the claim, and its rows and packing metadata from the
+    rollout.
+    """
     first_write(part, part.client, rollout)
     ids, columns = rollout.sample_ids, rollout.columns
     claimed = claim_rows(part, field_names(columns), len(ids), columns[INPUT_IDS].shape[1])
@@ -97,7 +79,8 @@ def split_both_ways(
         **packing,
     )
     shards, _ = split_claim(claimed, DP_WORLD, batch_size, **packing)
-    return SplitStep(shards, in_memory)
+    for rank, (shard, batch) in enumerate(zip(shards, in_memory, strict=True)):
+        yield f"rank {rank}", shard, batch
 
 
 def first_write(

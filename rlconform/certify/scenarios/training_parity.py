@@ -3,7 +3,8 @@
     ParityRuns ──▶ RunActors without a plane ──▶ record ┐
                ──▶ RunActors with the plane ───▶ record ┴─ compare_runs.differences ──▶ verdict
 
-Both groups of actors are started once and serve all runs. Runs are made one after the other.
+Both groups of actors are started once and serve all runs. Runs are made one after the other. The
+reference GRPO needs transformers, so import this module only where level e2e runs.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.shorten import shorten
 from rlconform.certify.target import open_target
-
-if TYPE_CHECKING:  # the reference GRPO needs transformers, and only level e2e needs it
-    from rlconform.grpo.actors import RunActors
-    from rlconform.grpo.compare_runs import TrainingRecord
-    from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.actors import RunActors
+from rlconform.grpo.compare_runs import TrainingRecord, differences, run_to_end
+from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
+from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
+from rlconform.grpo.rollout.worker import RolloutWorker
+from rlconform.grpo.trainers.legacy import LegacyTrainer
+from rlconform.grpo.trainers.plane import PlaneTrainer
+from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
+from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 RANKS = 2
 STEPS = 10
@@ -78,8 +82,6 @@ class ParityRuns:
         Raises:
             RuntimeError: The run in memory did not learn, which the plane did not cause.
         """
-        from rlconform.grpo.config import load_config  # noqa: PLC0415
-
         config = load_config(model, [f"cluster.dp_size={RANKS}"])
         expected = self._run_in_memory(config)
         reward = fmean(expected.series("train/reward")[-LAST:])
@@ -103,47 +105,29 @@ class ParityRuns:
         _expect_no_difference(expected, got)
 
     def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
-        """Run through the plane, after a run in memory that succeeded.
-
-        Raises:
-            ContractViolation: The run raised.
-        """
+        """Run through the plane, after a run in memory that succeeded."""
+        plane = self._plane
+        used = plane.config or plane.target.config
+        attach = partial(open_target, plane.spec, used, bootstrap=False)
         try:
-            return self._run_through_plane(config)
+            trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
+            try:
+                return run_to_end(trainer)
+            finally:
+                trainer.shutdown()
         except Exception as error:  # only the plane differs from the run in memory
             got = shorten(f"{type(error).__name__}: {error}")
             raise ContractViolation("a run through the plane, as in memory", got) from error
 
     def _run_in_memory(self, config: MasterConfig) -> TrainingRecord:
-        from rlconform.grpo.compare_runs import run_to_end  # noqa: PLC0415
-        from rlconform.grpo.trainers.legacy import LegacyTrainer  # noqa: PLC0415
-
         return run_to_end(LegacyTrainer(config, self._in_memory))
-
-    def _run_through_plane(self, config: MasterConfig) -> TrainingRecord:
-        from rlconform.grpo.compare_runs import run_to_end  # noqa: PLC0415
-        from rlconform.grpo.trainers.plane import PlaneTrainer  # noqa: PLC0415
-
-        plane = self._plane
-        attach = partial(
-            open_target, plane.spec, plane.config or plane.target.config, bootstrap=False
-        )
-        trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
-        try:
-            return run_to_end(trainer)
-        finally:
-            trainer.shutdown()
 
 
 def _small(model: str, *overrides: str) -> MasterConfig:
-    from rlconform.grpo.config import load_config  # noqa: PLC0415
-
     return load_config(model, [*SMALL, *overrides])
 
 
 def _expect_no_difference(expected: TrainingRecord, got: TrainingRecord) -> None:
-    from rlconform.grpo.compare_runs import differences  # noqa: PLC0415
-
     differing = differences(expected, got)
     expect(
         not differing,
@@ -157,13 +141,6 @@ def start_parity_runs(plane: PlaneSession) -> Iterator[ParityRuns]:
     """Start both groups of actors, and end them."""
     plane.owner()  # starts Ray, where none runs
     with plane.starting.running():
-        from rlconform.grpo.actors import RunActors  # noqa: PLC0415
-        from rlconform.grpo.config import ClusterConfig  # noqa: PLC0415
-        from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker  # noqa: PLC0415
-        from rlconform.grpo.rollout.worker import RolloutWorker  # noqa: PLC0415
-        from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker  # noqa: PLC0415
-        from rlconform.grpo.workers.policy_worker import PolicyWorker  # noqa: PLC0415
-
         cluster = ClusterConfig(dp_size=RANKS)
         in_memory = RunActors(PolicyWorker, RolloutWorker, cluster)
         through_plane = RunActors(PlanePolicyWorker, PlaneRolloutWorker, cluster)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rlconform.certify.plugin.markers import requirement
-from rlconform.certify.scenarios.training_parity import ParityRuns
+
+if TYPE_CHECKING:  # checks are collected without transformers
+    from rlconform.certify.scenarios.training_parity import ParityRuns
 
 #: Seconds for two short runs and, the first time, the start of their actors, on a busy laptop.
 PATIENCE_S = 300

@@ -41,11 +41,11 @@ def test_ranks_in_processes_read_what_they_would_get_in_memory(
 ) -> None:
     fields = field_names(rollout.columns)
     part = new_partition(fields=fields, num_samples=len(rollout.sample_ids))
-    split = split_both_ways(part, rollout, GLOBAL_BATCH, packing)
+    split = list(split_both_ways(part, rollout, GLOBAL_BATCH, packing))
     reads = [
-        partial(read_shard, rank, shard, fields, rollout.pad_values)
-        for rank, shard in zip(actors(DP_WORLD), split.shards, strict=True)
+        partial(read_shard, client, shard, fields, rollout.pad_values)
+        for client, (_, shard, _) in zip(actors(DP_WORLD), split, strict=True)
     ]
     got = run_concurrently(reads, part.timeouts.check, "rank")
-    for rank, (batch, (expected, _)) in enumerate(zip(got, split.in_memory, strict=True)):
-        expect_batch(batch, expected, f"rank {rank}")
+    for batch, (rank, _, (expected, _)) in zip(got, split, strict=True):
+        expect_batch(batch, expected, rank)

@@ -45,10 +45,9 @@ def step(
 def test_each_rank_reads_what_it_would_get_in_memory(
     step: PartitionUnderTest, rollout: SyntheticRollout, packing: Mapping[str, Any]
 ) -> None:
-    split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
-    for rank, (shard, (batch, _)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
+    for rank, shard, (batch, _) in split_both_ways(step, rollout, GLOBAL_BATCH, packing):
         got = read_shard(step.client, shard, field_names(batch), rollout.pad_values)
-        expect_batch(got, batch, f"rank {rank}")
+        expect_batch(got, batch, rank)
 
 
 @requirement("PAR-02")
@@ -56,10 +55,7 @@ def test_each_rank_reads_what_it_would_get_in_memory(
 def test_each_rank_gets_the_packing_plan_it_would_get_in_memory(
     step: PartitionUnderTest, rollout: SyntheticRollout, packing: Mapping[str, Any]
 ) -> None:
-    split = split_both_ways(step, rollout, GLOBAL_BATCH, packing)
-    for rank, (shard, (batch, plan)) in enumerate(zip(split.shards, split.in_memory, strict=True)):
+    for rank, shard, (batch, plan) in split_both_ways(step, rollout, GLOBAL_BATCH, packing):
         got = {key: shard.extra_info[key] for key in PACKING_KEYS if key in shard.extra_info}
-        expect_equal(got, plan, f"packing metadata of rank {rank}:")
-        expect_equal(
-            shard.sequence_lengths, batch[INPUT_LENGTHS].tolist(), f"lengths of rank {rank}:"
-        )
+        expect_equal(got, plan, f"packing metadata of {rank}:")
+        expect_equal(shard.sequence_lengths, batch[INPUT_LENGTHS].tolist(), f"lengths of {rank}:")

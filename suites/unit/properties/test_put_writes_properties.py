@@ -38,16 +38,16 @@ def test_only_what_was_put_is_produced(
     part: PartitionUnderTest, writes: list[PartialWrite]
 ) -> None:
     produced: dict[str, set[str]] = {field: set() for field in FIELDS}
-    for write in writes:
-        new = [i for i in write.ids if not any(i in produced[field] for field in write.fields)]
+    for ids, fields in writes:
+        new = [i for i in ids if not any(i in produced[field] for field in fields)]
         if new:
-            part.put_labeled(new, *write.fields)
-        for field in write.fields:
+            part.put_labeled(new, *fields)
+        for field in fields:
             produced[field].update(new)
-    for field, ids in produced.items():
-        if ids:
-            part.expect_labeled(sorted(ids), field)
-        for sample_id in sorted(set(IDS) - ids)[:1]:
+    for field, put in produced.items():
+        if put:
+            part.expect_labeled(sorted(put), field)
+        for sample_id in sorted(set(IDS) - put)[:1]:
             expect_unreadable(lambda f=field, i=sample_id: part.get([i], f), sample_id, field)
     expect_ids(part.claim("train", ["x"]), sorted(produced["x"]), "rows with x")
     both = sorted(produced["y"] & produced["z"])

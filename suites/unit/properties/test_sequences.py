@@ -11,7 +11,7 @@ import pytest
 
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.properties.requirement_sequences import PROFILES
-from rlconform.certify.properties.runner import property_runner, report_example
+from rlconform.certify.properties.runner import property_runner
 from rlconform.certify.properties.state_machine import run_sequences
 
 
@@ -21,8 +21,7 @@ def check_sequences(request: pytest.FixtureRequest) -> Callable[[], None]:
     mark = request.node.get_closest_marker("requirement")
 
     def run() -> None:
-        runner = property_runner(request)
-        with report_example(request, runner):
+        with property_runner(request) as runner:
             run_sequences(runner, PROFILES[mark.args[0]])
 
     return run

@@ -9,9 +9,9 @@ another claim of the same task           one of them, not both          yes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
+from rlconform.certify.concurrency.anomaly import Anomaly, anomaly, ms
 from rlconform.certify.concurrency.history import FIELD, History, Interval
 from rlconform.certify.concurrency.operation import Operation
 
@@ -33,34 +33,32 @@ def phantoms(history: History) -> Iterator[Anomaly]:
         for sample_id in claim.ids if claim.ok else ():
             if not isinstance(sample_id, str):
                 continue
-            for field in claim.fields:
-                if not history.possible(sample_id, (FIELD, field), claim):
-                    yield _phantom(history, claim, sample_id, field)
-                    break
+            yield from islice(_phantom(history, claim, sample_id), 1)
 
 
-def _phantom(history: History, claim: Operation, sample_id: str, field: str) -> Anomaly:
-    put = history.wrote(sample_id, (FIELD, field)).begun(claim.latest)
-    if put is None:
-        known = history.puts.get(sample_id)
-        why = f"its field {field!r} was never put" if known else "it was never put"
-        text = f"{claim.task!r} claimed {sample_id!r}, though {why}"
-        first = [known.by_start[0].operation] if known else []
-        return anomaly("phantom", sample_id, text, *first, claim)
-    clear = history.cleared_between(sample_id, put.end, claim.start)
-    assert clear is not None
-    text = (
-        f"{claim.task!r} claimed {sample_id!r}, though it had been cleared "
-        f"{_ms(claim.start - clear.end)} before the claim began"
-    )
-    return anomaly("phantom", sample_id, text, put.operation, clear.operation, claim)
+def _phantom(history: History, claim: Operation, sample_id: str) -> Iterator[Anomaly]:
+    """Each claimed field that the row can't have had at any moment of the claim."""
+    for field in claim.fields:
+        put = history.writes[sample_id, (FIELD, field)].begun(claim.latest)
+        if put is None:
+            known = history.puts.get(sample_id)
+            why = f"its field {field!r} was never put" if known else "it was never put"
+            text = f"{claim.task!r} claimed {sample_id!r}, though {why}"
+            first = [known.by_start[0].operation] if known else []
+            yield anomaly("phantom", sample_id, text, *first, claim)
+        elif clear := history.clears[sample_id].inside(put.end, claim.start):
+            text = (
+                f"{claim.task!r} claimed {sample_id!r}, though it had been cleared "
+                f"{ms(claim.start - clear.end)} before the claim began"
+            )
+            yield anomaly("phantom", sample_id, text, put.operation, clear.operation, claim)
 
 
 def duplicated(history: History) -> Iterator[Anomaly]:
     """Rows that a task claimed twice without a clear and a put in between.
 
-    The second claim can have returned a new life of the row only if both a clear and a put of the
-    row may have taken effect between the earlier start and the later end of the two claims.
+    The second claim can have returned a new row of this id only if both a clear and a put of it may
+    have taken effect between the earlier start and the later end of the two claims.
     """
     for (task, sample_id), claims in history.deliveries.items():
         if not isinstance(sample_id, str):
@@ -75,14 +73,15 @@ def duplicated(history: History) -> Iterator[Anomaly]:
                 else f"{task!r} claimed {sample_id!r} twice, by {first.who} and {second.who}, "
                 f"without a clear and a put in between"
             )
-            put = history.puts_of(sample_id).begun(first.latest)
-            yield anomaly("duplicated", sample_id, text, *_operations(put), first, second)
+            put = history.puts[sample_id].begun(first.latest)
+            made_by = [put.operation] if put else []
+            yield anomaly("duplicated", sample_id, text, *made_by, first, second)
 
 
 def _reborn(history: History, sample_id: str, start: float, end: float) -> bool:
     return bool(
-        history.clears_of(sample_id).touching(start, end)
-        and history.puts_of(sample_id).touching(start, end)
+        history.clears[sample_id].touching(start, end)
+        and history.puts[sample_id].touching(start, end)
     )
 
 
@@ -91,7 +90,7 @@ def lost(history: History) -> Iterator[Anomaly]:
     for task, sample_id, put, last in _undelivered(history):
         if not _other_claims(history, task, sample_id, put):
             text = (
-                f"{task!r} never claimed {sample_id!r}, put {_ms(last.start - put.end)} before its "
+                f"{task!r} never claimed {sample_id!r}, put {ms(last.start - put.end)} before its "
                 f"last claim, which returned fewer rows than it asked for"
             )
             yield anomaly("lost", sample_id, text, put.operation, last)
@@ -110,7 +109,7 @@ def cross_task(history: History) -> Iterator[Anomaly]:
 
 
 def _other_claims(history: History, task: str, sample_id: str, put: Interval) -> list[Operation]:
-    """Claims by other tasks that returned this life of the row."""
+    """Claims by other tasks that returned the row after this put."""
     names = (name for name in history.tasks if name != task)
     claims = (history.deliveries.get((name, sample_id), []) for name in names)
     return [claim for each in claims for claim in each if claim.latest > put.start]
@@ -126,7 +125,7 @@ def _undelivered(history: History) -> Iterator[tuple[str, str, Interval, Operati
         missing = [
             (last.task, sample_id, put, last)
             for sample_id in history.puts
-            if (put := _ready_since(history, sample_id, last)) is not None
+            if (put := history.all_surely_there([sample_id], last)) is not None
             and not _delivered(history, last.task, sample_id, put)
         ]
         excused = sum(
@@ -146,35 +145,14 @@ def _last_claims_not_full(history: History) -> list[Operation]:
     return list(last.values())
 
 
-def _ready_since(history: History, sample_id: str, claim: Operation) -> Interval | None:
-    """The last of the puts that prove the row ready for the claim; None if it may not be ready."""
-    proofs = [
-        history.surely_there(sample_id, (FIELD, field), claim.start, claim.latest)
-        for field in claim.fields
-    ]
-    if not proofs or None in proofs:
-        return None
-    return max((proof for proof in proofs if proof), key=lambda proof: proof.end)
-
-
 def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bool:
-    """Whether the task may have claimed this life of the row.
+    """Whether the task may have claimed the row that this put wrote.
 
     The put may overwrite a row that was claimed long before; without a clear that runs wholly in
-    between, that was the same life.
+    between, that was the same row.
     """
     claims = history.deliveries.get((task, sample_id))
     if not claims:
         return False
     last = claims[-1]
-    return last.latest >= put.start or not history.cleared_between(
-        sample_id, last.latest, put.start
-    )
-
-
-def _operations(interval: Interval | None) -> list[Operation]:
-    return [] if interval is None else [interval.operation]
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.1f} ms"
+    return last.latest >= put.start or not history.clears[sample_id].inside(last.latest, put.start)

@@ -10,9 +10,10 @@ absent row raises.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
+from rlconform.certify.concurrency.anomaly import Anomaly, anomaly, ms
 from rlconform.certify.concurrency.history import FIELD, History, Interval
 from rlconform.certify.concurrency.operation import Operation, Value
 
@@ -27,11 +28,8 @@ def wrong_rows(history: History) -> Iterator[Anomaly]:
 
 def _source(history: History, value: str) -> list[Operation]:
     """The put that wrote what was read, if ``value`` names its version."""
-    name, _, version = value.rpartition(" v")
-    number = version.partition(" ")[0]
-    if not name or not number.isdigit():
-        return []
-    return [put for put in history.of("put") if put.version == int(number)][:1]
+    version = re.search(r".* v(\d+)( |$)", value)
+    return [put for put in history.of("put") if version and put.version == int(version[1])][:1]
 
 
 def unwritten(history: History) -> Iterator[Anomaly]:
@@ -55,30 +53,17 @@ def stale_reads(history: History) -> Iterator[Anomaly]:
             newer = f"v{after.operation.version}" if after.operation.op == "put" else "its clear"
             text = (
                 f"{read.who} read {field!r} of {sample_id!r} as v{value}, though {newer} had "
-                f"returned {1000 * (read.start - after.end):.1f} ms before the read began"
+                f"returned {ms(read.start - after.end)} before the read began"
             )
             yield anomaly("stale-read", sample_id, text, put.operation, after.operation, read)
     for read in refused_reads(history):
-        proof = _surely_there(history, read)
+        proof = history.all_surely_there(read.ids, read)
         if proof is not None:
             text = (
                 f"{read.who} could not read {read.fields} of {read.ids[0]!r} ({read.error}), "
-                f"though its put had returned "
-                f"{1000 * (read.start - proof.end):.1f} ms before the read began"
+                f"though its put had returned {ms(read.start - proof.end)} before the read began"
             )
             yield anomaly("stale-read", read.ids[0], text, proof.operation, read)
-
-
-def _surely_there(history: History, read: Operation) -> Interval | None:
-    """The last put that proves every row and field of the read to exist; None if one may not."""
-    latest = None
-    for sample_id in read.ids:
-        for field in read.fields:
-            proof = history.surely_there(sample_id, (FIELD, field), read.start, read.latest)
-            if proof is None:
-                return None
-            latest = max(latest or proof, proof, key=lambda interval: interval.end)
-    return latest
 
 
 def refused_reads(history: History) -> Iterator[Operation]:
@@ -98,5 +83,5 @@ def _superseded(
     history: History, sample_id: str, field: str, after: float, before: float
 ) -> Interval | None:
     """A put or clear that runs wholly between the value's put and the read."""
-    put = history.wrote(sample_id, (FIELD, field)).inside(after, before)
-    return put or history.cleared_between(sample_id, after, before)
+    put = history.writes[sample_id, (FIELD, field)].inside(after, before)
+    return put or history.clears[sample_id].inside(after, before)

@@ -10,24 +10,36 @@ it, and *maybe unclaimed* from the start of its put to the end of that claim.
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
 from rlconform.certify.concurrency.history import History, Interval, IntervalIndex
 from rlconform.certify.concurrency.operation import Operation
 
 
-@dataclass(frozen=True)
 class TaskStatus:
     """What a history shows of one task: its status calls, and when it had unclaimed rows."""
 
-    name: str
-    answers: list[Operation]
-    surely_unclaimed: IntervalIndex
-    maybe_unclaimed: IntervalIndex
-    puts: IntervalIndex
-    claims: IntervalIndex
+    def __init__(self, history: History, name: str, answers: list[Operation]) -> None:
+        self.name, self.answers = name, answers
+        claims = [claim for claim in history.of("claim") if claim.task == name]
+        endless = [Interval(claim.start, math.inf, claim) for claim in claims if not claim.ok]
+        taking = [Interval(c.start, c.latest, c) for c in claims if c.ok and c.ids]
+        surely, maybe = [], []
+        for sample_id, puts in history.puts.items():
+            returned_by = history.deliveries.get((name, sample_id), [])
+            first = min((claim.start for claim in returned_by), default=math.inf)
+            last = returned_by[0].latest if returned_by else math.inf
+            acknowledged = min(puts, key=lambda put: put.end)
+            if not endless:  # one without an end may have taken any row
+                surely.append(Interval(acknowledged.end, first, acknowledged.operation))
+            maybe.append(Interval(puts.by_start[0].start, last, puts.by_start[0].operation))
+        self.surely_unclaimed = IntervalIndex(surely)
+        self.maybe_unclaimed = IntervalIndex(maybe)
+        self.puts = IntervalIndex(put for puts in history.puts.values() for put in puts)
+        self.claims = IntervalIndex(taking + endless)
 
 
 def early_status(history: History) -> Iterator[Anomaly]:
@@ -88,41 +100,11 @@ def non_monotonic(history: History) -> Iterator[Anomaly]:
 
 
 def _tasks(history: History) -> list[TaskStatus]:
-    """Every task whose status was asked for; none if rows were cleared, as lives would mix."""
+    """Every task whose status was asked for; none if rows were cleared, as ids may be reused."""
     if history.of("clear"):
         return []
-    asked: dict[str, list[Operation]] = {}
+    asked = defaultdict(list)
     for op in history.of("status"):
         if op.ok:
-            asked.setdefault(op.task, []).append(op)
-    return [_task(history, name, answers) for name, answers in asked.items()]
-
-
-def _task(history: History, name: str, answers: list[Operation]) -> TaskStatus:
-    lost_claims = [
-        Interval(claim.start, float("inf"), claim)
-        for claim in history.of("claim")
-        if claim.task == name and not claim.ok
-    ]
-    surely, maybe = [], []
-    for sample_id, puts in history.puts.items():
-        claims = history.deliveries.get((name, sample_id), [])
-        first = min((claim.start for claim in claims), default=float("inf"))
-        last = claims[0].latest if claims else float("inf")
-        acknowledged = min(puts, key=lambda put: put.end)
-        if not lost_claims:  # one without an end may have taken any row
-            surely.append(Interval(acknowledged.end, first, acknowledged.operation))
-        maybe.append(Interval(puts.by_start[0].start, last, puts.by_start[0].operation))
-    taking = [
-        Interval(claim.start, claim.latest, claim)
-        for claim in history.of("claim")
-        if claim.task == name and claim.ok and claim.ids
-    ]
-    return TaskStatus(
-        name,
-        answers,
-        IntervalIndex(surely),
-        IntervalIndex(maybe),
-        IntervalIndex(put for puts in history.puts.values() for put in puts),
-        IntervalIndex(taking + lost_claims),
-    )
+            asked[op.task].append(op)
+    return [TaskStatus(history, name, answers) for name, answers in asked.items()]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
-from rlconform.certify.concurrency.anomaly import Anomaly, anomaly
+from rlconform.certify.concurrency.anomaly import Anomaly, anomaly, ms
 from rlconform.certify.concurrency.history import TAG, History, Interval
 from rlconform.certify.concurrency.operation import Operation
 from rlconform.contract import Tags
@@ -20,11 +21,9 @@ from rlconform.contract import Tags
 
 def tags_late(history: History) -> Iterator[Anomaly]:
     """Claimed rows without a tag that every put which can have made them ready wrote."""
-    written: dict[str, tuple[list[Interval], list[frozenset[str]]]] = {}
+    written = cache(partial(_tags_written, history))
     for claim, sample_id, tags in _claimed_tags(history):
-        if sample_id not in written:
-            written[sample_id] = _tags_written(history, sample_id)
-        puts, keys = written[sample_id]
+        puts, keys = written(sample_id)
         begun = bisect_right(puts, claim.latest, key=lambda put: put.start)
         missing = sorted(keys[begun - 1] - tags.keys()) if begun else []
         if missing:
@@ -37,7 +36,7 @@ def tags_late(history: History) -> Iterator[Anomaly]:
 
 def _tags_written(history: History, sample_id: str) -> tuple[list[Interval], list[frozenset[str]]]:
     """The puts that wrote fields of a row, and the tag keys written up to and including each."""
-    puts = list(history.puts_of(sample_id))
+    puts = list(history.puts[sample_id])
     keys = [_keys(put.operation, sample_id) for put in puts]
     return puts, list(accumulate(keys, frozenset.intersection))
 
@@ -60,20 +59,20 @@ def lost_updates(history: History) -> Iterator[Anomaly]:
 def _lost(
     history: History, claim: Operation, sample_id: str, key: str, tags: Tags
 ) -> Iterator[Anomaly]:
-    sure = history.surely_there(sample_id, (TAG, key), claim.start, claim.latest)
+    sure = history.surely_there(sample_id, (TAG, key), claim)
     if key not in tags:
         if sure is not None:
             text = (
                 f"tag {key!r} of {sample_id!r} is gone: {sure.operation.who} had put it "
-                f"{1000 * (claim.start - sure.end):.1f} ms before the claim began"
+                f"{ms(claim.start - sure.end)} before the claim began"
             )
             yield anomaly("lost-update", sample_id, text, sure.operation, claim)
         return
-    writes = history.wrote(sample_id, (TAG, key))
+    writes = history.writes[sample_id, (TAG, key)]
     same = [write for write in writes if _tag(write.operation, sample_id, key) == tags[key]]
     after = [
         writes.inside(write.end, claim.start)
-        or history.cleared_between(sample_id, write.end, claim.start)
+        or history.clears[sample_id].inside(write.end, claim.start)
         for write in same
     ]
     if not same or None not in after:

@@ -25,9 +25,9 @@ def torn(history: History) -> Iterator[Anomaly]:
             yield from _torn_within(history, read, sample_id, values)
     observations = FirstObservations(history)
     for read, sample_id, field, value in values_read(history):
-        yield from _older_than_observed(history, observations, read, sample_id, field, value)
+        yield from observations.older(read, sample_id, field, value)
     for read in refused_reads(history):
-        yield from _refused_though_observed(history, observations, read)
+        yield from observations.refused(read)
 
 
 def _torn_within(
@@ -63,9 +63,40 @@ class FirstObservations:
             for sample_id in claim.ids if claim.ok else ():
                 for field in claim.fields:
                     self._note(_only_put(history, sample_id, field, claim), sample_id, claim)
-        self.intervals = cache(self._intervals)
+        self._intervals = cache(self._seen_puts)
 
-    def by(self, put: Interval, sample_id: str) -> Operation:
+    def older(self, read: Operation, sample_id: str, field: str, value: Value) -> Iterator[Anomaly]:
+        """A field from before a put of which another caller had already seen a part."""
+        put = self._history.put_of(sample_id, field, value)
+        later = put and self._intervals(sample_id, field).inside(put.end, read.start)
+        if put and later and later.operation.until >= read.start:
+            by = self._by(later, sample_id)
+            text = (
+                f"{read.who} read {field!r} of {sample_id!r} as v{value}, after {by.who} had seen "
+                f"a part of v{later.operation.version}"
+            )
+            yield anomaly("torn", sample_id, text, put.operation, later.operation, by, read)
+
+    def refused(self, read: Operation) -> Iterator[Anomaly]:
+        """A read that failed, though a part of each put that it needs had been seen."""
+        proofs: list[tuple[Interval, str]] = []
+        for sample_id in read.ids:
+            for field in read.fields:
+                seen = self._intervals(sample_id, field).over(read.start)
+                if not seen or self._history.clears[sample_id].touching(seen.start, read.latest):
+                    return
+                proofs.append((seen, sample_id))
+        for put, sample_id in proofs:
+            if put.operation.until >= read.start:  # it was under way
+                by = self._by(put, sample_id)
+                text = (
+                    f"{read.who} could not read {list(read.fields)} of {sample_id!r} "
+                    f"({read.error}), after {by.who} had seen a part of the put that writes them"
+                )
+                yield anomaly("torn", sample_id, text, put.operation, by, read)
+                return
+
+    def _by(self, put: Interval, sample_id: str) -> Operation:
         """The operation that first saw the row of the put; the put itself if none did."""
         return self._first.get((id(put.operation), sample_id), put.operation)
 
@@ -76,58 +107,16 @@ class FirstObservations:
         if key not in self._first or seen.latest < self._first[key].latest:
             self._first[key] = seen
 
-    def _intervals(self, sample_id: str, field: str) -> IntervalIndex:
+    def _seen_puts(self, sample_id: str, field: str) -> IntervalIndex:
         """The puts of a field, each ending as soon as a part of it had been seen."""
         return IntervalIndex(
-            Interval(put.start, min(put.end, self.by(put, sample_id).latest), put.operation)
-            for put in self._history.wrote(sample_id, (FIELD, field))
+            Interval(put.start, min(put.end, self._by(put, sample_id).latest), put.operation)
+            for put in self._history.writes[sample_id, (FIELD, field)]
         )
 
 
 def _only_put(history: History, sample_id: str, field: str, claim: Operation) -> Interval | None:
     """The put that made the row ready for the claim, if only one can have."""
-    puts = history.wrote(sample_id, (FIELD, field))
+    puts = history.writes[sample_id, (FIELD, field)]
     begun = puts.touching(0.0, claim.latest)
     return puts.by_start[0] if begun == 1 else None
-
-
-def _older_than_observed(
-    history: History,
-    observations: FirstObservations,
-    read: Operation,
-    sample_id: str,
-    field: str,
-    value: Value,
-) -> Iterator[Anomaly]:
-    """A field from before a put of which another caller had already seen a part."""
-    put = history.put_of(sample_id, field, value)
-    later = put and observations.intervals(sample_id, field).inside(put.end, read.start)
-    if put and later and later.operation.until >= read.start:
-        by = observations.by(later, sample_id)
-        text = (
-            f"{read.who} read {field!r} of {sample_id!r} as v{value}, after {by.who} had seen a "
-            f"part of v{later.operation.version}"
-        )
-        yield anomaly("torn", sample_id, text, put.operation, later.operation, by, read)
-
-
-def _refused_though_observed(
-    history: History, observations: FirstObservations, read: Operation
-) -> Iterator[Anomaly]:
-    """A read that failed, though a part of each put that it needs had been seen."""
-    proofs: list[tuple[Interval, str]] = []
-    for sample_id in read.ids:
-        for field in read.fields:
-            seen = observations.intervals(sample_id, field).over(read.start)
-            if seen is None or history.clears_of(sample_id).touching(seen.start, read.latest):
-                return
-            proofs.append((seen, sample_id))
-    under_way = [(put, sample_id) for put, sample_id in proofs if put.operation.until >= read.start]
-    if under_way:
-        put, sample_id = under_way[0]
-        by = observations.by(put, sample_id)
-        text = (
-            f"{read.who} could not read {list(read.fields)} of {sample_id!r} ({read.error}), after "
-            f"{by.who} had seen a part of the put that writes them"
-        )
-        yield anomaly("torn", sample_id, text, put.operation, by, read)

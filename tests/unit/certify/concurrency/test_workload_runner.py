@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -213,21 +212,16 @@ def test_an_answer_of_the_wrong_kind_is_data() -> None:
     assert "AttributeError" in history.operations[0].error
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(Workload):
     """A workload that raises."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    leads: bool = field(default=True, init=False)
 
     def run(self, client: LoggingClient) -> None:
         raise ZeroDivisionError(client.who)
 
 
 def test_an_error_of_a_workload_is_the_kits_own() -> None:
-    workload: Workload = Broken()
     with pytest.raises(RuntimeError, match="ZeroDivisionError: broken0"):
-        runner_on(MemoryClient()).run(workload)
+        runner_on(MemoryClient()).run(Broken())
 
 
 class EndlessRows(MemoryClient):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -19,9 +20,8 @@ MOST_REPORTS = 10
 class Race:
     """A race on the partition ``p``, which has the fields x and y and the task ``train``.
 
-    Attributes:
-        client: The owner's client.
-        other: A client attached in another process; the owner's for a race of threads.
+    ``client`` is the owner's. ``other`` is attached in another process; it is the owner's too for a
+    race of threads.
     """
 
     def __init__(self, plane: Reproducer, client: Any, other: Any, seconds: float) -> None:
@@ -29,10 +29,14 @@ class Race:
         self.other: DataPlaneClient = other
         self._plane = plane
         self._reports: list[str] = []
-        client.register_partition(
-            partition_id="p", fields=["x", "y"], num_samples=64, consumer_tasks=["train"]
-        )
+        self.register(["x", "y"], ["train"])
         self._end = time.monotonic() + seconds
+
+    def register(self, fields: list[str], tasks: list[str]) -> None:
+        """Register the partition for up to 400 rows."""
+        self.client.register_partition(
+            partition_id="p", fields=fields, num_samples=400, consumer_tasks=tasks
+        )
 
     def running(self) -> bool:
         """Whether the race still has time."""
@@ -48,6 +52,13 @@ class Race:
     def run(self, *functions: Callable[[], None]) -> None:
         """Run the functions at the same time, each in a thread, until all have ended."""
         self._plane.join([self._plane.start_role(function) for function in functions])
+
+    def claim_rest(self, claimed: list[str]) -> None:
+        """Claim until no row is left, add the rows to ``claimed``, and report those held twice."""
+        while ids := claim(self.client).sample_ids:
+            claimed += ids
+        if twice := sorted(i for i, times in Counter(claimed).items() if times > 1):
+            self.report(f"claimed twice: {twice}")
 
     def report(self, finding: str) -> None:
         """Note and print something that a correct plane never shows."""
@@ -89,9 +100,3 @@ def claim(client: DataPlaneClient, task: str = "train", batch_size: int = 4) -> 
 def get(client: DataPlaneClient, ids: Sequence[str], fields: Sequence[str]) -> Any:
     """Read rows."""
     return client.get_samples(sample_ids=list(ids), partition_id="p", select_fields=list(fields))
-
-
-def values(client: DataPlaneClient, sample_id: str, field: str) -> list[Any]:
-    """The values of one field of one row."""
-    row: list[Any] = get(client, [sample_id], [field])[field].flatten().tolist()
-    return row
