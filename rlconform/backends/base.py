@@ -8,6 +8,7 @@ changes nothing.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from tensordict import TensorDict
 
 from rlconform.backends import checkpoint, validation
 from rlconform.backends.plane_engine import PlaneEngine
-from rlconform.contract import BatchMeta, KVBatchMeta, Tags
+from rlconform.contract import BatchMeta, ConfigError, KVBatchMeta, PlaneControl, Tags
 from rlconform.contract.fields import INPUT_LENGTHS
 
 
@@ -224,6 +225,30 @@ class BaseClient:
     def close(self) -> None:
         """Detach from the plane. The owner's close ends it, with everything that it started."""
         self._engine.close()
+
+
+class SharedClient(BaseClient):
+    """A client of a plane of several processes, whose owner can kill them."""
+
+    _owner: bool
+    _connection: Any  # of a type that this process may have no package for
+
+    def control(self) -> PlaneControl:
+        """Kills processes of the plane. ``ValueError`` unless this client is the owner."""
+        if not self._owner:
+            raise ValueError("only the owner's client can kill the plane's processes")
+        control: PlaneControl = self._connection
+        return control
+
+
+def load_module(name: str, extra: str) -> Any:
+    """Import a backend's module; ``ConfigError`` if it needs a package that isn't installed."""
+    try:
+        return importlib.import_module(f"rlconform.backends.{name}")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f'the Python package {error.name} is not installed: pip install "rlconform[{extra}]"'
+        ) from error
 
 
 def _lengths(tags: Sequence[Tags]) -> list[int] | None:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,7 @@ _RUN = 1024
 
 
 def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> None:
-    """Write the whole plane to ``folder``, which appears once it is complete.
-
-    Raises:
-        TypeError, ValueError: ``metadata`` is no dict that JSON can encode.
-        FileExistsError: ``folder`` exists and is no checkpoint; a checkpoint is replaced.
-    """
+    """Write the whole plane to ``folder``; errors are those of ``BaseClient.save_checkpoint``."""
     if metadata is not None and not isinstance(metadata, dict):
         raise TypeError(f"metadata must be a dict or None, got {type(metadata).__name__}")
     text = json.dumps({"user_metadata": metadata or {}}, allow_nan=False)
@@ -64,10 +60,7 @@ def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> 
 def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
     """Load what ``save`` wrote into an empty plane; returns the metadata.
 
-    Raises:
-        FileNotFoundError: There is no checkpoint.
-        ValueError: It has another format.
-        RuntimeError: The plane has partitions already.
+    Errors are those of ``BaseClient.load_checkpoint``.
     """
     state = codec.unpack((folder / _STATE).read_bytes())
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
@@ -119,10 +112,7 @@ def _write(engine: PlaneEngine, folder: Path) -> None:
 
 def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
     """Ids of up to ``_RUN`` rows that have the same fields, with those fields."""
-
-    def names(row: SavedRow) -> list[str]:
-        return row.fields
-
+    names = attrgetter("fields")
     for held, alike in groupby(sorted(rows, key=names), key=names):
         ids = [row.sample_id for row in alike]
         if held:

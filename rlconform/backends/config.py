@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -36,19 +36,14 @@ from rlconform.contract import ConfigError, did_you_mean
 
 
 class ObservabilityConfig(BaseModel):
-    """Whether operations are reported.
-
-    Attributes:
-        enabled: Whether the client is wrapped in one that reports each operation.
-        callback: Called with each operation as a dict; None logs it. Only a program can set it.
-        verify_tensor_hash: NeMo-RL's check of transferred bytes; not supported.
-    """
+    """Whether the client is wrapped in one that reports each operation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     enabled: bool
+    #: Called with each operation as a dict; None logs it. Only a program can set it.
     callback: Callable[[dict[str, Any]], object] | None = None
-    verify_tensor_hash: Literal[False] = False
+    verify_tensor_hash: Literal[False] = False  # NeMo-RL's check of transferred bytes
 
     @field_serializer("callback", when_used="json-unless-none")
     def _name_of_callback(self, callback: Callable[[dict[str, Any]], object]) -> str:
@@ -56,31 +51,18 @@ class ObservabilityConfig(BaseModel):
 
 
 class DataPlaneConfig(BaseModel):
-    """The eight keys. ``parse_data_plane`` returns the subclass for the block's ``impl``.
-
-    Attributes:
-        enabled: Whether batches travel through a data plane at all.
-        impl: The plane's implementation.
-        backend: The implementation's storage engine.
-        storage_capacity: Maximum number of rows.
-        num_storage_units: Storage processes.
-        claim_meta_poll_interval_s: Seconds between two polls of a blocking claim, for planes that
-            poll.
-        global_segment_size: Bytes that a process contributes to a distributed store.
-        local_buffer_size: Bytes of a process's transfer buffer.
-        observability: Whether operations are reported, and to which callback.
-    """
+    """The eight keys. ``parse_data_plane`` returns the subclass for the block's ``impl``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    enabled: bool
+    enabled: bool  # whether batches travel through a data plane at all
     impl: str
-    backend: str | None = None
-    storage_capacity: PositiveInt | None = None
-    num_storage_units: PositiveInt | None = None
-    claim_meta_poll_interval_s: PositiveFloat | None = None
-    global_segment_size: NonNegativeInt | None = None
-    local_buffer_size: PositiveInt | None = None
+    backend: str | None = None  # the implementation's storage engine
+    storage_capacity: PositiveInt | None = None  # maximum number of rows
+    num_storage_units: PositiveInt | None = None  # storage processes
+    claim_meta_poll_interval_s: PositiveFloat | None = None  # of a blocking claim that polls
+    global_segment_size: NonNegativeInt | None = None  # bytes that a process gives to the store
+    local_buffer_size: PositiveInt | None = None  # bytes of a process's transfer buffer
     observability: ObservabilityConfig | None = None
 
 
@@ -94,22 +76,16 @@ class MemoryConfig(DataPlaneConfig):
 class RayStoreConfig(DataPlaneConfig):
     """An index in one actor, bytes in Ray's object store.
 
-    Attributes:
-        name: Name of the plane within the Ray cluster; clients attach by it.
-        global_segment_size: Bytes of the object store, if the plane starts Ray.
+    ``global_segment_size`` is the size of the object store, if the plane starts Ray.
     """
 
     impl: Literal["ray_store"]
     backend: Literal["ray"] | None = None
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1)]  # of the plane, by which clients attach to it
 
 
 class TransferQueueConfig(DataPlaneConfig):
-    """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``).
-
-    Attributes:
-        ack_timeout_ms: Timeout of the controller's answer in milliseconds; 30 s by default.
-    """
+    """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``)."""
 
     impl: Literal["transfer_queue"]
     backend: Literal["simple", "mooncake_cpu"]
@@ -118,8 +94,10 @@ class TransferQueueConfig(DataPlaneConfig):
     claim_meta_poll_interval_s: PositiveFloat
     global_segment_size: NonNegativeInt
     local_buffer_size: PositiveInt
-    ack_timeout_ms: PositiveInt | None = None
+    ack_timeout_ms: PositiveInt | None = None  # of the controller's answer; 30 s by default
 
+
+Config = TypeVar("Config", bound=DataPlaneConfig)
 
 _MODELS: dict[str, type[DataPlaneConfig]] = {
     "memory": MemoryConfig,
@@ -134,8 +112,7 @@ _NEMO_RL_KEYS = (*BLOCKS, "ack_timeout_ms")
 def load_data_plane(path: str | Path) -> DataPlaneConfig:
     """Read a YAML file that holds a ``data_plane:`` block, or is one; interpolations are resolved.
 
-    Raises:
-        ConfigError: The file can't be read, isn't YAML, or holds a block that can't be used.
+    ``ConfigError`` if the file can't be read, isn't YAML, or holds a block that can't be used.
     """
     return parse_data_plane(read_mapping(Path(path)), str(path))
 
@@ -145,20 +122,15 @@ def parse_data_plane(
 ) -> DataPlaneConfig:
     """Check a ``data_plane`` block, or the block within a whole configuration.
 
-    Args:
-        cfg: The block, or a mapping whose key ``data_plane`` holds it; an OmegaConf one will do.
-        source: Name for error messages, such as the file's path.
-
-    Raises:
-        ConfigError: A key is missing, unknown, or has a value that isn't allowed.
+    ``cfg`` may be an OmegaConf mapping; ``source`` names it in errors. ``ConfigError`` if a key is
+    missing, unknown, or has a value that isn't allowed.
     """
     block = _block(cfg, source)
     impl = block.get("impl")
     model = _MODELS.get(impl) if isinstance(impl, str) else None
     if model is TransferQueueConfig:
         block = flattened(block, source)
-    refuse_controller_address(block, source)
-    block.pop("controller_address", None)
+    refuse_controller_address(block.pop("controller_address", None), source)
     keys = (*_KEYS, *_NEMO_RL_KEYS) if model is None else tuple(model.model_fields)
     for key in block:
         if key not in keys and key in _NEMO_RL_KEYS:
@@ -177,6 +149,15 @@ def parse_data_plane(
         reason = wrong["msg"][:1].lower() + wrong["msg"][1:]
         key = ".".join(map(str, wrong["loc"]))
         raise ConfigError(f"{source}: {key} is {wrong['input']!r}: {reason}") from None
+
+
+def config_of(model: type[Config], cfg: DataPlaneConfig | Mapping[str, Any]) -> Config:
+    """The block as the configuration of one implementation; ``ConfigError`` for another one."""
+    config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
+    if not isinstance(config, model):
+        expected = next(impl for impl, each in _MODELS.items() if each is model)
+        raise ConfigError(f"data_plane.impl is {config.impl!r}: expected {expected!r}")
+    return config
 
 
 def _block(cfg: Any, source: str) -> dict[str, Any]:

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 def build_data_plane_client(
     cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True
 ) -> DataPlaneClient:
-    """Start the plane that the block describes (``bootstrap``), or attach to it.
+    """Start the plane that a block describes, or attach to it.
 
-    Args:
-        cfg: A validated block, a block, or a whole configuration with one.
-        bootstrap: True in the owner, the one process that starts the plane; False in all others.
-
-    With ``observability.enabled`` the client reports each operation, see ``observability``.
+    ``cfg`` is a block, validated or not, or a whole configuration with one. ``bootstrap`` is True
+    in the owner, the one process that starts the plane, and False in all others. With
+    ``observability.enabled`` the client reports each operation, see ``observability``.
 
     Raises:
         ConfigError: The block can't be used, or says ``enabled: false``.

@@ -12,7 +12,7 @@ these planes lack is refused by name: a run that ignores it would not match its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rlconform.contract import ConfigError, did_you_mean
@@ -41,35 +41,22 @@ _SIZES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _off(value: Any) -> bool:
-    return value in (None, False, 0)
-
-
-def _any(value: Any) -> bool:
-    del value
-    return True
-
-
-#: Other keys of the nested blocks: whether a value is acceptable, and why another one is not.
-_UNSUPPORTED: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
+#: Other keys of the nested blocks, and why they must be off; None for those without an effect.
+_UNSUPPORTED: dict[str, dict[str, str | None]] = {
     "simple": {
-        "storage_unit_placement": (_off, "Ray places the storage units"),
+        "storage_unit_placement": "Ray places the storage units",
     },
     "mooncake_cpu": {
-        "reuse_registered_buffers": (_off, "rows travel over TCP, which registers no buffers"),
-        "staging_buffer_size": (_any, ""),  # of the buffers that are not reused
-        "use_gdr": (_off, "rows are kept in CPU memory"),
-        "gdr_staging_buffer_mb": (_any, ""),  # of use_gdr
+        "reuse_registered_buffers": "rows travel over TCP, which registers no buffers",
+        "staging_buffer_size": None,  # of the buffers that are not reused
+        "use_gdr": "rows are kept in CPU memory",
+        "gdr_staging_buffer_mb": None,  # of use_gdr
         "checkpoint": (
-            lambda value: not value or (isinstance(value, Mapping) and _off(value.get("enabled"))),
-            "save_checkpoint writes the rows of every engine, and Mooncake itself none to a disk",
+            "save_checkpoint writes the rows of every engine, and Mooncake itself none to a disk"
         ),
-        "storage_unit_segment_size": (
-            _off,
-            "the processes that open the plane as owner provide it",
-        ),
-        "num_storage_units": (_any, ""),  # of storage_unit_segment_size
-        "storage_unit_placement": (_any, ""),  # of storage_unit_segment_size
+        "storage_unit_segment_size": "the processes that open the plane as owner provide it",
+        "num_storage_units": None,  # of storage_unit_segment_size
+        "storage_unit_placement": None,  # of storage_unit_segment_size
     },
 }
 
@@ -77,11 +64,8 @@ _UNSUPPORTED: dict[str, dict[str, tuple[Callable[[Any], bool], str]]] = {
 def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Replace the nested blocks by the flat keys of the block's engine.
 
-    A block without nested ones is returned as it is.
-
-    Raises:
-        ConfigError: The engine's block is no mapping, lacks a key, has an unknown or an unsupported
-            one, or contradicts a flat key.
+    A block without nested ones is returned as it is. ``ConfigError`` if the engine's block is no
+    mapping, lacks a key, has an unknown or an unsupported one, or contradicts a flat key.
     """
     flat = {key: value for key, value in block.items() if key not in BLOCKS}
     engine = block.get("backend")
@@ -103,9 +87,8 @@ def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
     return whole
 
 
-def refuse_controller_address(block: Mapping[str, Any], source: str) -> None:
-    """``ConfigError`` if the block sets NeMo-RL's ``controller_address``."""
-    address = block.get("controller_address")
+def refuse_controller_address(address: object, source: str) -> None:
+    """``ConfigError`` if NeMo-RL's ``controller_address`` is set."""
     if address is not None:
         raise ConfigError(
             f"{source}: controller_address is {address!r}, which is not supported: a client finds "
@@ -114,13 +97,15 @@ def refuse_controller_address(block: Mapping[str, Any], source: str) -> None:
 
 
 def _check_keys(nested: Mapping[str, Any], engine: str, source: str) -> None:
-    others = _UNSUPPORTED[engine]
-    known = (*_SIZES[engine], *others)
+    reasons = _UNSUPPORTED[engine]
+    known = (*_SIZES[engine], *reasons)
     for key, value in nested.items():
         if key not in known:
             hint = did_you_mean(str(key), known)
             raise ConfigError(f"{source}: {key!r} is no key of data_plane.{engine}{hint}")
-        if key in others and not others[key][0](value):
+        has_switch = key == "checkpoint" and isinstance(value, Mapping)
+        on = value.get("enabled") if has_switch else value
+        if reasons.get(key) and on not in (None, False, 0):
             raise ConfigError(
-                f"{source}: {engine}.{key} is {value!r}, which is not supported: {others[key][1]}"
+                f"{source}: {engine}.{key} is {value!r}, which is not supported: {reasons[key]}"
             )

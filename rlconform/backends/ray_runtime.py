@@ -16,11 +16,11 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -30,13 +30,15 @@ import ray
 from rlconform._env import SHARED_RAY
 
 #: Logical CPUs: enough for the actors of a plane and of a check. They needn't exist physically.
-LOGICAL_CPUS = 16
+_LOGICAL_CPUS = 16
 #: Longest path of a temporary folder with which the paths of Ray's sockets are short enough.
 _LONGEST_HOME = 24
+_GONE_S = 5.0
 _OBJECT_STORE_BYTES = 128 * 2**20
 
 #: Environment variables that make Ray independent of the machine's configuration.
-_ENVIRONMENT = {
+_ENVIRONMENT: dict[str, str | None] = {
+    "RAY_ADDRESS": None,
     "RAY_AUTH_MODE": "disabled",  # enabled by a token in the home folder
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -47,15 +49,10 @@ _ENVIRONMENT = {
 
 @dataclass
 class RayRuntime:
-    """A handle on Ray; closing it ends a Ray that ``ensure_ray`` started, and no other.
+    """A handle on Ray; closing it ends a Ray that ``ensure_ray`` started, and no other."""
 
-    Attributes:
-        folder: Folder of the Ray that was started; ``None`` if it was already running.
-        joined: Whether ``ensure_ray`` connected this process to a shared Ray.
-    """
-
-    folder: str | None = None
-    joined: bool = False
+    folder: str | None = None  # of the Ray that was started; None if it was already running
+    joined: bool = False  # whether ``ensure_ray`` connected this process to a shared Ray
     _environment: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -77,36 +74,33 @@ class RayRuntime:
     def __enter__(self) -> RayRuntime:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = None) -> RayRuntime:
-    """Use this process's Ray if there is one, else start a local one.
+def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
+    """Use this process's Ray if there is one, else connect to a shared one or start a local one.
 
-    Args:
-        num_cpus: Logical CPUs of a local Ray.
-        object_store_bytes: Size of a local Ray's object store; 128 MiB by default.
+    A local Ray's object store has ``object_store_bytes``, 128 MiB by default.
     """
     if ray.is_initialized():
         return RayRuntime()
-    if shared := os.environ.get(SHARED_RAY):
-        return _join(shared)
-    # Ray's sockets are in this folder, and a socket's path may have 107 bytes: keep it short.
-    home = tempfile.gettempdir()
-    folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
-    environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
-    runtime = RayRuntime(folder, _environment=environment)
+    shared = os.environ.get(SHARED_RAY)
+    folder = None
+    if not shared:
+        # Ray's sockets are in this folder, and a socket's path may have 107 bytes: keep it short.
+        home = tempfile.gettempdir()
+        folder = tempfile.mkdtemp(prefix="rl", dir=home if len(home) < _LONGEST_HOME else "/tmp")
+    environment = _set_environment(_ENVIRONMENT)
+    runtime = RayRuntime(folder, joined=bool(shared), _environment=environment)
     atexit.register(runtime.close)
+    if shared:
+        _init(shared)  # this process's actors end with it
+        return runtime
     start = partial(
         _init,
         "local",
-        num_cpus=num_cpus,
+        num_cpus=_LOGICAL_CPUS,
         object_store_memory=object_store_bytes or _OBJECT_STORE_BYTES,
         include_dashboard=False,
         _temp_dir=folder,
@@ -122,13 +116,19 @@ def ensure_ray(num_cpus: int = LOGICAL_CPUS, object_store_bytes: int | None = No
     return runtime
 
 
-def _join(address: str) -> RayRuntime:
-    """Connect this process to the Ray at ``address``; its actors end with it."""
-    environment = _set_environment(_ENVIRONMENT | {"RAY_ADDRESS": None})
-    runtime = RayRuntime(joined=True, _environment=environment)
-    atexit.register(runtime.close)
-    _init(address)
-    return runtime
+def find_actor(name: str, namespace: str) -> Any:
+    """The handle of the actor of this name; None if there is none."""
+    try:
+        return ray.get_actor(name, namespace=namespace)
+    except ValueError:
+        return None
+
+
+def await_gone(name: str, namespace: str) -> None:
+    """Wait until Ray has freed a killed actor's name; there is no event for that."""
+    end = time.monotonic() + _GONE_S
+    while find_actor(name, namespace) is not None and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def _init(address: str, **options: Any) -> None:

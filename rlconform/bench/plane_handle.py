@@ -6,7 +6,6 @@ runner ── ask ──▶ PlaneHandle ──── pipe ────▶ plane 
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from rlconform.bench.client_pool import CallRefused
-from rlconform.certify.isolation.workspace import Workspace
+from rlconform.certify.isolation.workspace import Workspace, how_it_ended
 from rlconform.certify.target import TargetError
 
 #: Seconds for rlconform's work: starting Python, importing torch, making batches.
@@ -122,9 +121,9 @@ class PlaneHandle:
         code = self._wait(5.0)
         if code is None:
             return "its process closed its pipe"
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lines = self._log.read_text("utf-8", "replace").strip().splitlines()
-        return f"the process that owned the plane {how}" + (f": {lines[-1]}" if lines else "")
+        ended = f"the process that owned the plane {how_it_ended(code)}"
+        return f"{ended}: {lines[-1]}" if lines else ended
 
     def _wait(self, timeout_s: float) -> int | None:
         """The exit code; ``None`` if the process still runs after ``timeout_s``."""

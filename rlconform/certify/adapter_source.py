@@ -20,11 +20,8 @@ from rlconform.contract import Target
 def adapter_of(target: Target) -> dict[str, Any]:
     """The adapter behind ``target.open`` as plain data, for the report's header.
 
-    Returns:
-        ``module``: where the function that opens the plane is defined. ``sha256`` and ``files``:
-        see ``source_digest``; absent for a module without a file. ``distributions``: versions by
-        name of the installed distributions that provide the module; empty for a file outside any
-        distribution.
+    ``module`` defines the function that opens the plane; ``distributions`` has the versions by name
+    of those that provide it. ``sha256`` and ``files`` are absent for a module without a file.
     """
     module_name = getattr(_function_of(target.open), "__module__", None) or ""
     names = packages_distributions().get(module_name.partition(".")[0], [])
@@ -39,10 +36,9 @@ def adapter_of(target: Target) -> dict[str, Any]:
 
 
 def source_files(module_name: str) -> dict[str, Path]:
-    """The Python files of a module by name: those below its package, or itself if it has none.
+    """The Python files of a module's package by name, or the module's own if it has none.
 
-    The class that ``open`` returns is usually in another file of the same package, so all files of
-    the package count.
+    The class that ``open`` returns is usually in another file of the package.
     """
     module = sys.modules.get(module_name)
     if module is None or not getattr(module, "__file__", None):

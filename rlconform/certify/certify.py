@@ -2,63 +2,20 @@
 
 Runner ──RunRecord──▶ results by requirement ──▶ root causes ──▶ waivers ──▶ verdict
                                                                                 │
-report.json, junit.xml, reproducers/, histories/ ◀── Certificate.write ◀────────┘
+report.json, junit.xml, reproducers/, histories/ ◀── write_report ◀─────────────┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rlconform.certify.isolation.runner import Listener, Runner
 from rlconform.certify.options import CertifyOptions
-from rlconform.certify.report.json_report import build_report, folder_to_write, write_report
-from rlconform.certify.report.root_causes import RootCause, root_causes, with_followers
-from rlconform.certify.report.verdict import Conclusion, requirement_results, verdict_of
+from rlconform.certify.report.root_causes import root_causes, with_followers
+from rlconform.certify.report.verdict import Certificate, requirement_results, verdict_of
 from rlconform.certify.report.waivers import Waiver, apply_waivers
-from rlconform.certify.results import RequirementResult, RunRecord
-from rlconform.contract import ConfigError, Requirement, load_requirements
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """The verdict on a plane, and the results that it is based on.
-
-    Attributes:
-        options: What was run.
-        run: The results of the checks.
-        requirements: The contract.
-        results: Result of every requirement that the level counts.
-        causes: The probable defects, those that explain most first.
-        conclusion: The verdict.
-        is_whole: Whether every check of the level has run; otherwise no plane is certified.
-    """
-
-    options: CertifyOptions
-    run: RunRecord
-    requirements: Mapping[str, Requirement]
-    results: list[RequirementResult]
-    causes: list[RootCause]
-    conclusion: Conclusion
-    is_whole: bool
-
-    def write(self, out: Path, force: bool = False) -> Path:
-        """Write the report below the folder that ``folder_to_write`` selects; return that folder.
-
-        Raises:
-            ConfigError: It can't be written.
-        """
-        report = build_report(
-            self.options, self.run, self.requirements, self.results, self.conclusion, self.causes
-        )
-        folder = folder_to_write(out, report["header"], self.is_whole, force)
-        try:
-            write_report(folder, report, self.run, self.requirements, self.results)
-        except OSError as error:
-            raise ConfigError(f"--out {folder}: no report was written: {error}") from error
-        return folder
+from rlconform.contract import load_requirements
 
 
 def certify(
@@ -68,13 +25,7 @@ def certify(
     allow_deviations: bool = False,
     listener: Listener | None = None,
 ) -> Certificate:
-    """Run the checks and judge the plane.
-
-    Args:
-        options: What to run.
-        waivers: Failures that the vendor declares.
-        allow_deviations: Whether a plane with waived failures exits with 0.
-        listener: Called with every event of the run.
+    """Run the checks and judge the plane; ``listener`` is called with every event of the run.
 
     Raises:
         PlaneDidNotStart: The plane can't be opened, or pytest can't use the options.
@@ -93,11 +44,5 @@ def certify(
     causes = root_causes(results, run.results.values(), musts)
     results, problems = apply_waivers(results, waivers, datetime.now(UTC).date())
     is_whole = run.complete and not options.select
-    conclusion = verdict_of(
-        requirements,
-        results,
-        complete=is_whole,
-        problems=problems,
-        allow_deviations=allow_deviations,
-    )
-    return Certificate(options, run, requirements, results, causes, conclusion, is_whole)
+    conclusion = verdict_of(requirements, results, is_whole, problems, allow_deviations)
+    return Certificate(options, run, results, conclusion, causes, is_whole)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from rlconform.contract import Level
@@ -20,36 +22,35 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class CertifyOptions:
-    """What to run.
+    """What to run."""
 
-    Attributes:
-        spec: The target as the user named it.
-        config: Its configuration; empty for the target's default.
-        level: Level asked for; ``None`` for the level that the target declares.
-        select: pytest ``-k`` expression, or "".
-        check_timeout: Seconds per check in place of the target's, or ``None``.
-        seed: Start of the generated examples; the same seed generates the same examples.
-        checks: Folders and files below ``suites/`` that hold the checks.
-        requirements: Only checks of these, or all.
-        only: Only the checks of these ids, or all.
-        turns: Times that the checks run, each from the next seed, until one of them is broken.
-        effort: Share of the usual number of generated examples.
-        races: Whether to run the checks that wait for an unlucky interleaving of threads.
-        max_failures: Broken checks of MUSTs after which the run stops; ``None`` for no limit.
-        max_hangs: Checks in which a kind of call may hang before it is given up; 0 for no limit.
-    """
+    spec: str  # the target as the user named it
+    config: Mapping[str, Any] = field(default_factory=dict)  # empty for the target's default
+    level: Level | None = None  # ``None`` for the level that the target declares
+    select: str = ""  # pytest ``-k`` expression, or ""
+    check_timeout: float | None = None  # seconds per check in place of the target's
+    seed: int = 0  # start of the generated examples; the same seed generates the same examples
+    checks: Sequence[str] = CHECKS  # folders and files below ``suites/`` that hold the checks
+    requirements: Sequence[str] = ()  # only checks of these, or all
+    only: Sequence[str] = ()  # only the checks of these ids, or all
+    turns: int = 1  # times that the checks run, each from the next seed, until one is broken
+    effort: float = 1.0  # share of the usual number of generated examples
+    races: bool = True  # whether to run checks that wait for an unlucky interleaving of threads
+    max_failures: int | None = None  # broken checks of MUSTs after which the run stops
+    max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
-    spec: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    level: Level | None = None
-    select: str = ""
-    check_timeout: float | None = None
-    seed: int = 0
-    checks: Sequence[str] = CHECKS
-    requirements: Sequence[str] = ()
-    only: Sequence[str] = ()
-    turns: int = 1
-    effort: float = 1.0
-    races: bool = True
-    max_failures: int | None = None
-    max_hangs: int = 3
+    def pytest_arguments(self) -> list[str]:
+        """These options as arguments of the pytest that runs the checks; not ``only``."""
+        values = {
+            "--target": self.spec,
+            "--target-config": json.dumps(dict(self.config)),
+            "--seed": self.seed,
+            "--turns": self.turns,
+            "--effort": self.effort,
+            "--requirements": ",".join(self.requirements),
+            "--check-timeout": self.check_timeout,
+            "--level": self.level,
+            "-k": self.select,
+        }
+        given = {name: str(value) for name, value in values.items() if value not in {None, ""}}
+        return [*chain(*given.items()), *([] if self.races else ["--no-races"])]

@@ -48,109 +48,77 @@ def worst(outcomes: list[Outcome]) -> Outcome:
 
 @dataclass(frozen=True)
 class PlannedCheck:
-    """A check as pytest collected it.
+    """A check as pytest collected it."""
 
-    Attributes:
-        id: Path and name below ``suites/``, parameters included.
-        requirement: Id of the requirement that it checks.
-        capability: Capability that the check needs, or "".
-        level: Lowest level of certification that runs it.
-        left_out: Why it does not run in this certification, or "".
-        patience: Seconds that it may take even if the target allows less.
-    """
-
-    id: str
-    requirement: str
-    capability: str = ""
-    level: Level = "unit"
-    left_out: str = ""
-    patience: float = 0.0
+    id: str  # path and name below ``suites/``, parameters included
+    requirement: str  # id of the requirement that it checks
+    capability: str = ""  # that the check needs, or ""
+    level: Level = "unit"  # lowest level of certification that runs it
+    left_out: str = ""  # why it does not run in this certification, or ""
+    patience: float = 0.0  # seconds that it may take even if the target allows less
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check.
-
-    Attributes:
-        id, requirement, capability: As planned.
-        outcome: One of PASS, FAIL, CRASH, TIMEOUT, NOT_TESTED, SUITE_ERROR.
-        evidence: ``expected ...; got ...`` as readable text; "" on a pass.
-        warnings: SHOULDs that a check which held found violated.
-        steps: The client calls up to the outcome, oldest first.
-        stacks: Thread stacks at a crash or timeout.
-        seconds: Wall time, s.
-        plane_seconds: Share of ``seconds`` in which at least one call of the plane ran, s.
-        start_seconds: Share of ``seconds`` in which planes and processes started or ended, s.
-        reproducer: Source of a script that repeats the calls, or "".
-        at_once: Whether threads made some of these calls at the same time, so that running the
-            reproducer once may not show the failure.
-        history: Operations of several threads or processes, one JSON line each, or "".
-        leans_on: Requirements that the failing assertion relies on.
-    """
+    """The result of one check; ``id``, ``requirement`` and ``capability`` are as planned."""
 
     id: str
     requirement: str
-    outcome: Outcome
+    outcome: Outcome  # one of PASS, FAIL, CRASH, TIMEOUT, NOT_TESTED, SUITE_ERROR
     capability: str = ""
-    evidence: str = ""
-    warnings: list[str] = field(default_factory=list)
-    steps: list[str] = field(default_factory=list)
-    stacks: str = ""
-    seconds: float = 0.0
-    plane_seconds: float = 0.0
-    start_seconds: float = 0.0
-    reproducer: str = ""
-    at_once: bool = False
-    history: str = ""
-    leans_on: list[str] = field(default_factory=list)
+    evidence: str = ""  # ``expected ...; got ...`` as readable text; "" on a pass
+    warnings: list[str] = field(default_factory=list)  # SHOULDs that a passing check found violated
+    steps: list[str] = field(default_factory=list)  # client calls up to the outcome, oldest first
+    stacks: str = ""  # of all threads at a crash or timeout
+    seconds: float = 0.0  # wall time
+    plane_seconds: float = 0.0  # share of ``seconds`` in which at least one client call ran
+    start_seconds: float = 0.0  # share of ``seconds`` in which planes and processes start or end
+    reproducer: str = ""  # source of a script that repeats the calls, or ""
+    at_once: bool = False  # whether threads overlap, so that the script may not show the failure
+    history: str = ""  # operations of several threads or processes, one JSON line each, or ""
+    leans_on: list[str] = field(default_factory=list)  # requirements that the assertion relies on
 
 
 @dataclass(frozen=True)
 class RequirementResult:
-    """The verdict on one requirement, from all its checks.
-
-    Attributes:
-        id: The requirement.
-        outcome: Verdict on it.
-        reason: Why, in one line; on a failure the evidence of the first broken check.
-        checks: Ids of the checks that ran for it.
-        failures: Evidence of each broken check.
-        may_follow_from: Broken requirements from which all its failures may follow.
-    """
+    """The verdict on one requirement, from all its checks."""
 
     id: str
     outcome: Outcome
-    reason: str = ""
-    checks: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    may_follow_from: list[str] = field(default_factory=list)
+    reason: str = ""  # on a failure the evidence of a broken check, its own rather than a follower
+    checks: list[str] = field(default_factory=list)  # ids of those that ran
+    failures: list[str] = field(default_factory=list)  # evidence of each broken check
+    may_follow_from: list[str] = field(default_factory=list)  # if all its failures may follow
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """A run's wall time in three parts that add up to it, s."""
+
+    total: float
+    processes: float  # starting and ending test processes, planes and attached processes
+    plane_calls: float  # at least one client call was under way; calls at the same time count once
+    kit: float  # the rest: making rows, comparing them, recording calls
+
+    @property
+    def kit_share(self) -> float:
+        """The fraction of the total time that rlconform used, 0 to 1."""
+        return self.kit / self.total if self.total else 0.0
 
 
 @dataclass
 class RunRecord:
-    """The results of a run, finished or not.
+    """The results of a run, finished or not."""
 
-    Attributes:
-        target: The target's description of itself, as the test process reported it.
-        plan: Every check collected, also those left out.
-        results: Result by check id.
-        notes: Remarks for readers of the report.
-        fewer_examples: Checks that had no time for all of their generated examples.
-        children: Test processes started.
-        process_seconds: Time to start test processes, open planes in them, and end both, s.
-        seconds: Wall time of the run, s.
-        complete: Every planned check has a result.
-    """
-
-    target: dict[str, Any] = field(default_factory=dict)
-    plan: list[PlannedCheck] = field(default_factory=list)
-    results: dict[str, CheckResult] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    fewer_examples: list[str] = field(default_factory=list)
-    children: int = 0
-    process_seconds: float = 0.0
-    seconds: float = 0.0
-    complete: bool = False
+    target: dict[str, Any] = field(default_factory=dict)  # its description of itself
+    plan: list[PlannedCheck] = field(default_factory=list)  # also the checks that are left out
+    results: dict[str, CheckResult] = field(default_factory=dict)  # by id of the check
+    notes: list[str] = field(default_factory=list)  # remarks for readers of the report
+    fewer_examples: list[str] = field(default_factory=list)  # checks without time for all of them
+    children: int = 0  # test processes started
+    process_seconds: float = 0.0  # to start test processes, open planes in them, and end both
+    seconds: float = 0.0  # wall time
+    complete: bool = False  # whether every planned check has a result
 
     @property
     def due(self) -> list[PlannedCheck]:
@@ -161,6 +129,14 @@ class RunRecord:
     def pending(self) -> list[PlannedCheck]:
         """Due checks without a result."""
         return [check for check in self.due if check.id not in self.results]
+
+    @property
+    def time_split(self) -> TimeSplit:
+        """The plane's part of the time, and rlconform's."""
+        results = self.results.values()
+        calls = sum(result.plane_seconds for result in results)
+        processes = self.process_seconds + sum(result.start_seconds for result in results)
+        return TimeSplit(self.seconds, processes, calls, max(0.0, self.seconds - processes - calls))
 
     def planned(self, check_id: str) -> PlannedCheck:
         """The planned check of this id."""

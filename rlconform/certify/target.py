@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -33,10 +34,9 @@ class TargetError(ConfigError):
 
 
 def check_target_name(spec: str, level: Level | None = None) -> None:
-    """Reject wrong names without importing the plane.
+    """Reject unknown names, and built-in planes of one process for a level that needs several.
 
-    Raises:
-        TargetError: An unknown name, or a built-in plane of one process for a level of several.
+    This does not import the plane.
     """
     if spec in ONE_PROCESS and level not in {None, "unit"}:
         raise _of_one_process(spec, level)
@@ -49,9 +49,8 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
     """The target that ``spec`` names, to be certified at ``level`` (``None``: what it declares).
 
     Raises:
-        TargetError: Unknown name, a module that doesn't import, an attribute that is neither a
-            ``Target`` nor a callable, or a level that needs several processes of a target that
-            declares itself a single-process plane; the message says how to fix it.
+        TargetError: There is no such target, or it has one process and the level needs several; the
+            message says how to fix it.
     """
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):
@@ -67,11 +66,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
 
 
 def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
-    """Open the target's client and check that it has all methods.
-
-    Raises:
-        TargetError: The object returned lacks methods of the protocol.
-    """
+    """Open the target's client; a client that lacks methods is a ``TargetError``."""
     client: Any = target.open(config or target.config, bootstrap)
     if missing := missing_methods(client):
         raise TargetError(
@@ -97,25 +92,22 @@ def _entry_points() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def _load(path: str, spec: str) -> object:
+def _load(path: str, spec: str) -> Any:
     module_name, _, attribute = path.partition(":")
     if not attribute:
         raise _unknown(spec)
     _find_modules_here()
     try:
-        found: object = importlib.import_module(module_name)
+        found = importlib.import_module(module_name)
     except Exception as error:
-        raise TargetError(
-            f"target {spec!r}: module {module_name!r} does not import: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    for name in attribute.split("."):
-        if not hasattr(found, name):
-            raise TargetError(
-                f"target {spec!r}: module {module_name!r} has no attribute {attribute!r}"
-            )
-        found = getattr(found, name)
-    return found
+        raised = f"{type(error).__name__}: {error}"
+        text = f"target {spec!r}: module {module_name!r} does not import: {raised}"
+        raise TargetError(text) from error
+    try:
+        return operator.attrgetter(attribute)(found)
+    except AttributeError:
+        text = f"target {spec!r}: module {module_name!r} has no attribute {attribute!r}"
+        raise TargetError(text) from None
 
 
 def _find_modules_here() -> None:

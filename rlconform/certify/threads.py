@@ -44,11 +44,6 @@ class BackgroundCall:
             self.seconds = time.monotonic() - started
             self.finished.set()
 
-    @property
-    def failed(self) -> bool:
-        """Whether the call raised an error."""
-        return self._error is not None
-
     def returned_within(self, seconds: float) -> bool:
         """Whether the call returns in ``seconds``; its error is raised here."""
         if not self.finished.wait(seconds):
@@ -58,21 +53,14 @@ class BackgroundCall:
         return True
 
     def wait_briefly(self) -> None:
-        """Wait a moment, or until the call has returned.
-
-        For a thread that polls at the same time: without a pause it might hold the plane's lock all
-        the time.
-        """
+        """Wait a moment, so that a polling thread does not hold the plane's lock all the time."""
         self.finished.wait(IDLE_S)
 
     def result(self, timeout_s: float) -> Any:
         """Return the call's result or raise its error; raise a violation after ``timeout_s``."""
-        if not self.finished.wait(timeout_s):
-            raise ContractViolation(
-                f"{self._what} to come back within {timeout_s:g} s", "nothing: it still runs"
-            )
-        if self._error is not None:
-            raise self._error
+        if not self.returned_within(timeout_s):
+            due = f"{self._what} to come back within {timeout_s:g} s"
+            raise ContractViolation(due, "nothing: it still runs")
         return self._value
 
 
@@ -87,6 +75,5 @@ def run_concurrently(
     for call in running:
         call.finished.wait(max(0.0, deadline - time.monotonic()))
     for call in running:  # an error explains more than that another call waits
-        if call.failed:
-            call.result(0.0)
+        call.returned_within(0.0)
     return [call.result(max(0.0, deadline - time.monotonic())) for call in running]

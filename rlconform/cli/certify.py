@@ -22,6 +22,7 @@ from rlconform.certify.report.console import (
     print_summary,
     requirement_table,
 )
+from rlconform.certify.report.json_report import write_report
 from rlconform.certify.report.waivers import load_waivers
 from rlconform.certify.target import check_target_name
 from rlconform.cli.console import fail, new_console
@@ -115,19 +116,18 @@ def certify(
         _fail(target, ConfigError("interrupted before the first check"), verbose)
     except (ConfigError, PlaneDidNotStart) as error:
         _fail(f"{target} with {config}" if config else target, error, verbose)
-    run, results, causes = certificate.run, certificate.results, certificate.causes
-    console.print(requirement_table(certificate.requirements, results))
-    print_causes(console, causes)
-    print_summary(console, run, results, certificate.conclusion, causes)
+    console.print(requirement_table(certificate.results))
+    print_causes(console, certificate.causes)
+    print_summary(console, certificate)
     try:
-        folder = certificate.write(out, force)
+        folder = write_report(certificate, out, force)
     except ConfigError as error:
         fail(str(error))
     if folder != out:
         console.print(
             f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it"
         )
-    print_folder(console, run, folder)
+    print_folder(console, certificate.run, folder)
     raise typer.Exit(certificate.conclusion.exit_code)
 
 

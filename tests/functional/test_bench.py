@@ -109,7 +109,7 @@ def test_broken_planes_do_not_affect_the_others(
     )
     lost = {
         "hostile:segfaulting_get": "SIGSEGV",
-        "hostile:exiting_put": "exited with 3",
+        "hostile:exiting_put": "exited with status 3",
         "hostile:sleeping_claim": "consumer1.claim did not return in 5 s",
         "hostile:raises_on_open": "no server at 127.0.0.1:50051",
         "hostile:never_opens": "hung: opening the plane",

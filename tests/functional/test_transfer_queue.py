@@ -15,10 +15,11 @@ import ray
 import torch
 from tensordict import TensorDict
 
+from rlconform.backends.columns.encode import pack
 from rlconform.backends.ray_runtime import RayRuntime, ensure_ray
 from rlconform.backends.transfer_queue import MOONCAKE_CPU, SIMPLE, mooncake_master
 from rlconform.backends.transfer_queue.client import TransferQueueClient
-from rlconform.backends.transfer_queue.frame_format import encode_column, split_column
+from rlconform.backends.transfer_queue.frame_format import encode_column
 from rlconform.backends.transfer_queue.storage_batches import batch_meta, batch_of
 from rlconform.contract import (
     CapacityExceeded,
@@ -88,7 +89,7 @@ class TestRunningPlane:
         session = owner._connection
         client = session.client
         where = session.run(client.async_kv_retrieve_meta(["mine"], "rows"), 10).global_indexes
-        frame = encode_column("rows", "x", 1, ["theirs"], split_column("x", torch.ones(1), 1))
+        frame = encode_column("rows", "x", 1, ["theirs"], pack(column(1.0), 1)["x"])
         place = batch_meta("rows", where, {"x": frame.sizes})
         session.run(client.storage_manager.put_data(batch_of({"x": frame}, 1), place), 10)
         with pytest.raises(ForeignRow):

@@ -14,6 +14,8 @@ import msgpack
 import numpy as np
 import torch
 
+from rlconform.wire.object_columns import object_array
+
 _INTEGER, _TUPLE, _SET, _FROZENSET, _COMPLEX, _ARRAY, _OBJECTS, _SCALAR, _TENSOR = range(1, 10)
 
 #: Types that msgpack encodes without an error, but restores as another type.
@@ -24,9 +26,8 @@ _CONTAINERS = (list, tuple, set, frozenset)
 def pack(value: Any) -> bytes:
     """Encode ``value``.
 
-    Raises:
-        TypeError: It contains a value that can't be restored with the same type: an instance of a
-            subclass, a function, an array of structures, a list that contains itself.
+    ``TypeError`` if it contains a value that can't be restored with the same type: an instance of a
+    subclass, a function, an array of structures, a list that contains itself.
     """
     try:
         _reject_inexact(value)
@@ -107,10 +108,7 @@ def _rebuild_array(parts: list[Any]) -> np.ndarray:
 
 def _rebuild_objects(parts: list[Any]) -> np.ndarray:
     shape, values = parts
-    array = np.empty(len(values), dtype=object)
-    for index, value in enumerate(values):
-        array[index] = value
-    return array.reshape(shape)
+    return object_array(values).reshape(shape)
 
 
 def _rebuild_tensor(parts: list[Any]) -> torch.Tensor:

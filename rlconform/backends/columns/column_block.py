@@ -25,23 +25,14 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """The values of one field in N rows, end to end.
+    """The values of one field in N rows, end to end."""
 
-    Attributes:
-        layout: How the column was put.
-        dtype: The dtype's name without ``torch.``, or ``object``.
-        shape: Shape of a row for a dense column, of a token for a jagged one; empty for objects.
-        itemsize: Bytes of one element; 1 for objects.
-        values: The bytes, (M,) uint8.
-        offsets: (N + 1,) items before each row; None for a dense column, with one item per row.
-    """
-
-    layout: LeafKind
-    dtype: str
-    shape: tuple[int, ...]
-    itemsize: int
-    values: Bytes
-    offsets: Integers | None
+    layout: LeafKind  # of the put
+    dtype: str  # without ``torch.``, or "object"
+    shape: tuple[int, ...]  # of a dense column's row, of a jagged one's token; empty for objects
+    itemsize: int  # bytes of one element; 1 for objects
+    values: Bytes  # (M,)
+    offsets: Integers | None  # (N + 1,) items before each row; None for dense: one item per row
 
     @property
     def item_bytes(self) -> int:

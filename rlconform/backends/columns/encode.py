@@ -30,16 +30,15 @@ from rlconform.wire.ragged_rows import RaggedRows
 def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
     """Convert a put's ``n_rows`` rows, on the CPU and without grad; None has no columns.
 
-    Raises:
-        TypeError: A leaf that is no dense or jagged tensor or object column.
-        ValueError: An object column of another number of values.
+    ``TypeError`` for a leaf that is no dense or jagged tensor or object column, ``ValueError`` for
+    an object column of another number of values.
     """
     if fields is None:
         return {}
     columns: ColumnBlock = {}
     known: list[Integers] = []
     for name in map(str, fields.keys()):
-        with naming(name):
+        with _naming(name):
             column = _pack(fields.get(name), n_rows)
         columns[name] = replace(column, offsets=_shared(column.offsets, known))
     return columns
@@ -48,13 +47,12 @@ def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
 def read(selections: Sequence[RowSelection], names: Sequence[str], n_rows: int) -> TensorDict:
     """Gather the named fields of ``n_rows`` rows, each in one of the selections, in fresh memory.
 
-    Raises:
-        ValueError: No one tensor can hold the rows of a field, which the error names.
+    ``ValueError`` if no one tensor can hold the rows of a field, which the error names.
     """
     shared = Shared(chunked=len(names) > 1)
     columns = {}
     for name in names:
-        with naming(name):
+        with _naming(name):
             columns[name] = gather(selections, name, n_rows, shared)
     return batch_of(columns, n_rows)
 
@@ -70,14 +68,13 @@ def batch_of(columns: Mapping[str, StoredColumn], n_rows: int) -> TensorDict:
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def _naming(name: str) -> Iterator[None]:
     """Name the field in the errors raised inside."""
     try:
         yield
-    except TypeError as error:
-        raise TypeError(f"field {name!r}: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"field {name!r}: {error}") from error
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"field {name!r}: {error}") from error
 
 
 def _pack(leaf: Any, n_rows: int) -> StoredColumn:
@@ -85,6 +82,8 @@ def _pack(leaf: Any, n_rows: int) -> StoredColumn:
     if layout == "object":
         values, offsets = objects.encode(object_rows(leaf, n_rows))
         return StoredColumn("object", "object", (), 1, values, offsets)
+    if leaf.is_meta:
+        raise TypeError("a meta tensor holds no bytes")
     if layout == "jagged":
         tokens, rows = jagged_parts(leaf)
         offsets = rows.offsets.cpu().numpy()

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlconform.backends.columns.column_block import Bytes, StoredColumn, equally_long
+from rlconform.backends.columns.column_block import Bytes, ColumnBlock, StoredColumn, equally_long
 from rlconform.backends.columns.selection import (
     RowSelection,
     RowSpans,
@@ -44,9 +44,7 @@ def gather(
 
     Fields of one read that get the same ``shared`` compute what they have in common once. The
     result is dense if all rows have one shape, however they were put, and jagged otherwise.
-
-    Raises:
-        ValueError: The rows differ in dtype, or no one tensor can hold their shapes.
+    ``ValueError`` if the rows differ in dtype, or no one tensor can hold their shapes.
     """
     shared = shared or Shared()
     pieces = [piece for piece in selections if name in piece.names]
@@ -79,7 +77,7 @@ def _gather_ragged(
     if layout == "jagged" and equally_long(spans.length):
         shape = (int(spans.length[0]), *tail)
         return StoredColumn("dense", first.dtype, shape, first.itemsize, values, None)
-    return StoredColumn(layout, first.dtype, tail, first.itemsize, values, shared.offsets(spans))
+    return StoredColumn(layout, first.dtype, tail, first.itemsize, values, spans.offsets)
 
 
 def _copy(sources: Sequence[Bytes], spans: RowSpans, item_bytes: int, shared: Shared) -> Bytes:
@@ -147,3 +145,19 @@ def _split(runs: list[Bytes], size: int) -> tuple[list[Bytes], list[Bytes]]:
             return [*runs[:n], run[:size]], [run[size:], *runs[n + 1 :]]
         size -= run.size
     return runs, []
+
+
+def compact(
+    columns: ColumnBlock, live: Mapping[frozenset[str], Sequence[int]]
+) -> dict[frozenset[str], ColumnBlock]:
+    """For each set of fields, copy the rows of a block of which exactly these fields are live.
+
+    The memory of its dead rows can then be freed.
+    """
+    return {names: _copy_rows(columns, names, rows) for names, rows in live.items()}
+
+
+def _copy_rows(columns: ColumnBlock, names: frozenset[str], rows: Sequence[int]) -> ColumnBlock:
+    selection = [RowSelection(columns, names, np.array(rows, np.int64), np.arange(len(rows)))]
+    shared = Shared(chunked=False)
+    return {name: gather(selection, name, len(rows), shared) for name in sorted(names)}

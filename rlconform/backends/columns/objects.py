@@ -15,6 +15,7 @@ import numpy as np
 
 from rlconform.backends.columns import codec
 from rlconform.backends.columns.column_block import Bytes, Integers
+from rlconform.backends.columns.selection import running_sum
 from rlconform.wire import serialization
 
 _PLAIN, _PICKLED = b"\0", b"\1"
@@ -23,22 +24,18 @@ _PLAIN, _PICKLED = b"\0", b"\1"
 def encode(values: Sequence[Any]) -> tuple[Bytes, Integers]:
     """Encode the values: their bytes, end to end, and the (N + 1,) offsets between them.
 
-    Raises:
-        TypeError: A value that can't be pickled.
+    ``TypeError`` for a value that can't be pickled.
     """
     rows = [_encode(value) for value in values]
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return np.frombuffer(b"".join(rows), dtype=np.uint8), offsets
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return np.frombuffer(b"".join(rows), dtype=np.uint8), running_sum(lengths)
 
 
 def decode(values: Bytes, offsets: Integers | None) -> Iterator[Any]:
     """Decode what ``encode`` returned; each value is a fresh one."""
     assert offsets is not None, "an object column has offsets"
-    data = values.data
-    bounds = offsets.tolist()
-    for start, end in pairwise(bounds):
-        row = data[start:end]
+    for start, end in pairwise(offsets.tolist()):
+        row = values.data[start:end]
         yield codec.unpack(row[1:]) if row[:1] == _PLAIN else serialization.loads(row[1:])
 
 

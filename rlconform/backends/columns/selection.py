@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,34 +20,26 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Rows of one block.
-
-    Attributes:
-        columns: The block's columns.
-        names: The fields to take from it.
-        indexes: (K,) rows of the block.
-        positions: (K,) the rows of the result that they are copied to.
-    """
+    """Rows of one block."""
 
     columns: ColumnBlock
-    names: frozenset[str]
-    indexes: npt.NDArray[np.integer[Any]]
-    positions: npt.NDArray[np.integer[Any]]
+    names: frozenset[str]  # the fields to take from it
+    indexes: npt.NDArray[np.integer[Any]]  # (K,) rows of the block
+    positions: npt.NDArray[np.integer[Any]]  # (K,) rows of the result that they are copied to
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class RowSpans:
-    """N rows of the result as spans of items in several columns.
+    """N rows of the result as spans of items in several columns."""
 
-    Attributes:
-        column: (N,) number of the column.
-        start: (N,) first item.
-        length: (N,) number of items.
-    """
+    column: Integers  # (N,) number of the column
+    start: Integers  # (N,) first item
+    length: Integers  # (N,) number of items
 
-    column: Integers
-    start: Integers
-    length: Integers
+    @cached_property
+    def offsets(self) -> Integers:
+        """(N + 1,) items before each span; fields with the same spans share the array."""
+        return running_sum(self.length)
 
     def runs(self) -> tuple[Integers, Integers]:
         """The first and the last row of each run of consecutively stored rows."""
@@ -61,17 +54,14 @@ class Shared:
 
     Fresh memory costs several times the copy into it, because every page faults. numpy uses huge
     pages for large arrays only, so medium-sized columns are cut from larger chunks. A column that
-    outlives the others keeps its whole chunk alive.
-
-    Args:
-        chunked: Whether to cut columns from chunks: not for a single column, nor for stored ones.
+    outlives the others keeps its whole chunk alive, so a single column and stored ones are not
+    ``chunked``.
     """
 
     def __init__(self, chunked: bool = True) -> None:
         self._chunked = chunked
         self._spans: dict[tuple[tuple[int, int], ...], RowSpans] = {}
         self._indexes: dict[tuple[RowSpans, int], Integers] = {}
-        self._offsets: dict[RowSpans, Integers] = {}
         self._chunk: Bytes = np.empty(0, np.uint8)
 
     def spans(
@@ -94,12 +84,6 @@ class Shared:
                 spans.start * words_per_item, spans.length * words_per_item
             )
         return self._indexes[key]
-
-    def offsets(self, spans: RowSpans) -> Integers:
-        """(N + 1,) items before each span; fields with the same spans share the array."""
-        if spans not in self._offsets:
-            self._offsets[spans] = running_sum(spans.length)
-        return self._offsets[spans]
 
     def memory(self, n_bytes: int) -> Bytes:
         """Allocate ``n_bytes``, from a chunk if they are few."""

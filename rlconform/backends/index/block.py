@@ -31,29 +31,22 @@ SLACK_BYTES = 64 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The index's record of one column of a block.
+    """The index's record of one column of a block."""
 
-    Attributes:
-        kind: The dtype's name, or "object"; all rows of a field have the same.
-        sizes: Bytes of each row, or one number if all rows have the same size.
-    """
+    kind: str  # the dtype's name, or "object"; all rows of a field have the same
+    sizes: int | npt.NDArray[np.int64]  # bytes of each row; one number if all rows have the same
 
-    kind: str
-    sizes: int | npt.NDArray[np.int64]
+
+def kinds_of(extents: Mapping[str, Extent]) -> dict[str, str]:
+    """The kind of each column."""
+    return {name: extent.kind for name, extent in extents.items()}
 
 
 class Block:
     """One put's columns.
 
-    Attributes:
-        number: Unique within an index.
-        partition_id: The partition of its rows.
-        sample_ids: Its rows, in the order in which they are stored.
-        extents: Its columns.
-        names: Their names.
-        payload: Where the bytes are stored; the index does not interpret it.
-        live_bytes: Bytes of values that can still be read.
-        wasted_bytes: Bytes of values that can't.
+    Its ``number`` is unique within an index; ``sample_ids`` are in the order in which the rows are
+    stored; ``payload`` is where the bytes are stored, and the index does not interpret it.
     """
 
     def __init__(
@@ -70,7 +63,7 @@ class Block:
         self.extents = extents
         self.names: Names = frozenset(extents)
         self.payload = payload
-        self.wasted_bytes = 0
+        self.wasted_bytes = 0  # of values that can't be read any more
         self._row_sizes: dict[Names, int | npt.NDArray[np.int64]] = {}
         self.live_bytes = self._bytes_of(self.names, range(len(sample_ids)))
         self._due_below = self.live_bytes
@@ -109,16 +102,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The part of a read that one block answers.
-
-    Attributes:
-        block: The block.
-        names: The fields to take from it.
-        indexes: The rows to take, by their place in the block.
-        positions: Their places among the requested rows.
-    """
+    """The part of a read that one block answers."""
 
     block: Block
-    names: Names
-    indexes: list[int]
-    positions: list[int]
+    names: Names  # the fields to take from it
+    indexes: list[int]  # the rows to take, by their place in the block
+    positions: list[int]  # their places among the requested rows

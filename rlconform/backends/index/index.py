@@ -21,41 +21,27 @@ from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
 @dataclass(frozen=True, slots=True)
 class CompactedBlock:
-    """A copy of live rows of a block.
+    """A copy of live rows of a block."""
 
-    Attributes:
-        indexes: Their places in the old block, in the order of the new one.
-        extents: The new block's columns.
-        payload: Where its bytes are stored.
-    """
-
-    indexes: list[int]
-    extents: Mapping[str, Extent]
-    payload: Any
+    indexes: list[int]  # their places in the old block, in the order of the new one
+    extents: Mapping[str, Extent]  # of the new block
+    payload: Any  # where its bytes are stored
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The memory use of a plane.
-
-    Attributes:
-        rows: Rows in all partitions.
-        blocks: Number of blocks.
-        live_bytes: Bytes of values that can be read, and 8 for each value.
-        wasted_bytes: The same for values that were cleared or overwritten.
-    """
+    """The memory use of a plane."""
 
     rows: int
     blocks: int
-    live_bytes: int
-    wasted_bytes: int
+    live_bytes: int  # of values that can be read, and 8 for each value
+    wasted_bytes: int  # the same for values that were cleared or overwritten
 
 
 class Index:
     """The rows of a plane, without their bytes. It neither locks nor waits: its user does.
 
-    Args:
-        capacity: Maximum number of rows; None for no limit.
+    ``capacity`` is the maximum number of rows, None for no limit.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -80,9 +66,8 @@ class Index:
     ) -> list[int]:
         """Make a put visible as a whole; returns the numbers of the blocks that are due.
 
-        Raises:
-            ValueError: A field would have rows of two dtypes.
-            CapacityExceeded: The plane can't hold the new rows.
+        ``ValueError`` if a field would have rows of two dtypes, ``CapacityExceeded`` if the plane
+        can't hold the new rows.
         """
         partition = self._partitions.get(partition_id) or PartitionIndex()
         self._check_room(partition, sample_ids)
@@ -167,8 +152,7 @@ class Index:
     def move(self, number: int, compacted: Sequence[CompactedBlock]) -> list[int]:
         """Point a block's rows, as far as they still exist, at their copies in new blocks.
 
-        Returns:
-            The numbers of the new blocks that are due already: most of their rows are gone.
+        Returns the numbers of the new blocks that are due already: most of their rows are gone.
         """
         old = self._blocks.get(number)
         partition = None if old is None else self._partitions.get(old.partition_id)

@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
-from rlconform.backends.index.block import Block, Extent, Names, Selection, Source
-from rlconform.backends.index.ready_queue import ReadyQueue
-from rlconform.backends.index.row import NO_NAMES, GroupKey, IndexRow, generation_of
+from rlconform.backends.index.block import Block, Extent, Names, Selection, Source, kinds_of
+from rlconform.backends.index.ready_queue import ReadyQueue, TaskQueues
+from rlconform.backends.index.row import NO_NAMES, IndexRow, group_of
 from rlconform.backends.index.schema import Schema
-from rlconform.backends.index.task_queues import TaskQueues
 from rlconform.contract import Tags, UnknownField, UnknownSample, UnknownTask
 
 # Rows are many and their sets of fields are few, so set operations are cached.
@@ -59,19 +58,16 @@ class PartitionIndex:
         """The partition's state without values, for a checkpoint; None if it has none."""
         if not (self._rows or self._tasks or self._ever_produced):
             return None
-        rows = [
-            SavedRow(
-                row.sample_id, sorted(row.fields), dict(row.tags), sorted(row.claimed_by), row.group
-            )
-            for row in self._rows.values()
-        ]
         return SavedPartition(
-            partition_id=partition_id,
-            tasks=sorted(self._tasks),
-            group_size=self._group_size,
-            ever_produced=self._ever_produced,
-            next_ungrouped=self._next_ungrouped,
-            rows=rows,
+            partition_id,
+            sorted(self._tasks),
+            self._group_size,
+            self._ever_produced,
+            self._next_ungrouped,
+            [
+                SavedRow(r.sample_id, sorted(r.fields), dict(r.tags), sorted(r.claimed_by), r.group)
+                for r in self._rows.values()
+            ],
         )
 
     def restore(self, saved: SavedPartition) -> None:
@@ -85,11 +81,7 @@ class PartitionIndex:
         self._next_ungrouped = saved.next_ungrouped
 
     def register(self, tasks: Collection[str], group_size: int) -> None:
-        """Declare consumer tasks. Resets an empty partition, adds tasks to one with rows.
-
-        Raises:
-            ValueError: The partition has rows that were grouped by another size.
-        """
+        """Declare tasks; resets an empty partition. ``ValueError`` if rows have other groups."""
         if not self._rows:
             self._forget()
             self._tasks.clear()
@@ -107,7 +99,7 @@ class PartitionIndex:
 
     def check_kinds(self, sample_ids: Sequence[str], extents: Mapping[str, Extent]) -> None:
         """``ValueError`` if a put of these columns would give a field rows of two dtypes."""
-        self._fields.check(self._rows, sample_ids, extents)
+        self._fields.check(self._rows, sample_ids, kinds_of(extents))
 
     def put(
         self,
@@ -118,10 +110,7 @@ class PartitionIndex:
     ) -> dict[Block, Selection]:
         """Add columns and tags to rows, which are created if they don't exist.
 
-        The caller has called ``check_kinds``, and gives the dicts of ``tags`` away.
-
-        Returns:
-            The overwritten values of other blocks.
+        Returns the overwritten values of other blocks. The dicts of ``tags`` are kept.
         """
         wasted: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         extended: list[tuple[IndexRow, Names]] = []
@@ -143,19 +132,18 @@ class PartitionIndex:
                 row.tags = {**row.tags, **tags[index]} if row.tags else tags[index]
         self._add_new(new, writer)
         if block is not None:
-            self._fields.add(block.extents, len(new), Counter(fresh for _, fresh in extended))
+            grown = Counter(fresh for _, fresh in extended)
+            self._fields.add(kinds_of(block.extents), len(new), grown)
             # a row that had no field before has only fresh ones
             self._produced += len(new) + sum(row.fields == fresh for row, fresh in extended)
-            self._ever_produced = self._ever_produced or self._produced > 0
+            self._ever_produced |= self._produced > 0
             self._queues.feed(extended)
         return wasted
 
     def locate(self, sample_ids: Sequence[str], names: Collection[str]) -> list[Source]:
         """Find the blocks with the named fields; every field of every row is in one source.
 
-        Raises:
-            UnknownSample: An id is unknown.
-            UnknownField: A field isn't produced for every id.
+        ``UnknownSample`` if an id is unknown, ``UnknownField`` if a field isn't produced for it.
         """
         wanted = frozenset(names)
         sources: dict[tuple[Block, Names], Source] = {}
@@ -175,10 +163,6 @@ class PartitionIndex:
                 source.positions.append(position)
         return [source for source in sources.values() if source.names]
 
-    def groups_in(self, batch_size: int) -> int:
-        """Number of whole groups in ``batch_size`` rows."""
-        return batch_size // self._group_size
-
     def check_exact(self, batch_size: int) -> None:
         """``ValueError`` unless ``batch_size`` is a multiple of the group size."""
         if batch_size % self._group_size:
@@ -189,13 +173,13 @@ class PartitionIndex:
 
     def is_ready(self, task: str, required: Names, batch_size: int) -> bool:
         """Whether the task may claim ``batch_size`` rows. ``UnknownTask`` if it's unregistered."""
-        units = self.groups_in(batch_size)
-        return len(self._queue(task, required, units)) >= units
+        units = batch_size // self._group_size
+        return len(self._ready(task, required, units)) >= units
 
     def claim(self, task: str, required: Names, batch_size: int) -> list[IndexRow]:
         """Claim the oldest ready rows for the task, at most ``batch_size``, in whole groups."""
-        units = self.groups_in(batch_size)
-        rows = self._queue(task, required, units).take(units)
+        units = batch_size // self._group_size
+        rows = self._ready(task, required, units).take(units)
         this = frozenset([task])
         for row in rows:
             row.claimed_by = _both(row.claimed_by, this)
@@ -214,11 +198,7 @@ class PartitionIndex:
         return list(self._written.get(writer, ()))
 
     def clear(self, sample_ids: Iterable[str]) -> dict[Block, Selection]:
-        """Delete rows with tags and cursors; unknown ids are ignored.
-
-        Returns:
-            The values of each block that can't be read any more.
-        """
+        """Delete rows with tags and cursors, and return their values; unknown ids are ignored."""
         wasted: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         held: Counter[Names] = Counter()
         claimed: Counter[Names] = Counter()
@@ -275,25 +255,17 @@ class PartitionIndex:
         """Register new rows, in this order."""
         if self._group_size > 1:
             for row in new:
-                row.group = self._group_of(row.sample_id)
+                row.group = group_of(row.sample_id, self._group_size, self._next_ungrouped)
+                self._next_ungrouped += row.group[0] is None
         self._written[writer].update((row.sample_id, None) for row in new)
         self._queues.extend(new)
         self._next_age += len(new)
 
     def _change_writer(self, row: IndexRow, writer: str) -> None:
-        """Give a row that had only tags to the process that puts its first fields."""
+        """Assign a row that had only tags to the process that puts its first fields."""
         del self._written[row.writer][row.sample_id]
         self._written[writer][row.sample_id] = None
         row.writer = writer
-
-    def _group_of(self, sample_id: str) -> GroupKey:
-        """The group of G generations of a uid, or of G consecutive new rows without uids."""
-        generation = generation_of(sample_id)
-        if generation is not None:
-            uid, index = generation
-            return uid, index // self._group_size
-        self._next_ungrouped += 1
-        return None, (self._next_ungrouped - 1) // self._group_size
 
     @staticmethod
     def _write(
@@ -318,9 +290,8 @@ class PartitionIndex:
             extended.append((row, fresh))
             row.fields = _both(row.fields, fresh)
 
-    def _queue(self, task: str, required: Names, units: int) -> ReadyQueue:
+    def _ready(self, task: str, required: Names, units: int) -> ReadyQueue:
         """The task's queue, scanned until it has ``units`` or no row is left."""
         if task not in self._tasks:
             raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self._tasks)}")
-        queue = self._queues.of(task, required, self._group_size)
-        return self._queues.scanned(queue, task, required, units)
+        return self._queues.ready(task, required, self._group_size, units)

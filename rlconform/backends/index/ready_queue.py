@@ -1,50 +1,36 @@
-"""Queues of the rows that one task may claim for one set of fields, oldest first.
+"""``TaskQueues``: the ready rows of one partition, by task and required fields, oldest first.
 
-Rows are added when they are found to be ready and removed when they are claimed or cleared. The
-heap entry of a cleared row stays until it reaches the top, or until such entries outnumber the
-others, so the cost of taking n rows does not depend on what was claimed or cleared before.
+    new rows ──▶ log, by age ──(a claim scans rows that its queue has not seen)──▶ queue
+    rows that the queue has scanned ──(the last required field is put)───────────▶ queue
 
     RowQueue     single rows
     GroupQueue   whole groups only: rows wait until their group is complete
+
+A queue scans each row once, when a claim needs more rows than it has; after that puts and clears
+update it. So a put of new rows updates no queue, and a claim costs in proportion to its rows.
+
+The heap entry of a cleared row stays until it reaches the top, or until such entries outnumber the
+others, so the cost of taking n rows does not depend on what was claimed or cleared before.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Protocol
 
+from rlconform.backends.index.block import Names
 from rlconform.backends.index.row import GroupKey, IndexRow
 
-#: Stale entries that a heap may have before it is rebuilt.
-_SLACK = 64
-
-
-class ReadyQueue(Protocol):
-    """Ready rows; its ``len()`` is the number of units, rows or groups, that can be taken.
-
-    Attributes:
-        scanned: The age below which all rows of the partition have been scanned.
-    """
-
-    scanned: int
-
-    def __len__(self) -> int: ...
-
-    def add(self, row: IndexRow) -> None:
-        """Take in a row that is ready."""
-
-    def discard(self, row: IndexRow) -> None:
-        """Forget a row that was cleared; no error if it isn't here."""
-
-    def take(self, units: int) -> list[IndexRow]:
-        """Remove the oldest units, at most ``units``, and return their rows by age."""
+#: Stale entries that a heap may have before it is rebuilt, and cleared rows of a log.
+_SLACK, _LOG_SLACK = 64, 256
 
 
 class RowQueue:
     """Rows that are claimed one by one."""
 
     def __init__(self) -> None:
-        self.scanned = 0
+        self.scanned = 0  # the age below which all rows of the partition have been scanned
         self._rows: dict[int, IndexRow] = {}  # by age
         self._heap: list[int] = []
 
@@ -128,3 +114,71 @@ class GroupQueue:
             if self._whole.get(group) == age:
                 del self._whole[group]
                 return group
+
+
+ReadyQueue = RowQueue | GroupQueue
+
+
+class TaskQueues:
+    """All queues of a partition, and the log of its rows that they scan."""
+
+    def __init__(self) -> None:
+        # by age; cleared rows stay, without fields, until it is rebuilt
+        self._log: list[IndexRow] = []
+        self._next_age = 0
+        self._queues: dict[tuple[str, Names], ReadyQueue] = {}
+
+    def extend(self, new: list[IndexRow]) -> None:
+        """Add new rows, each older than the next."""
+        self._log += new
+        if new:
+            self._next_age = new[-1].age + 1
+
+    def ready(self, task: str, required: Names, group_size: int, units: int) -> ReadyQueue:
+        """The task's queue for these fields, scanned until it has ``units`` or no row is left."""
+        queue = self._queues.get((task, required))
+        if queue is None:
+            queue = RowQueue() if group_size == 1 else GroupQueue(group_size)
+            self._queues[task, required] = queue
+        if len(queue) < units and queue.scanned < self._next_age:
+            at = bisect_left(self._log, queue.scanned, key=_age)
+            while len(queue) < units and at < len(self._log):
+                _offer(queue, self._log[at], task, required)
+                at += 1
+            queue.scanned = self._log[at].age if at < len(self._log) else self._next_age
+        return queue
+
+    def feed(self, grown: list[tuple[IndexRow, Names]]) -> None:
+        """Offer rows that got these fields to the queues that have scanned them."""
+        if not grown:
+            return
+        oldest = min(row.age for row, _ in grown)
+        for (task, required), queue in self._queues.items():
+            if oldest >= queue.scanned:
+                continue
+            for row, fresh in grown:
+                if row.age < queue.scanned and not required.isdisjoint(fresh):
+                    _offer(queue, row, task, required)
+
+    def discard(self, rows: Iterable[IndexRow], of_task: str | None = None) -> None:
+        """Remove rows from the task's queues after a claim, or from all after a clear."""
+        for (task, _), queue in self._queues.items():
+            if of_task is None or task == of_task:
+                for row in rows:
+                    queue.discard(row)
+
+    def tidy(self, living: Mapping[str, IndexRow]) -> None:
+        """Drop cleared rows from the log if they outnumber the living; reset it if none live."""
+        if not living:
+            self._log, self._queues = [], {}
+        elif len(self._log) > 2 * len(living) + _LOG_SLACK:
+            self._log = list(living.values())
+
+
+def _age(row: IndexRow) -> int:
+    return row.age
+
+
+def _offer(queue: ReadyQueue, row: IndexRow, task: str, required: Names) -> None:
+    if required <= row.fields and task not in row.claimed_by:
+        queue.add(row)

@@ -19,30 +19,19 @@ _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>0|[1-9][0-9]{0,17})", re.DOTAL
 
 
 class IndexRow:
-    """One sample.
-
-    Attributes:
-        sample_id: Its name.
-        age: Its unique place in the order in which the partition's rows were created.
-        group: The group that it is claimed with; None in a partition without groups.
-        writer: The process that put its first fields, or its first tags if it has no field.
-        fields: The produced fields.
-        parts: The blocks with these fields; each field is in one part.
-        tags: Its tags.
-        claimed_by: The tasks that claimed it.
-    """
+    """One sample."""
 
     __slots__ = ("age", "claimed_by", "fields", "group", "parts", "sample_id", "tags", "writer")
 
     def __init__(self, sample_id: str, age: int, writer: str, fields: Names = NO_NAMES) -> None:
         self.sample_id = sample_id
-        self.age = age
-        self.group: GroupKey | None = None
-        self.writer = writer
-        self.fields = fields
-        self.parts: list[Part] = []
+        self.age = age  # its unique place in the order in which the partition's rows were created
+        self.group: GroupKey | None = None  # None in a partition without groups
+        self.writer = writer  # the process that put its first fields; its first tags if it has none
+        self.fields = fields  # the produced ones
+        self.parts: list[Part] = []  # each produced field is in one part
         self.tags: Tags = {}
-        self.claimed_by = NO_NAMES
+        self.claimed_by = NO_NAMES  # tasks
 
 
 def generation_of(sample_id: str) -> tuple[str, int] | None:
@@ -52,3 +41,12 @@ def generation_of(sample_id: str) -> tuple[str, int] | None:
     """
     match = _GENERATION.fullmatch(sample_id)
     return None if match is None else (match["uid"], int(match["index"]))
+
+
+def group_of(sample_id: str, group_size: int, ungrouped: int) -> GroupKey:
+    """The group of a new row: that of its generation, or of consecutive rows without a uid.
+
+    ``ungrouped`` is the number of rows without a uid before this one.
+    """
+    uid, place = generation_of(sample_id) or (None, ungrouped)
+    return uid, place // group_size

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from rlconform.backends.index.block import Extent, Names
-from rlconform.backends.index.row import IndexRow
+from rlconform.backends.index.block import Names
 
 
 @dataclass(slots=True)
 class _Field:
     kind: str
     holders: int = 0
+
+
+class _HasFields(Protocol):
+    @property
+    def fields(self) -> Container[str]: ...
 
 
 class Schema:
@@ -23,26 +28,26 @@ class Schema:
         self._fields: dict[str, _Field] = {}
 
     def check(
-        self, rows: Mapping[str, IndexRow], sample_ids: Sequence[str], extents: Mapping[str, Extent]
+        self, rows: Mapping[str, _HasFields], sample_ids: Sequence[str], kinds: Mapping[str, str]
     ) -> None:
         """``ValueError`` if a put of these columns would give a field rows of two kinds."""
-        for name, extent in extents.items():
+        for name, kind in kinds.items():
             field = self._fields.get(name)
-            if field is None or field.kind == extent.kind:
+            if field is None or field.kind == kind:
                 continue
             held = (rows[i] for i in sample_ids if i in rows)
             stay = field.holders - sum(name in row.fields for row in held)
             if stay:
                 raise ValueError(
                     f"field {name!r} holds {field.kind} in {stay} other rows; a put of "
-                    f"{extent.kind} must replace all of them"
+                    f"{kind} must replace all of them"
                 )
 
-    def add(self, extents: Mapping[str, Extent], new: int, grown: Counter[Names]) -> None:
+    def add(self, kinds: Mapping[str, str], new: int, grown: Counter[Names]) -> None:
         """Count ``new`` rows with all these columns, and existing rows that got some of them."""
-        for name, extent in extents.items():
-            field = self._fields.setdefault(name, _Field(extent.kind))
-            field.kind = extent.kind
+        for name, kind in kinds.items():
+            field = self._fields.setdefault(name, _Field(kind))
+            field.kind = kind
             field.holders += new + sum(n for fresh, n in grown.items() if name in fresh)
 
     def drop(self, held: Counter[Names]) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 from rlconform.backends import validation
 from rlconform.backends.base import BaseClient
-from rlconform.backends.config import DataPlaneConfig, parse_data_plane
+from rlconform.backends.config import DataPlaneConfig, MemoryConfig, config_of
 from rlconform.backends.memory.engine import MemoryEngine
-from rlconform.contract import ConfigError
 
 
 class MemoryClient(BaseClient):
@@ -28,14 +27,9 @@ class MemoryClient(BaseClient):
     tensor([0, 1])
     >>> owner.close()  # ends the plane; the worker gets PlaneUnavailable from now on
 
-    Args:
-        cfg: A ``data_plane`` block, or None. Its ``storage_capacity`` limits the rows of the whole
-            plane; without it there is no limit.
-        bootstrap: True starts a plane; False attaches to the newest one of this process.
-
-    Raises:
-        ConfigError: The block is invalid or for another implementation.
-        PlaneUnavailable: There is no plane to attach to.
+    The block's ``storage_capacity`` limits the rows of the whole plane; by default there is no
+    limit. ``bootstrap`` starts a plane; without it, the client attaches to the newest one of this
+    process, or raises ``PlaneUnavailable``.
     """
 
     def __init__(
@@ -46,9 +40,4 @@ class MemoryClient(BaseClient):
 
 
 def _capacity(cfg: DataPlaneConfig | Mapping[str, Any] | None) -> int | None:
-    if not cfg:
-        return None
-    config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
-    if config.impl != "memory":
-        raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'memory'")
-    return config.storage_capacity
+    return config_of(MemoryConfig, cfg).storage_capacity if cfg else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -21,28 +21,44 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.columns.column_block import ColumnBlock, extents_of
-from rlconform.backends.columns.compaction import compact
 from rlconform.backends.columns.encode import pack, read
+from rlconform.backends.columns.gather import compact
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import CompactedBlock, Index
-from rlconform.backends.memory.registry import MemoryPlane, newest_plane, start_plane, stop_plane
 from rlconform.contract import ClientClosed, PlaneUnavailable, Tags
 
 #: The writer of all rows: there is only one process.
 _WRITER = ""
 
 
+class MemoryPlane:
+    """An index behind one lock; a block's payload is its ``ColumnBlock``."""
+
+    def __init__(self, capacity: int | None) -> None:
+        self.changed = threading.Condition()  # the lock; wakes the waiting claims
+        self.index = Index(capacity)  # used under the lock only
+        self.closed = False  # by the owner
+
+
+_OPEN: list[MemoryPlane] = []  # the planes of this process, the newest last
+_LOCK = threading.Lock()
+
+
 class MemoryEngine:
     """An engine whose ``owner`` starts a plane of at most ``capacity`` rows, None for no limit.
 
-    Raises:
-        PlaneUnavailable: There is no plane to attach to.
+    ``PlaneUnavailable`` if there is no plane to attach to.
     """
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         self._owner = owner
-        self._plane: MemoryPlane = start_plane(capacity) if owner else newest_plane()
         self._closed = False
+        with _LOCK:
+            if owner:
+                _OPEN.append(MemoryPlane(capacity))
+            if not _OPEN:
+                raise PlaneUnavailable("no memory plane is open in this process")
+            self._plane = _OPEN[-1]
 
     def check_open(self) -> None:
         if self._closed:
@@ -119,7 +135,8 @@ class MemoryEngine:
                 self._plane.index.clear_all()
             self._plane.changed.notify_all()
         if self._owner:
-            stop_plane(self._plane)
+            with _LOCK, suppress(ValueError):  # closed before
+                _OPEN.remove(self._plane)
 
     @contextmanager
     def _locked(self) -> Iterator[Index]:

@@ -6,24 +6,17 @@ Ray is imported only when a plane is opened.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import methodcaller
 from typing import Any
 
 from rlconform import __version__
-from rlconform.contract import DataPlaneClient, PlaneControl, Target, Timeouts
+from rlconform.contract import DataPlaneClient, Target, Timeouts
 
 
 def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
     from rlconform.backends.ray_store.client import RayStoreClient  # noqa: PLC0415
 
     return RayStoreClient(cfg, bootstrap=bootstrap)
-
-
-def _control(client: DataPlaneClient) -> PlaneControl:
-    from rlconform.backends.ray_store.client import RayStoreClient  # noqa: PLC0415
-
-    if not isinstance(client, RayStoreClient):
-        raise TypeError(f"{type(client).__name__} is no client of a ray_store plane")
-    return client.control()
 
 
 TARGET = Target(
@@ -48,7 +41,7 @@ TARGET = Target(
         "name": "ray_store",
         "global_segment_size": 2**30,
     },
-    control=_control,
+    control=methodcaller("control"),
 )
 
 __all__ = ["TARGET"]

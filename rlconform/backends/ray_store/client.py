@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from rlconform.backends import validation
-from rlconform.backends.base import BaseClient
-from rlconform.backends.config import DataPlaneConfig, RayStoreConfig, parse_data_plane
+from rlconform.backends.base import SharedClient, load_module
+from rlconform.backends.config import DataPlaneConfig, RayStoreConfig, config_of
 from rlconform.backends.index import Usage
-from rlconform.contract import ConfigError
-from rlconform.contract.target import PlaneControl
 
 
-class RayStoreClient(BaseClient):
+class RayStoreClient(SharedClient):
     """A client of a plane in a Ray cluster.
 
     >>> owner = RayStoreClient(cfg)                       # starts the plane, and Ray if need be
@@ -26,50 +23,25 @@ class RayStoreClient(BaseClient):
     >>> worker.close()  # ends this client only
     >>> owner.close()   # ends the plane
 
-    Args:
-        cfg: A ``data_plane`` block of ``impl: ray_store``. ``name`` names the plane within the
-            cluster; ``storage_capacity`` limits its rows; ``global_segment_size`` is the size of
-            the object store, if the plane starts Ray.
-        bootstrap: True starts a plane; False attaches to the one of that name.
-
     Raises:
         ConfigError: The block is invalid, or Ray is not installed.
-        PlaneUnavailable: The plane did not start, or there is none to attach to.
+        PlaneUnavailable: The plane did not start, or there is none of this name to attach to.
     """
 
     def __init__(self, cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True) -> None:
-        config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
-        if not isinstance(config, RayStoreConfig):
-            raise ConfigError(f"data_plane.impl is {config.impl!r}: expected 'ray_store'")
+        config = config_of(RayStoreConfig, cfg)
         self._owner = validation.flag("bootstrap", bootstrap)
-        connection, engine = _load("connection"), _load("engine")
+        connection = load_module("ray_store.connection", "ray")
+        engine = load_module("ray_store.engine", "ray")
         if bootstrap:
-            opened = connection.start(
+            self._connection = connection.start(
                 config.name, config.storage_capacity, config.global_segment_size
             )
         else:
-            opened = connection.attach(config.name)
-        self._connection = opened
-        self._engine = engine.RayStoreEngine(opened)
+            self._connection = connection.attach(config.name)
+        self._engine = engine.RayStoreEngine(self._connection)
 
     def usage(self) -> Usage:
         """The plane's memory use, live and wasted."""
         usage: Usage = self._connection.call("usage")
         return usage
-
-    def control(self) -> PlaneControl:
-        """Kills processes of the plane. ``ValueError`` unless this client is the owner."""
-        if not self._owner:
-            raise ValueError("only the owner's client can kill the plane's processes")
-        control: PlaneControl = self._connection
-        return control
-
-
-def _load(module: str) -> Any:
-    """Import a module that needs Ray. ``ConfigError`` if Ray is not installed."""
-    try:
-        return importlib.import_module(f"rlconform.backends.ray_store.{module}")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f'the Python package {error.name} is not installed: pip install "rlconform[ray]"'
-        ) from error

@@ -13,7 +13,6 @@ namespace of its own, so any job of the cluster can attach.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +30,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlconform.backends.columns.column_block import ColumnBlock
-from rlconform.backends.ray_runtime import RayRuntime, ensure_ray
+from rlconform.backends.ray_runtime import RayRuntime, await_gone, ensure_ray, find_actor
 from rlconform.backends.ray_store.controller import CONCURRENT_CLAIMS, Controller, Refusal
 from rlconform.contract import CapacityExceeded, ClientClosed, PlaneUnavailable
 
@@ -43,13 +42,7 @@ _STOP_S = 5.0
 
 
 class ControllerConnection:
-    """Calls on a plane's controller.
-
-    Args:
-        name: The plane's name.
-        controller: The plane's controller actor.
-        ray_runtime: The owner's handle on Ray; None in an attached client.
-    """
+    """Calls on a plane's controller; ``ray_runtime`` is None in an attached client."""
 
     def __init__(self, name: str, controller: Any, ray_runtime: RayRuntime | None) -> None:
         self._name = name
@@ -71,9 +64,8 @@ class ControllerConnection:
     def call(self, method: str, *args: Any) -> Any:
         """Call the controller's method; a refusal is raised.
 
-        Raises:
-            PlaneUnavailable: The controller is dead, or does not answer.
-            ClientClosed: This client was closed, before or during the call.
+        ``PlaneUnavailable`` if the controller is dead or does not answer, ``ClientClosed`` if this
+        client was closed, before or during the call.
         """
         return self.call_waiting(method, 0.0, *args)
 
@@ -95,11 +87,7 @@ class ControllerConnection:
         return answer
 
     def store(self, columns: ColumnBlock) -> Any:
-        """Copy the columns into the object store; returns the reference.
-
-        Raises:
-            CapacityExceeded: The object store and its disk are full.
-        """
+        """Copy the columns into the object store; returns the reference."""
         with self._using():
             try:
                 return ray.put(columns)
@@ -110,17 +98,13 @@ class ControllerConnection:
                 ) from error
 
     def map(self, references: Mapping[int, Any]) -> dict[int, ColumnBlock] | None:
-        """Parcels by their blocks' numbers, mapped and not copied where they lie on this node.
+        """Columns by their blocks' numbers, mapped and not copied if they are on this node.
 
-        Returns:
-            None if a block is gone: its rows were cleared or compacted.
-
-        Raises:
-            PlaneUnavailable: One is lost, or does not arrive in time.
+        None if a block is gone: its rows were cleared or compacted. ``PlaneUnavailable`` if one is
+        lost, or does not arrive in time.
         """
         try:
-            with self._using():
-                blocks = self._await(list(references.values()), _CALL_S)
+            blocks = self._fetch(list(references.values()))
         except ObjectLostError:
             return self._rescued(references)
         return dict(zip(references, blocks, strict=True))
@@ -147,15 +131,12 @@ class ControllerConnection:
         """Kill the controller, which holds the index."""
         ray.kill(self._controller)
 
-    def kill_storage(self) -> None:
-        """Kill the process that keeps the rows alive, which is the controller too."""
-        ray.kill(self._controller)
+    #: The controller keeps the rows alive too.
+    kill_storage = kill_controller
 
     def _stop(self) -> None:
         ray.kill(self._controller)
-        end = time.monotonic() + _STOP_S
-        while _find(self._name) is not None and time.monotonic() < end:
-            time.sleep(0.01)  # Ray frees a killed actor's name later, without an event to wait for
+        await_gone(self._name, NAMESPACE)
 
     @contextmanager
     def _using(self) -> Iterator[None]:
@@ -179,20 +160,22 @@ class ControllerConnection:
         blocks = {}
         for block, reference in references.items():
             try:
-                with self._using():
-                    blocks[block] = self._await(reference, _CALL_S)
+                blocks[block] = self._fetch(reference)
             except ObjectLostError:
                 kept = self.call("rescue", block, [reference])
                 if not kept:
                     return None
                 try:
-                    with self._using():
-                        blocks[block] = self._await(kept[0], _CALL_S)
+                    blocks[block] = self._fetch(kept[0])
                 except ObjectLostError as error:
                     raise PlaneUnavailable(
                         "the rows are lost with the process that stored them"
                     ) from error
         return blocks
+
+    def _fetch(self, references: Any) -> Any:
+        with self._using():
+            return self._await(references, _CALL_S)
 
     def _answer(self, reference: Any, seconds: float) -> Any:
         """Wait for the answer to a call; cancel a late call, unless it has answered meanwhile."""
@@ -219,8 +202,7 @@ class ControllerConnection:
 def start(name: str, capacity: int | None, object_store_bytes: int | None) -> ControllerConnection:
     """Start a plane in this process's Ray, or in a local one that ends with the plane.
 
-    Raises:
-        PlaneUnavailable: A plane of this name runs already, or it could not be started.
+    ``PlaneUnavailable`` if a plane of this name runs already, or it could not be started.
     """
     ray_runtime = ensure_ray(object_store_bytes=object_store_bytes)
     started = False
@@ -255,21 +237,10 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
 
 
 def attach(name: str) -> ControllerConnection:
-    """Attach to the plane of this name in this process's Ray cluster.
-
-    Raises:
-        PlaneUnavailable: There is none.
-    """
+    """Attach to this process's Ray cluster's plane of this name, or raise ``PlaneUnavailable``."""
     if not ray.is_initialized():
         raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
-    controller = _find(name)
+    controller = find_actor(name, NAMESPACE)
     if controller is None:
         raise PlaneUnavailable(f"no plane {name!r} runs in this Ray cluster")
     return ControllerConnection(name, controller, None)
-
-
-def _find(name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        return None

@@ -50,36 +50,22 @@ class Refusal:
 
 @dataclass(slots=True)
 class StoredBlock:
-    """A block's bytes.
+    """A block's bytes."""
 
-    Attributes:
-        columns: The columns, mapped if they are in the object store.
-        reference: Reference with which readers map them; None for small ones, which are sent.
-    """
-
-    columns: ColumnBlock
-    reference: Any | None
+    columns: ColumnBlock  # mapped if they are in the object store
+    reference: Any | None  # with which readers map them; None for small ones, which are sent
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The part of a read that one block answers.
+    """The part of a read that one block answers."""
 
-    Attributes:
-        block: Number of the block.
-        columns: Its columns, if they are sent.
-        reference: Else the reference with which to map them.
-        names: The fields to take from it.
-        indexes: (K,) rows of the block.
-        positions: (K,) the rows of the result that they are copied to.
-    """
-
-    block: int
-    columns: ColumnBlock | None
-    reference: Any | None
-    names: frozenset[str]
-    indexes: npt.NDArray[np.int32]
-    positions: npt.NDArray[np.int32]
+    block: int  # its number
+    columns: ColumnBlock | None  # if they are sent
+    reference: Any | None  # else: with which to map them
+    names: frozenset[str]  # the fields to take from it
+    indexes: npt.NDArray[np.int32]  # (K,) rows of the block
+    positions: npt.NDArray[np.int32]  # (K,) rows of the result that they are copied to
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +139,9 @@ class Controller:
             locations.append(
                 Location(
                     source.block.number,
-                    _select(kept.columns, source.names) if kept.reference is None else None,
+                    {name: kept.columns[name] for name in source.names}
+                    if kept.reference is None
+                    else None,
                     kept.reference,
                     source.names,
                     np.array(source.indexes, np.int32),
@@ -172,11 +160,7 @@ class Controller:
 
     @answers
     async def rescue(self, block: int, lost: list[Any]) -> list[Any]:
-        """Store a block again whose object is lost; returns its reference, none for a freed block.
-
-        Raises:
-            CapacityExceeded: The object store is full.
-        """
+        """Store a block again whose object is lost; returns its reference, none if it was freed."""
         kept: StoredBlock | None = self._index.payload(block)
         if kept is None:
             return []
@@ -192,13 +176,9 @@ class Controller:
     async def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]] | None:
-        """Claim up to ``rows`` rows now (``wait_s`` None), or exactly ``rows``.
+        """Claim up to ``rows`` rows now (``wait_s`` None), or exactly ``rows`` within ``wait_s``.
 
-        Returns:
-            The rows; None after a wait, when the caller must call again.
-
-        Raises:
-            TimeoutError: Too few rows were ready within ``wait_s``.
+        Returns None after a wait, when the caller must call again.
         """
         required = frozenset(names)
         partition = self._index.partition(partition_id)
@@ -250,20 +230,14 @@ class Controller:
     ) -> list[int]:
         """Point a block's rows at their copies in new blocks, one for each of ``parts``.
 
-        A part has the rows of the old block, and the new columns' reference, if any.
-
-        Returns:
-            The new blocks that are due already.
+        A part has the rows of the old block, and the new columns' reference, if any. Returns the
+        new blocks that are due already.
         """
-        return self._index.move(
-            block,
-            [
-                CompactedBlock(
-                    rows, extents_of(columns), StoredBlock(columns, *reference or [None])
-                )
-                for (rows, reference), columns in zip(parts, blocks, strict=True)
-            ],
-        )
+        compacted = [
+            CompactedBlock(rows, extents_of(columns), StoredBlock(columns, *reference or [None]))
+            for (rows, reference), columns in zip(parts, blocks, strict=True)
+        ]
+        return self._index.move(block, compacted)
 
     async def _wait(
         self, partition_id: str, task: str, required: frozenset[str], rows: int, deadline: float
@@ -287,8 +261,3 @@ class Controller:
         for changed in self._waiting.pop(partition_id, ()):
             if not changed.done():
                 changed.set_result(None)
-
-
-def _select(columns: ColumnBlock, names: frozenset[str]) -> ColumnBlock:
-    """Select some of the columns."""
-    return {name: columns[name] for name in names}

@@ -20,8 +20,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition
 from rlconform.backends.columns.column_block import ColumnBlock, bytes_of
-from rlconform.backends.columns.compaction import compact
 from rlconform.backends.columns.encode import pack, read
+from rlconform.backends.columns.gather import compact
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.backends.index import SLACK_BYTES
 from rlconform.backends.process_id import process_id
@@ -65,16 +65,14 @@ class RayStoreEngine:
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]]:
         arguments = (partition_id, task, names, rows)
+        claimed: tuple[list[str], list[Tags]] | None = None
         if wait_s is None:
-            sample_ids, tags = self._connection.call("claim", *arguments, None)
-            return sample_ids, tags
-        deadline = time.monotonic() + wait_s
-        claimed = None
+            claimed = self._connection.call("claim", *arguments, None)
+        deadline = time.monotonic() + (wait_s or 0.0)
         while claimed is None:
             remaining = max(0.0, deadline - time.monotonic())
             claimed = self._connection.call_waiting("claim", remaining, *arguments, remaining)
-        sample_ids, tags = claimed
-        return sample_ids, tags
+        return claimed
 
     def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
         return bool(self._connection.call("all_claimed", partition_id, tasks))

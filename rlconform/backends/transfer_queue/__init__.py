@@ -6,24 +6,18 @@ Ray and TransferQueue are imported only when a plane is opened.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
+from operator import methodcaller
 from typing import Any
 
-from rlconform.contract import DataPlaneClient, PlaneControl, Target, Timeouts
+from rlconform.contract import DataPlaneClient, Target, Timeouts
 
 
 def _open(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
     from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
 
     return TransferQueueClient(cfg, bootstrap=bootstrap)
-
-
-def _control(client: DataPlaneClient) -> PlaneControl:
-    from rlconform.backends.transfer_queue.client import TransferQueueClient  # noqa: PLC0415
-
-    if not isinstance(client, TransferQueueClient):
-        raise TypeError(f"{type(client).__name__} is no client of a TransferQueue")
-    return client.control()
 
 
 def _version(package: str) -> str:
@@ -33,15 +27,6 @@ def _version(package: str) -> str:
         return ""
 
 
-_CAPABILITIES: dict[str, bool | str] = {
-    "objects": True,
-    "dtype_fp8": True,
-    "dtype_complex": True,
-    "group_claims": True,
-    "restart": True,
-    "control": True,
-    "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
-}
 _CONFIG: dict[str, Any] = {
     "enabled": True,
     "impl": "transfer_queue",
@@ -52,7 +37,6 @@ _CONFIG: dict[str, Any] = {
     "global_segment_size": 2**30,
     "local_buffer_size": 2**28,
 }
-_TIMEOUTS = Timeouts(start=120.0, operation=30.0, settle=5.0, check=120.0)
 
 SIMPLE = Target(
     name="transfer_queue/simple",
@@ -60,24 +44,27 @@ SIMPLE = Target(
     version=_version("TransferQueue"),
     open=_open,
     level="functional",
-    capabilities=_CAPABILITIES,
-    timeouts=_TIMEOUTS,
+    capabilities={
+        "objects": True,
+        "dtype_fp8": True,
+        "dtype_complex": True,
+        "group_claims": True,
+        "restart": True,
+        "control": True,
+        "cuda": "rows are kept in CPU memory; CUDA tensors are copied there",
+    },
+    timeouts=Timeouts(start=120.0, operation=30.0, settle=5.0, check=120.0),
     config=_CONFIG,
-    control=_control,
+    control=methodcaller("control"),
 )
 
-MOONCAKE_CPU = Target(
+MOONCAKE_CPU = replace(
+    SIMPLE,
     name="transfer_queue/mooncake_cpu",
-    vendor="TransferQueue",
     version=" + mooncake ".join(
-        filter(None, [_version("TransferQueue"), _version("mooncake-transfer-engine-non-cuda")])
+        filter(None, [SIMPLE.version, _version("mooncake-transfer-engine-non-cuda")])
     ),
-    open=_open,
-    level="functional",
-    capabilities=_CAPABILITIES,
-    timeouts=_TIMEOUTS,
     config=_CONFIG | {"backend": "mooncake_cpu"},
-    control=_control,
 )
 
 __all__ = ["MOONCAKE_CPU", "SIMPLE"]

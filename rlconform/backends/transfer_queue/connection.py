@@ -32,23 +32,15 @@ _LOOK_S = 1.0
 
 
 class TransferQueueConnection:
-    """A client and the processes that it depends on.
-
-    Args:
-        client: TransferQueue's client.
-        actors: Its controller and storage units.
-        master_address: Address of Mooncake's master; empty for the other engine.
-        stop: Closes the client, and the plane if this process owns it.
-        master: The master's process, if this process owns it.
-    """
+    """A client and the processes that it depends on."""
 
     def __init__(
         self,
-        client: Any,
-        actors: list[Any],
-        master_address: str,
-        stop: Callable[[], None],
-        master: mooncake_master.MooncakeMaster | None = None,
+        client: Any,  # TransferQueue's
+        actors: list[Any],  # the controller and the storage units
+        master_address: str,  # of Mooncake; empty for the other engine
+        stop: Callable[[], None],  # closes the client, and the plane if this process owns it
+        master: mooncake_master.MooncakeMaster | None = None,  # if this process owns it
     ) -> None:
         self.client = client
         self._actors = actors
@@ -61,9 +53,8 @@ class TransferQueueConnection:
     def run(self, call: Coroutine[Any, Any, Result], deadline_s: float) -> Result:
         """Run the call and return its result.
 
-        Raises:
-            PlaneUnavailable: A process of the plane died, or the deadline passed.
-            ClientClosed: The connection was closed, before the call or during it.
+        ``PlaneUnavailable`` if a process of the plane died or the deadline passed, ``ClientClosed``
+        if the connection was closed, before the call or during it.
         """
         try:
             self.check_open()

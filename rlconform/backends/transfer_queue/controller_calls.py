@@ -7,16 +7,14 @@ run(coroutine of the package) ──▶ its result, or an error of the contract
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import zmq
 
 from rlconform.backends.columns import codec
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
-from rlconform.backends.transfer_queue.row_state import Conflict
 from rlconform.backends.transfer_queue.sampler import REPLY
 from rlconform.backends.transfer_queue.storage_batches import NO_FIELD, stored_name
-from rlconform.backends.transfer_queue.write_leases import LeaseExpired
 from rlconform.contract import (
     CapacityExceeded,
     DataPlaneError,
@@ -31,15 +29,25 @@ Result = TypeVar("Result")
 
 #: What the package raises when a request fails.
 PACKAGE_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, zmq.ZMQError)
-_CONTROL_S = 30.0
+#: By name, the errors with which the row table refuses a call; any other is a ``ValueError``.
+_REFUSALS: dict[str, type[Exception]] = {
+    error.__name__: error
+    for error in (
+        CapacityExceeded,
+        PlaneUnavailable,
+        UnknownField,
+        UnknownSample,
+        UnknownTask,
+    )
+}
 
 
 class ControllerCalls:
     """Requests over one connection; the controller has ``answer_s`` seconds to answer each."""
 
-    def __init__(self, connection: TransferQueueConnection, answer_s: float | None = None) -> None:
+    def __init__(self, connection: TransferQueueConnection, answer_s: float) -> None:
         self._connection = connection
-        self._answer_s = _CONTROL_S if answer_s is None else answer_s
+        self._answer_s = answer_s
 
     def call(
         self,
@@ -52,16 +60,8 @@ class ControllerCalls:
     ) -> Any:
         """Call a method of the partition's row table, in the controller.
 
-        Args:
-            partition_id: The partition.
-            name: The method.
-            cursor: Task whose cursor a claim moves.
-            ready: Fields that a claim's rows must have.
-            arguments: The method's arguments.
-
-        Raises:
-            UnknownPartition: There is no such partition.
-            LookupError, ValueError, DataPlaneError: The row table refused the call.
+        A claim names the task whose ``cursor`` it moves, and the fields that make rows ``ready``.
+        Raises ``UnknownPartition``, or the error with which the row table refused the call.
         """
         meta = self.run(
             self._connection.client.async_get_meta(
@@ -76,7 +76,7 @@ class ControllerCalls:
             raise UnknownPartition(f"partition {partition_id!r} was never registered nor written")
         status, value = codec.unpack(meta.custom_meta[0][REPLY])
         if status != "ok":
-            _refuse(partition_id, status, value)
+            raise _REFUSALS.get(status, ValueError)(value)
         return value
 
     def create_partition(self, partition_id: str) -> None:
@@ -96,23 +96,3 @@ class ControllerCalls:
         except PACKAGE_ERRORS as error:
             self._connection.check_alive()
             raise DataPlaneError(f"TransferQueue: {error}") from error
-
-
-def _refuse(partition_id: str, status: str, value: list[str]) -> NoReturn:
-    """Raise the contract's error for the row table's refusal."""
-    if status == Conflict.__name__:
-        raise ValueError(f"{value[0]}: only a put that replaces them all may bring another dtype")
-    if status == LeaseExpired.__name__:
-        raise PlaneUnavailable("the put took longer than its lease and was given up")
-    what, detail = value
-    if what == "sample":
-        raise UnknownSample(f"no sample {detail!r} in {partition_id!r}: never put, or cleared")
-    if what == "field":
-        raise UnknownField(f"field {detail!r} is not produced for every requested sample")
-    if what == "task":
-        raise UnknownTask(f"task {detail!r} is not registered for partition {partition_id!r}")
-    if what == "capacity":
-        raise CapacityExceeded(f"the plane has no room for {detail}")
-    if what == "notice":
-        raise PlaneUnavailable("TransferQueue's controller was never notified of the data")
-    raise ValueError(f"{what} must fit the groups of {detail} in partition {partition_id!r}")

@@ -12,9 +12,9 @@ from contextlib import suppress
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.backends.checkpoint_state import SavedPartition, SavedRow
+from rlconform.backends.columns.encode import batch_of, pack
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.controller_calls import ControllerCalls
-from rlconform.backends.transfer_queue.frame_format import split_column
 from rlconform.backends.transfer_queue.store import Store
 from rlconform.contract import Tags, UnknownPartition
 
@@ -22,12 +22,10 @@ from rlconform.contract import Tags, UnknownPartition
 class TransferQueueEngine:
     """The engine over one connection; a blocking claim polls every ``poll_s`` seconds.
 
-    The controller has ``answer_s`` seconds to answer a request, None for the adapter's default.
+    The controller has ``answer_s`` seconds to answer a request.
     """
 
-    def __init__(
-        self, connection: TransferQueueConnection, poll_s: float, answer_s: float | None = None
-    ) -> None:
+    def __init__(self, connection: TransferQueueConnection, poll_s: float, answer_s: float) -> None:
         self._connection = connection
         self._calls = ControllerCalls(connection, answer_s)
         self._store = Store(connection, self._calls)
@@ -49,19 +47,14 @@ class TransferQueueEngine:
     ) -> None:
         for sample_id in sample_ids:
             sample_id.encode()  # a lone surrogate is no text: UnicodeEncodeError is a ValueError
-        n_rows = len(sample_ids)
-        columns = {}
-        if fields is not None:
-            for name in map(str, fields.keys()):
-                columns[name] = split_column(name, fields.get(name), n_rows)
+        columns = pack(fields, len(sample_ids))
         if columns:
             self._store.write(partition_id, sample_ids, columns, tags)
         else:
             self._store.stamp(partition_id, sample_ids, tags or [{} for _ in sample_ids])
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        columns = self._store.read(partition_id, sample_ids, names)
-        return TensorDict(columns, batch_size=[len(sample_ids)])
+        return batch_of(self._store.read(partition_id, sample_ids, names), len(sample_ids))
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None

@@ -48,15 +48,10 @@ _GUARD = 'exec 3<&0; "$@" </dev/null & master=$!; read -r _ <&3; kill -9 $master
 
 @dataclass
 class MooncakeMaster:
-    """A running master.
+    """A running master."""
 
-    Attributes:
-        address: ``host:port`` for Mooncake's clients.
-        guard: The shell that kills the master when its owner ends.
-    """
-
-    address: str
-    guard: subprocess.Popen[bytes]
+    address: str  # ``host:port`` for Mooncake's clients
+    guard: subprocess.Popen[bytes]  # the shell that kills the master when its owner ends
 
     @property
     def process(self) -> psutil.Process | None:
@@ -79,12 +74,10 @@ class MooncakeMaster:
 def start_master() -> MooncakeMaster:
     """Start a master and wait until it answers.
 
-    Raises:
-        PlaneUnavailable: It did not start; the message has the end of its log.
+    ``PlaneUnavailable`` with the end of its log if it did not start.
     """
-    program = _program()
-    for attempt in range(_TRIES):
-        host = own_address()
+    program, host = _program(), own_address()
+    for _ in range(_TRIES):  # another process may take a port after it was found free
         rpc, metrics = _free_ports(host, 2)
         with tempfile.TemporaryFile() as log:
             master = MooncakeMaster(
@@ -95,17 +88,13 @@ def start_master() -> MooncakeMaster:
             master.stop()
             log.seek(0)
             lines = log.read().decode(errors="replace").strip().splitlines()
-        # Another process may have taken a port since it was found free: try others.
-        if attempt == _TRIES - 1:
-            raise PlaneUnavailable(f"Mooncake's master did not start: {' | '.join(lines[-3:])}")
-    raise AssertionError("unreachable")
+    raise PlaneUnavailable(f"Mooncake's master did not start: {' | '.join(lines[-3:])}")
 
 
 def join() -> str:
     """Prepare this process for Mooncake's client; returns this process's address.
 
-    Raises:
-        ConfigError: Mooncake or a system library is not installed; says what to install.
+    ``ConfigError`` with what to install if Mooncake or a system library is not installed.
     """
     _import_store()
     address = own_address()
@@ -140,13 +129,13 @@ def own_address() -> str:
 
 
 def missing_libraries(linked: str) -> list[str]:
-    """Names of the libraries that ``ldd`` did not find, each once, in order."""
-    lost = [line.split()[0] for line in linked.splitlines() if "not found" in line]
-    return list(dict.fromkeys(lost))
+    """Names of the libraries that ``ldd`` did not find."""
+    return [line.split()[0] for line in linked.splitlines() if "not found" in line]
 
 
 def missing_library_sentence(libraries: list[str]) -> str:
-    """A sentence with the missing libraries and the Debian packages to install."""
+    """A sentence with the missing libraries, each once, and the Debian packages to install."""
+    libraries = list(dict.fromkeys(libraries))
     packages = [
         package
         for library in libraries
@@ -170,8 +159,8 @@ def _import_store() -> ModuleType:
         named = _LIBRARY.search(str(error))
         if named is None:
             raise
-        libraries = dict.fromkeys([named[1], *missing_libraries(_linked_libraries())])
-        raise ConfigError(missing_library_sentence(list(libraries))) from error
+        libraries = [named[1], *missing_libraries(_linked_libraries())]
+        raise ConfigError(missing_library_sentence(libraries)) from error
 
 
 def _folder() -> Path:
@@ -223,11 +212,10 @@ def _answers(master: MooncakeMaster) -> bool:
     deadline = time.monotonic() + _START_S
     seen = False
     while time.monotonic() < deadline:
-        if is_up(master.address):
-            return master.process is not None
-        seen = seen or master.process is not None
-        if seen and master.process is None:
-            return False
+        up, running = is_up(master.address), master.process is not None
+        if up or (seen and not running):
+            return running
+        seen |= running
         time.sleep(0.02)
     return False
 

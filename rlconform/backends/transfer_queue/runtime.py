@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
@@ -29,7 +30,7 @@ from ray.exceptions import RayError
 from transfer_queue import interface
 
 from rlconform.backends.config import TransferQueueConfig
-from rlconform.backends.ray_runtime import RayRuntime, ensure_ray
+from rlconform.backends.ray_runtime import RayRuntime, await_gone, ensure_ray, find_actor
 from rlconform.backends.transfer_queue import mooncake_master
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.sampler import RowTableSampler
@@ -41,7 +42,6 @@ _UNIT = "TransferQueueStorageUnit#{}"
 _ENGINES = {"simple": "SimpleStorage", "mooncake_cpu": "MooncakeStore"}
 
 _ATTACH_S = 30.0
-_STOP_S = 5.0
 _LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its module
 
 
@@ -58,7 +58,7 @@ class OwnedPlane:
         try:
             if ray.is_initialized():
                 tq.close()
-                _await_gone()
+                await_gone(_CONTROLLER, _NAMESPACE)
             elif client is not None:
                 # Ray was shut down before, with its actors; only this process's client is left.
                 client.close()
@@ -74,47 +74,33 @@ class OwnedPlane:
 def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
     """Start a plane in this process's Ray, or in a local one that ends with the plane.
 
-    Raises:
-        PlaneUnavailable: This Ray runs a TransferQueue already, or it could not be started.
-        ConfigError: Mooncake is not installed.
+    ``PlaneUnavailable`` if this Ray runs a TransferQueue already, or it could not be started.
     """
     with _LOCK:
         ray_runtime = ensure_ray()
-        if _controller() is not None:
+        if find_actor(_CONTROLLER, _NAMESPACE) is not None:
             raise PlaneUnavailable(
                 "this Ray cluster runs a TransferQueue already: attach to it, or close it first"
             )
         owned = OwnedPlane(ray_runtime)
-        started = False
-        try:
+        with ExitStack() as undo:
+            undo.callback(owned.stop)
             if cfg.backend == "mooncake_cpu":
                 owned.master = mooncake_master.start_master()
             address = owned.master.address if owned.master else ""
-            _initialize(_configuration(cfg, address))
-            actors = _actors(_stored())
+            try:
+                tq.init(_configuration(cfg, address))
+            except (RuntimeError, TimeoutError, OSError, RayError) as error:
+                raise PlaneUnavailable(f"TransferQueue did not start: {error}") from error
             connection = TransferQueueConnection(
-                tq.get_client(), actors, address, owned.stop, owned.master
+                tq.get_client(), _actors(_stored()), address, owned.stop, owned.master
             )
-            started = True
-        finally:
-            if not started:
-                owned.stop()
+            undo.pop_all()
         return connection
 
 
-def _initialize(configuration: DictConfig) -> None:
-    try:
-        tq.init(configuration)
-    except (RuntimeError, TimeoutError, OSError, RayError) as error:
-        raise PlaneUnavailable(f"TransferQueue did not start: {error}") from error
-
-
 def attach() -> TransferQueueConnection:
-    """Attach to the plane of this process's Ray with a new client.
-
-    Raises:
-        PlaneUnavailable: No plane runs there.
-    """
+    """Attach to the plane of this process's Ray, or raise ``PlaneUnavailable``."""
     if not ray.is_initialized():
         raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
     configuration = _stored()
@@ -189,19 +175,11 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
     )
 
 
-def _controller() -> Any:
-    """The controller's handle; ``None`` if no plane is running."""
-    try:
-        return ray.get_actor(_CONTROLLER, namespace=_NAMESPACE)
-    except ValueError:
-        return None
-
-
 def _stored() -> DictConfig:
     """The running plane's configuration, which its owner stores at the end of its start."""
     end = time.monotonic() + _ATTACH_S
     while True:
-        controller = _controller()
+        controller = find_actor(_CONTROLLER, _NAMESPACE)
         if controller is None:
             raise PlaneUnavailable("no TransferQueue runs in this Ray cluster")
         try:
@@ -224,11 +202,4 @@ def _actors(configuration: DictConfig) -> list[Any]:
         ]
     except ValueError as error:
         raise PlaneUnavailable(f"a storage unit of TransferQueue is dead: {error}") from error
-    return [_controller(), *units]
-
-
-def _await_gone() -> None:
-    """Wait until Ray has freed the killed controller's name, which the next plane needs."""
-    end = time.monotonic() + _STOP_S
-    while _controller() is not None and time.monotonic() < end:
-        time.sleep(0.01)
+    return [find_actor(_CONTROLLER, _NAMESPACE), *units]

@@ -23,10 +23,9 @@ from typing import Any
 from transfer_queue import BaseSampler
 
 from rlconform.backends.columns import codec
-from rlconform.backends.transfer_queue.row_state import Conflict, Unready
 from rlconform.backends.transfer_queue.row_table import RowTable
 from rlconform.backends.transfer_queue.storage_batches import stored_name
-from rlconform.backends.transfer_queue.write_leases import LeaseExpired
+from rlconform.contract import CapacityExceeded, DataPlaneError, PlaneUnavailable
 
 #: Index of the row with the reply; TransferQueue's own indexes start at 0.
 MAILBOX = -1
@@ -36,10 +35,9 @@ REPLY = "reply"
 class RowTableSampler(BaseSampler):  # type: ignore[misc]
     """The row tables by partition, and the calls that clients make on them.
 
-    Args:
-        capacity: Maximum number of rows of the plane. The store's own limit is not used: it counts
-            per storage unit, and reused indexes fill the units unevenly, so it refuses rows long
-            before the plane is full, after other units have stored theirs.
+    ``capacity`` limits the rows of the plane. The store's own limit is not used: it counts per
+    storage unit, and reused indexes fill the units unevenly, so it refuses rows long before the
+    plane is full, after other units have stored theirs.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -69,16 +67,23 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
             else:
                 if name == "reserve":
                     self._check_room(table.count_new(arguments["indexes"]))
-                reply = ["ok", _CALLS[name](table, partition, **arguments)]
-        except (Conflict, LeaseExpired, Unready) as refused:
-            reply = [type(refused).__name__, list(refused.args)]
+                if name in _CALLS:
+                    value = _CALLS[name](table, partition, **arguments)
+                else:
+                    value = getattr(table, name)(**arguments)
+                reply = ["ok", value]
+        except (DataPlaneError, ValueError) as refused:
+            reply = [type(refused).__name__, str(refused)]
         partition.custom_meta[MAILBOX] = {REPLY: codec.pack(reply)}
         return [MAILBOX], consumed
 
     def _check_room(self, new_rows: int) -> None:
         held = sum(table.occupied for table in self._tables.values())
         if held + new_rows > self._capacity:
-            raise Unready("capacity", f"{new_rows} new rows beside {held}, of {self._capacity}")
+            raise CapacityExceeded(
+                f"{new_rows} new rows beside {held}: the plane holds {self._capacity} at most "
+                "(data_plane.storage_capacity)"
+            )
 
     def clear_cache(self, partition_id: str) -> None:
         """Called by the controller when a whole partition is deleted."""
@@ -97,7 +102,7 @@ def _commit(table: RowTable, partition: Any, *, token: int, **arguments: Any) ->
     fields = [stored_name(name) for name in arguments["sizes"]]
     # The store's put succeeds even if notifying the controller failed.
     if not _all_ready(partition, table.reserved_indexes(token), fields):
-        raise Unready("notice", "")
+        raise PlaneUnavailable("TransferQueue's controller was never notified of the data")
     return table.commit(token, **arguments)
 
 
@@ -136,35 +141,30 @@ def _forget_keys(partition: Any, sample_ids: list[str]) -> None:
 
 
 def _status(table: RowTable, partition: Any, *, tasks: list[str]) -> bool:
-    for task in tasks:
-        try:
-            produced = table.produced(task)
-        except Unready:
-            return False
-        _, cursor = partition.get_consumption_status(task, mask=False)
-        if not bool((cursor[produced] == 1).all()):
-            return False
-    return table.ever_produced
+    if not (table.ever_produced and table.tasks.issuperset(tasks)):
+        return False
+    produced = table.indexes
+    return all(bool((_cursor(partition, task)[produced] == 1).all()) for task in tasks)
 
 
 def _snapshot(table: RowTable, partition: Any) -> dict[str, Any] | None:
-    """The partition's state for a checkpoint; None if it has none."""
-    cursors = {task: partition.get_consumption_status(task, mask=False)[1] for task in table.tasks}
+    cursors = {task: _cursor(partition, task) for task in table.tasks}
     return table.snapshot(
         lambda task, index: 0 <= index < len(cursors[task]) and int(cursors[task][index]) == 1
     )
 
 
+def _cursor(partition: Any, task: str) -> Any:
+    """By index, 1 if the task has claimed the row."""
+    return partition.get_consumption_status(task, mask=False)[1]
+
+
+#: Calls that also use TransferQueue's own records; all others are methods of the table.
 _CALLS: dict[str, Callable[..., Any]] = {
-    "register": lambda table, _, **arguments: table.register(**arguments),
     "reserve": _reserve,
     "commit": _commit,
     "abort": _abort,
-    "stamp": lambda table, _, **arguments: table.stamp(**arguments),
-    "locate": lambda table, _, **arguments: table.locate(**arguments),
-    "status": _status,
     "drop": _drop,
-    "sample_ids": lambda table, _: table.sample_ids,
+    "status": _status,
     "snapshot": _snapshot,
-    "restore": lambda table, _, **arguments: table.restore(**arguments),
 }

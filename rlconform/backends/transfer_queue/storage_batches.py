@@ -46,12 +46,7 @@ def batch_meta(
     """The indexes, fields and sizes with which the storage managers find frames.
 
     The controller's own meta is not used: it has one shape for all puts of a field, which is wrong
-    if they differ.
-
-    Args:
-        partition_id: The rows' partition.
-        indexes: N indexes.
-        sizes: Bytes of the N frames of each field.
+    if they differ. ``sizes`` has the bytes of the N frames of each field.
     """
     return BatchMeta(
         global_indexes=list(indexes),

@@ -13,14 +13,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from transfer_queue import BatchMeta
 
+from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.process_id import process_id
 from rlconform.backends.transfer_queue.connection import TransferQueueConnection
 from rlconform.backends.transfer_queue.controller_calls import PACKAGE_ERRORS, ControllerCalls
-from rlconform.backends.transfer_queue.frame_format import FrameRows, decode_column, encode_column
+from rlconform.backends.transfer_queue.frame_format import decode_column, encode_column
 from rlconform.backends.transfer_queue.storage_batches import (
     NO_FIELD,
     batch_meta,
@@ -60,40 +62,28 @@ class Store:
         self,
         partition_id: str,
         sample_ids: list[str],
-        columns: Mapping[str, FrameRows],
+        columns: ColumnBlock,
         tags: list[Tags] | None,
     ) -> None:
-        """Write columns and tags as a whole; a failed write leaves nothing behind.
-
-        Raises:
-            ValueError: Other rows hold a field in another dtype.
-            CapacityExceeded: The store is full.
-            PlaneUnavailable: A process of the plane is gone or does not answer.
-        """
+        """Write columns and tags as a whole; a failed write leaves nothing behind."""
         token = secrets.randbits(63)
         frames = {
-            name: encode_column(partition_id, name, token, sample_ids, rows)
-            for name, rows in columns.items()
+            name: encode_column(partition_id, name, token, sample_ids, column)
+            for name, column in columns.items()
         }
         sizes = {name: column.sizes for name, column in frames.items()}
-        kinds = {name: column.kind for name, column in frames.items()}
+        kinds = {name: column.dtype for name, column in columns.items()}
         seconds = _transfer_s(sizes.values())
         meta = self._reserve(partition_id, sample_ids, token, kinds, _LEASE_S + seconds)
-        written = False
-        try:
+        with ExitStack() as undo:
+            undo.callback(
+                self._abort, partition_id, sample_ids, meta.global_indexes, token, list(kinds)
+            )
             self._put(meta, batch_of(frames, len(sample_ids)), _DATA_S + seconds)
             freed = self._calls.call(
-                partition_id,
-                "commit",
-                token=token,
-                sizes=sizes,
-                tags=tags,
-                owner=process_id(),
+                partition_id, "commit", token=token, sizes=sizes, tags=tags, owner=process_id()
             )
-            written = True
-        finally:
-            if not written:
-                self._abort(partition_id, sample_ids, meta.global_indexes, token, list(kinds))
+            undo.pop_all()
         self._release(partition_id, freed)
 
     def stamp(self, partition_id: str, sample_ids: list[str], tags: list[Tags]) -> None:
@@ -105,13 +95,10 @@ class Store:
             self._calls.create_partition(partition_id)
             self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
 
-    def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> dict[str, Any]:
+    def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> ColumnBlock:
         """Read columns of the rows; an id may repeat.
 
-        Raises:
-            LookupError: An unknown partition, row or field.
-            ForeignRow: Another writer has overwritten a row's bytes.
-            ValueError: No one column can hold the rows.
+        ``ForeignRow`` if another writer has overwritten a row's bytes.
         """
         # For a repeated index the key-value engine returns other rows' bytes: get each once.
         unique = list(dict.fromkeys(sample_ids))
@@ -194,7 +181,7 @@ class Store:
         unique: list[str],
         indexes: list[int],
         cells: Mapping[str, Sequence[list[int]]],
-    ) -> dict[str, Any]:
+    ) -> ColumnBlock:
         sizes = {name: column[1] for name, column in cells.items()}
         meta = batch_meta(partition_id, indexes, sizes)
         seconds = _DATA_S + _transfer_s(sizes.values())
@@ -224,18 +211,11 @@ class Store:
         names: list[str],
     ) -> None:
         """Undo a failed put; ignores errors, because the put's own error is being raised."""
-        try:
-            freed = self._calls.call(
-                partition_id,
-                "abort",
-                token=token,
-                sample_ids=sample_ids,
-                indexes=indexes,
-                names=names,
+        rows: dict[str, Any] = {"sample_ids": sample_ids, "indexes": indexes, "names": names}
+        with suppress(DataPlaneError, *PACKAGE_ERRORS):
+            self._release(
+                partition_id, self._calls.call(partition_id, "abort", token=token, **rows)
             )
-            self._release(partition_id, freed)
-        except (DataPlaneError, *PACKAGE_ERRORS):
-            return
 
     def _release(self, partition_id: str, freed: list[list[Any]]) -> None:
         """Clear the frames at these indexes, then release the indexes."""

@@ -4,7 +4,7 @@
                           └──▶ expired
 
 A put has a lease because its process may die. An expired lease protects nothing; a put that goes on
-after that gets ``LeaseExpired``, because its token is unknown.
+after that gets ``PlaneUnavailable``, because its token is unknown.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-
-class LeaseExpired(Exception):
-    """The put took longer than its lease, or never had one."""
+from rlconform.contract import PlaneUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +47,9 @@ class WriteLeases:
             self._writers.setdefault(index, set()).add(token)
 
     def get(self, token: int) -> WriteLease:
-        """The put's lease. ``LeaseExpired`` if it has none."""
+        """The put's lease. ``PlaneUnavailable`` if it has none, or none any more."""
         if token not in self._leases:
-            raise LeaseExpired
+            raise PlaneUnavailable("the put took longer than its lease and was given up")
         return self._leases[token]
 
     def remove(self, token: int) -> None:

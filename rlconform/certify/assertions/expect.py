@@ -19,7 +19,7 @@ from typing import Any, ParamSpec
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text, shorten
 from rlconform.wire import object_rows, rows_of
 
 P = ParamSpec("P")
@@ -30,19 +30,13 @@ _LONG = 1000
 
 @dataclass(frozen=True)
 class Expectation:
-    """A call of an ``expect_...`` function that raised a violation. A reproducer makes it again.
-
-    Attributes:
-        function: The function's name.
-        args: Its arguments. ``LAST_CALL`` stands for a function that returns the result of the last
-            client call.
-    """
+    """A call of an ``expect_...`` function that raised a violation. A reproducer makes it again."""
 
     function: str
     args: tuple[Any, ...]
 
 
-#: A placeholder in ``Expectation.args``.
+#: In ``Expectation.args``: a function that returns the result of the last client call.
 LAST_CALL = object()
 
 
@@ -145,14 +139,11 @@ def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> 
     try:
         column = object_rows(leaf, len(values))
     except (TypeError, ValueError) as error:
-        raise ContractViolation(
-            f"{field!r} as an object column of {len(values)} values",
-            f"a {type(leaf).__name__} ({error})",
-        ) from error
+        expected = f"{field!r} as an object column of {len(values)} values"
+        raise ContractViolation(expected, f"a {type(leaf).__name__} ({error})") from error
     for index, (got, want) in enumerate(zip(column, values, strict=True)):
-        expect(
-            same_object(got, want), f"row {index} of {field!r} to be {want!r}", shorten(repr(got))
-        )
+        expected = f"row {index} of {field!r} to be {want!r}"
+        expect(same_object(got, want), expected, shorten(repr(got)))
 
 
 def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
@@ -161,9 +152,8 @@ def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
     try:
         return rows_of(leaf)
     except TypeError as error:
-        raise ContractViolation(
-            f"{field!r} as a tensor column", f"a {type(leaf).__name__} ({error})"
-        ) from error
+        got = f"a {type(leaf).__name__} ({error})"
+        raise ContractViolation(f"{field!r} as a tensor column", got) from error
 
 
 def overwrite_first(batch: TensorDictBase, field: str) -> None:
@@ -263,28 +253,20 @@ def same_object(got: Any, want: Any) -> bool:
 def expect_rejection(
     call: Callable[[], object],
     what: str,
-    kinds: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    kind: type[Exception] = Exception,
 ) -> None:
     """Expect ``call`` to raise.
 
-    An error of another type than ``kinds`` is a warning; a call that returns is a violation.
+    An error of another type than ``kind`` is a warning; a call that returns is a violation.
     """
     try:
         result = call()
     except ContractViolation:
         raise  # the call returned a wrong result, or hung: it rejected nothing
     except Exception as error:  # noqa: BLE001 - a plane may raise anything; its type is checked here
-        if not isinstance(error, kinds):
-            names = (
-                kinds.__name__
-                if isinstance(kinds, type)
-                else "/".join(kind.__name__ for kind in kinds)
-            )
-            warnings.warn(
-                f"{what}: expected {names}; got {type(error).__name__}: {shorten(str(error))}",
-                ShouldViolation,
-                stacklevel=2,
-            )
+        if not isinstance(error, kind):
+            text = f"{what}: expected {kind.__name__}; got {error_text(error)}"
+            warnings.warn(text, ShouldViolation, stacklevel=2)
         return
     violation = ContractViolation(f"{what} to be rejected with an error", shorten(f"{result!r}"))
     violation.expectations.append(Expectation("expect_rejection", (LAST_CALL, what)))
@@ -292,7 +274,7 @@ def expect_rejection(
 
 
 def is_rejected(call: Callable[[], object]) -> bool:
-    """Whether ``call`` raises an error of any type. A violation is not caught."""
+    """Whether ``call`` raises an error of any type. A violation passes through."""
     try:
         call()
     except ContractViolation:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDictBase
@@ -23,23 +22,16 @@ from rlconform.certify.assertions.expect import (
     rows_in,
     show_row,
 )
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.wire.leaves import is_jagged
 
 
-@dataclass(frozen=True)
-class _Operation:
-    """An operation that a trainer performs on a column.
+class _Operation(NamedTuple):
+    """An operation that a trainer performs on a column."""
 
-    Attributes:
-        source: The operation as Python source.
-        run: The operation. It returns a nested or dense tensor, or a list of dense ones.
-        why: Why trainers perform it.
-    """
-
-    source: str
-    run: Callable[[Any], Tensor | list[Tensor]]
-    why: str
+    source: str  # as Python
+    run: Callable[[Any], Tensor | list[Tensor]]  # returns a nested or dense tensor, or dense ones
+    why: str  # trainers perform it
 
 
 def _widened(column: Tensor) -> Tensor:
@@ -130,9 +122,8 @@ def _expect_same(operation: _Operation, column: Tensor, field: str, wanted: list
     try:
         got = _carry_out(operation, column)
     except Exception as error:  # a plane's column may be of any class and raise anything
-        raise ContractViolation(
-            f"{what} to work ({operation.why})", f"{type(error).__name__}: {shorten(str(error))}"
-        ) from error
+        due = f"{what} to work ({operation.why})"
+        raise ContractViolation(due, error_text(error)) from error
     if difference := _difference(got, wanted):
         raise ContractViolation(f"{what} to have {difference[0]} ({operation.why})", difference[1])
 

@@ -51,7 +51,7 @@ class Race:
 
     def run(self, *functions: Callable[[], None]) -> None:
         """Run the functions at the same time, each in a thread, until all have ended."""
-        self._plane.join([self._plane.start_role(function) for function in functions])
+        self._plane.run_roles(functions)
 
     def claim_rest(self, claimed: list[str]) -> None:
         """Claim until no row is left, add the rows to ``claimed``, and report those held twice."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from rlconform._env import KEPT_ACTORS
 from rlconform.certify.assertions.expect import ContractViolation
-from rlconform.certify.isolation.client_actor import ClientActor
+from rlconform.certify.isolation.client_actor import Answer, ClientActor
 from rlconform.certify.isolation.remote_client import ProcessDied, RemoteClient, fetch
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
@@ -46,10 +46,10 @@ class ActorPool:
         spec: str,
         config: Mapping[str, Any],
         timeouts: Timeouts,
-        busy_time: BusyTime | None = None,
+        busy_time: BusyTime,
     ) -> None:
         self._spec, self._config, self._timeouts = spec, config, timeouts
-        self._busy_time = busy_time or BusyTime()
+        self._busy_time = busy_time
         self._kept = os.environ.get(KEPT_ACTORS, "")
         self._pool: list[RemoteClient] = []
         self._taken: set[str] = set()  # names of kept actors that this pool has used
@@ -83,10 +83,8 @@ class ActorPool:
         # On the check's own host: histories are ordered by its one clock.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         new = partial(ray.remote(ClientActor).options, num_cpus=0, scheduling_strategy=here)
-        if self._kept:
-            actors = self._take_kept(new, count)
-        else:
-            actors = [new().remote() for _ in range(count)]
+        kept = self._take_kept(new, count) if self._kept else []
+        actors = kept or [new().remote() for _ in range(count)]
         clients = []
         for actor in actors:
             self._started += 1
@@ -115,9 +113,7 @@ class ActorPool:
             raise ActorsLate(self._late)
         for ready in getting_ready:
             due = "the target to be importable in another process"
-            ok, result = fetch(ready, TRANSPORT_S, due)
-            if not ok:
-                raise ContractViolation(due, shorten("{0}: {2}".format(*result), 400))
+            _expect_no_error(fetch(ready, TRANSPORT_S, due), due)
 
     def _attach(self, actors: list[Any], clients: list[RemoteClient]) -> None:
         """Open a client in each actor; the time it takes there counts as the plane's."""
@@ -126,11 +122,10 @@ class ActorPool:
         for client, attached in zip(clients, attaching, strict=True):
             attach = f"{client.name} to attach with bootstrap=False within {due_s:g} s"
             try:
-                (ok, result), took = fetch(attached, due_s, attach, TRANSPORT_S)
+                answer, took = fetch(attached, due_s, attach)
             except ProcessDied as error:
                 raise ContractViolation(attach, shorten(str(error), 400)) from error
-            if not ok:
-                raise ContractViolation(attach, shorten("{0}: {2}".format(*result), 400))
+            _expect_no_error(answer, attach)
             if took > due_s:
                 raise ContractViolation(attach, f"a client after {took:.1f} s")
 
@@ -145,7 +140,7 @@ class ActorPool:
             self._taken.add(name)
             actor: Any = ray.get_actor(name, self._kept)
             try:
-                fetch(actor.leave.remote(), self._timeouts.operation, "a kept actor", TRANSPORT_S)
+                fetch(actor.leave.remote(), self._timeouts.operation, "a kept actor")
             except ContractViolation:
                 ray.kill(actor)
             else:
@@ -166,3 +161,9 @@ class ActorPool:
             else:
                 client.end()
         self._pool = []
+
+
+def _expect_no_error(answer: Answer, expected: str) -> None:
+    ok, result = answer
+    if not ok:
+        raise ContractViolation(expected, shorten("{0}: {2}".format(*result), 400))

@@ -13,21 +13,13 @@ from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 
 @dataclass
 class CheckInFlight:
-    """A check that has begun and not ended.
-
-    Attributes:
-        check: The check.
-        allowed_s: Seconds that it may take.
-        deadline: Time of ``time.monotonic`` by which it must end; later if it starts processes.
-        calls: The client calls that it has made, as far as their source is known.
-        last_call: The last call begun.
-    """
+    """A check that has begun and not ended; its ``deadline`` is later if it starts processes."""
 
     check: PlannedCheck
-    allowed_s: float
+    allowed_s: float  # seconds that it may take
     began: float = field(default_factory=time.monotonic)
-    calls: list[Call] = field(default_factory=list)
-    last_call: Call | None = None
+    calls: list[Call] = field(default_factory=list)  # made so far, if their source is known
+    last_call: Call | None = None  # the last one begun
 
     def __post_init__(self) -> None:
         self.deadline = self.began + self.allowed_s
@@ -41,9 +33,9 @@ class CheckInFlight:
                     self.calls.append(call)
             case events.ExampleBegan():
                 self.calls, self.last_call = [], None
-            case events.ProcessesStarting():
+            case events.ProcessesChanging(0.0):
                 self.deadline += start_s
-            case events.ProcessesReady(seconds):
+            case events.ProcessesChanging(seconds):
                 self.deadline += min(seconds, start_s) - start_s
 
     def lost(

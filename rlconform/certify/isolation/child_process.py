@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from rlconform.certify.isolation.events import Event, ProcessEnded, ProcessStarted
+from rlconform.certify.isolation.workspace import how_it_ended
 
 #: Exit status of pytest, see ``pytest.ExitCode``.
 _USAGE_ERROR = 4
@@ -79,11 +80,7 @@ class TestProcess:
 
     def how_it_ended(self) -> str:
         """Exit status or signal, in words."""
-        if self._code is None:
-            return "did not end"
-        if self._code < 0:
-            return f"was killed by {signal.Signals(-self._code).name}"
-        return f"exited with status {self._code}"
+        return "did not end" if self._code is None else how_it_ended(self._code)
 
     def end(self, grace_s: float) -> None:
         """Wait ``grace_s`` for the process to end by itself, then kill it."""

@@ -7,7 +7,7 @@ RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,11 +19,9 @@ from rlconform.certify.concurrency.workload_thread import (
 from rlconform.contract import DataPlaneClient, Target
 from rlconform.wire.serialization import RayArgument
 
-#: True with a result, or False with the error as ``describe_error`` puts it.
+#: True with a result; or False with name, bases and message of the error, as a vendor's class may
+#: not unpickle in another process.
 Answer = tuple[bool, Any]
-
-#: Start and end of a call, s on this machine's monotonic clock, which all its processes share.
-Span = tuple[float, float]
 
 
 class ClientActor:
@@ -38,24 +36,21 @@ class ClientActor:
         """Import the target and what a client needs, so that ``attach`` only opens it."""
         from rlconform.certify.target import resolve_target  # noqa: PLC0415 - in the actor only
 
-        try:
+        def resolve() -> None:
             self._target = resolve_target(spec)
-        except Exception as error:  # noqa: BLE001 - whatever the module raises goes to the check
-            return False, describe_error(error)
-        return True, None
+
+        return answer_of(resolve)
 
     def attach(self, config: Mapping[str, Any]) -> tuple[Answer, float]:
         """Open the client; return the answer, and how long it took, s."""
         from rlconform.certify.target import open_client  # noqa: PLC0415 - in the actor only
 
-        assert self._target is not None
-        start = time.monotonic()
-        try:
+        def attach() -> None:
+            assert self._target is not None
             self._client = open_client(self._target, config, False)
-            answer: Answer = True, None
-        except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
-            answer = False, describe_error(error)
-        return answer, time.monotonic() - start
+
+        start = time.monotonic()
+        return answer_of(attach), time.monotonic() - start
 
     def leave(self) -> None:
         """Close the client, if it can be closed, and forget it and its workloads."""
@@ -86,16 +81,17 @@ class ClientActor:
         return self._workloads.pop(who).finish(call_s, all_s)
 
     def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> RayArgument:
-        """Call the client; returns an ``Answer`` and the ``Span`` of the call."""
+        """Call the client; returns an ``Answer``, and start and end on the machine's clock, s."""
         args, kwargs = arguments
         start = time.monotonic()
-        try:
-            answer = True, getattr(self._client, method)(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the check
-            answer = False, describe_error(error)
+        answer = answer_of(lambda: getattr(self._client, method)(*args, **kwargs))
         return RayArgument((answer, (start, time.monotonic())))
 
 
-def describe_error(error: Exception) -> tuple[str, list[str], str]:
-    """Name, bases and message of an error: a vendor's class may not unpickle here."""
-    return type(error).__name__, [base.__name__ for base in type(error).__mro__], str(error)
+def answer_of(call: Callable[[], Any]) -> Answer:
+    """Make the call. Whatever it raises goes to the check."""
+    try:
+        return True, call()
+    except Exception as error:  # noqa: BLE001 - a plane may raise anything
+        bases = [base.__name__ for base in type(error).__mro__]
+        return False, (type(error).__name__, bases, str(error))

@@ -5,7 +5,7 @@
                    for each check: CheckBegan · CallBegan ... · CheckEnded
                    PlaneClosing · SessionFinished
 
-``Event`` is the union of them all; ``Runner._on_event`` handles each type.
+``Runner._on_event`` handles each type.
 """
 
 from __future__ import annotations
@@ -14,37 +14,44 @@ import json
 import os
 import threading
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, dataclass_transform
+
+from pydantic import TypeAdapter
 
 from rlconform.certify.reproduce.render import Call
-from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+from rlconform.certify.results import CheckResult, PlannedCheck
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
-class ProcessStarted:
+class Event:
+    """The base class of all events; each is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class ProcessStarted(Event):
     """The fork server has started the test process with this number."""
 
     number: int
     pid: int
 
 
-@dataclass(frozen=True)
-class ProcessEnded:
+class ProcessEnded(Event):
     """A test process has ended; ``number`` is ``None`` if the fork server itself ended."""
 
     number: int | None
     code: int
 
 
-@dataclass(frozen=True)
-class TargetDescribed:
+class TargetDescribed(Event):
     """The target was resolved; ``description`` is its part of the report's header."""
 
     description: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class StartFailed:
+class StartFailed(Event):
     """The target can't be resolved or opened, see ``PlaneDidNotStart``."""
 
     message: str
@@ -52,61 +59,50 @@ class StartFailed:
     plain: bool
 
 
-@dataclass(frozen=True)
-class PlaneOpening:
+class PlaneOpening(Event):
     """The plane begins to open; all time before this counts as rlconform's."""
 
 
-@dataclass(frozen=True)
-class PlaneOpened:
+class PlaneOpened(Event):
     """The plane is open; a first round trip follows."""
 
 
-@dataclass(frozen=True)
-class HealthNoted:
+class HealthNoted(Event):
     """The first round trip is over, whether it worked or not."""
 
 
-@dataclass(frozen=True)
-class ChecksCollected:
+class ChecksCollected(Event):
     """pytest has collected the checks, also those that are left out."""
 
     checks: list[PlannedCheck]
 
 
-@dataclass(frozen=True)
-class CheckBegan:
+class CheckBegan(Event):
     """A check begins."""
 
     check: str
 
 
-@dataclass(frozen=True)
-class CallBegan:
+class CallBegan(Event):
     """The check makes a client call."""
 
     call: Call
 
 
-@dataclass(frozen=True)
-class ExampleBegan:
+class ExampleBegan(Event):
     """A property tries its next example: the earlier calls do not belong to it."""
 
 
-@dataclass(frozen=True)
-class ProcessesStarting:
-    """The check starts or ends processes, which does not count against its deadline."""
+class ProcessesChanging(Event):
+    """The check begins to start or end processes (0.0), or has done so in ``seconds``.
 
-
-@dataclass(frozen=True)
-class ProcessesReady:
-    """The processes have started or ended."""
+    This time does not count against the check's deadline.
+    """
 
     seconds: float
 
 
-@dataclass(frozen=True)
-class CallOverdue:
+class CallOverdue(Event):
     """A call of the check has not returned in time, and the check waits for it."""
 
     check: str
@@ -114,85 +110,53 @@ class CallOverdue:
     text: str
 
 
-@dataclass(frozen=True)
-class CallAbandoned:
+class CallAbandoned(Event):
     """A call never returned, though the check that made it is over."""
 
     check: str
     kind: str
 
 
-@dataclass(frozen=True)
-class ExamplesCutShort:
+class ExamplesCutShort(Event):
     """The plane was too slow for all generated examples of the check."""
 
     check: str
 
 
-@dataclass(frozen=True)
-class CheckEnded:
+class CheckEnded(Event):
     """A check is over."""
 
     result: CheckResult
 
 
-@dataclass(frozen=True)
-class RemarkMade:
+class RemarkMade(Event):
     """A remark for the report's notes."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class PlaneClosedByCheck:
+class PlaneClosedByCheck(Event):
     """The check has closed the plane: the test process ends, a new one continues."""
 
 
-@dataclass(frozen=True)
-class PlaneUnhealthy:
+class PlaneUnhealthy(Event):
     """The plane stopped working: the test process ends, a new one continues."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class PlaneClosing:
+class PlaneClosing(Event):
     """All checks have run; the plane is closed."""
 
 
-@dataclass(frozen=True)
-class SessionFinished:
+class SessionFinished(Event):
     """The test process is about to end; closing the plane took ``seconds``."""
 
     seconds: float
 
 
-Event = (
-    ProcessStarted
-    | ProcessEnded
-    | TargetDescribed
-    | StartFailed
-    | PlaneOpening
-    | PlaneOpened
-    | HealthNoted
-    | ChecksCollected
-    | CheckBegan
-    | CallBegan
-    | ExampleBegan
-    | ProcessesStarting
-    | ProcessesReady
-    | CallOverdue
-    | CallAbandoned
-    | ExamplesCutShort
-    | CheckEnded
-    | RemarkMade
-    | PlaneClosedByCheck
-    | PlaneUnhealthy
-    | PlaneClosing
-    | SessionFinished
-)
-
-_TYPES = {kind.__name__: kind for kind in get_args(Event)}
+#: For each event's name, how it is made from plain data.
+_ADAPTERS = {kind.__name__: TypeAdapter(kind) for kind in Event.__subclasses__()}
 
 
 def encode(event: Event) -> bytes:
@@ -206,17 +170,7 @@ def decode(line: str) -> Event | None:
         body = json.loads(line)
     except json.JSONDecodeError:
         return None
-    match body.pop("event"):
-        case "ChecksCollected":
-            return ChecksCollected([PlannedCheck(**check) for check in body["checks"]])
-        case "CallBegan":
-            return CallBegan(Call(**body["call"]))
-        case "CheckEnded":
-            result = body["result"]
-            return CheckEnded(CheckResult(**result | {"outcome": Outcome(result["outcome"])}))
-        case name:
-            event: Event = _TYPES[name](**body)
-            return event
+    return _ADAPTERS[body.pop("event")].validate_python(body)
 
 
 class EventPipe:

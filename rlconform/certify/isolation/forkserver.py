@@ -24,11 +24,7 @@ from rlconform.certify.isolation.workspace import THREADS, Workspace
 
 
 class ForkServer:
-    """A process that forks test processes, and the folder that they share.
-
-    Args:
-        extra: Environment variables that replace this process's.
-    """
+    """A process that forks test processes, and their folder; ``extra`` replaces its environment."""
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
         self._workspace = Workspace(extra)
@@ -38,11 +34,7 @@ class ForkServer:
         self._events: queue.Queue[Event] = queue.Queue()
 
     def start(self, options: Sequence[str], files: Sequence[str]) -> TestProcess:
-        """Start a test process that runs the checks in ``files`` with these pytest options.
-
-        Raises:
-            RuntimeError: The fork server is closed.
-        """
+        """Start a test process that runs the checks in ``files`` with these pytest options."""
         if self._closed:
             raise RuntimeError("the fork server is closed")
         if self._process is None or self._process.poll() is not None:

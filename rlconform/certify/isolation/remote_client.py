@@ -1,7 +1,5 @@
 """``RemoteClient``: a client in a Ray actor that attaches to the plane, called from the check.
 
-    ActorPool ── start ───────────────────────▶ actor    imports torch, the target: rlconform's time
-              ── attach ──────────────────────▶ actor ── target.open ──▶ plane    plane's time
     check ── RemoteClient.get_samples ────────▶ actor ── client.get_samples ──▶ plane
           ◀── result or the same error ────────
     WorkloadRunner ── RemoteWorkload.begin ───▶ actor ── a thread runs the workload ──▶ plane
@@ -39,9 +37,7 @@ T = TypeVar("T")
 class CallHung(ContractViolation):
     """A call in another process did not return; ``kind`` is that of ``call_kind``."""
 
-    def __init__(self, expected: str, got: str, kind: str = "") -> None:
-        super().__init__(expected, got)
-        self.kind = kind
+    kind = ""
 
 
 class ProcessDied(ContractViolation):
@@ -82,7 +78,7 @@ class RemoteClient:
             call = self._actor.call.remote(method, RayArgument((args, kwargs)))
             what = f"{self.name}.{method}"
             try:
-                (ok, result), span = fetch(call, due_s, what, TRANSPORT_S)
+                (ok, result), span = fetch(call, due_s, what)
             except CallHung as hung:
                 hung.kind = call_kind(method, kwargs)
                 self.end()  # its next call would wait for this one
@@ -112,17 +108,12 @@ class RemoteClient:
     ) -> T:
         """The result of a method of the actor itself; an actor that fails is not used again.
 
-        Args:
-            what: The call, for messages.
-            waits_s: Seconds that the method may wait, in addition to the target's ``operation``.
-            method: A method of ``ClientActor``.
-            args: Its arguments.
-            kwargs: Its keyword arguments.
+        The method may wait ``waits_s`` in addition to the target's ``operation``.
         """
         reference = getattr(self._actor, method.__name__).remote(*args, **kwargs)
         due_s = waits_s + self._timeouts.operation
         try:
-            result: T = fetch(reference, due_s, f"{self.name}: {what}", TRANSPORT_S)
+            result: T = fetch(reference, due_s, f"{self.name}: {what}")
         except ContractViolation:  # it is dead, or a call holds its interpreter
             self.died = True
             raise
@@ -168,23 +159,17 @@ class RemoteWorkload:
         return result
 
 
-def fetch(reference: Any, timeout_s: float, what: str, transport_s: float = 0.0) -> Any:
+def fetch(reference: Any, timeout_s: float, what: str) -> Any:
     """``ray.get`` with different errors for a dead process and a late answer.
 
-    Args:
-        reference: The answer.
-        timeout_s: Seconds that the call may take in the actor.
-        what: The call, for messages.
-        transport_s: Seconds more to send the call there and back, which are not the plane's.
-
     Raises:
-        ContractViolation: No answer arrived in time.
+        CallHung: No answer arrived in time and ``TRANSPORT_S`` more, for sending call and answer.
         ProcessDied: The actor's process ended.
     """
     import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
     try:
-        return ray.get(reference, timeout=timeout_s + transport_s)
+        return ray.get(reference, timeout=timeout_s + TRANSPORT_S)
     except ray.exceptions.GetTimeoutError as error:
         raise CallHung(f"{what} to come back within {timeout_s:g} s", "nothing") from error
     except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError) as error:
@@ -193,11 +178,8 @@ def fetch(reference: Any, timeout_s: float, what: str, transport_s: float = 0.0)
 
 def rebuilt_error(name: str, bases: list[str], message: str) -> Exception:
     """An error of the same name on the nearest builtin base, so that its kind can be judged."""
-    base = next(
-        known
-        for known in (getattr(builtins, base, None) for base in bases)
-        if isinstance(known, type) and issubclass(known, Exception)
-    )
+    found = (getattr(builtins, base, None) for base in bases)
+    base = next(one for one in found if isinstance(one, type) and issubclass(one, Exception))
     # ``message`` is str() of the original: KeyError's own str() would put it in quotes once more
     rebuilt: Exception = type(name, (base,), {"__str__": Exception.__str__})(message)
     return rebuilt

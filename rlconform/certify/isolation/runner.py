@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from rlconform.certify.isolation import events
 from rlconform.certify.isolation.check_in_flight import CheckInFlight
@@ -19,7 +20,6 @@ from rlconform.certify.isolation.child_process import TestProcess
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.hang_tally import HungCalls
-from rlconform.certify.isolation.pytest_arguments import process_arguments
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.results import BROKEN, Outcome, RunRecord
 from rlconform.contract import DataPlaneError, Timeouts, load_requirements
@@ -39,26 +39,16 @@ Listener = Callable[[RunRecord, Event], None]
 
 
 class PlaneDidNotStart(DataPlaneError):
-    """The target can't be opened.
-
-    ``detail`` is the traceback or the end of what the process printed; ``plain`` says that the
-    message alone is enough to fix it.
-    """
+    """The target can't be opened."""
 
     def __init__(self, message: str, detail: str, plain: bool = False) -> None:
         super().__init__(message)
-        self.detail = detail
-        self.plain = plain
+        self.detail = detail  # the traceback, or the end of what the process printed
+        self.plain = plain  # whether the message alone is enough to fix it
 
 
 class Runner:
-    """Runs one certification.
-
-    Args:
-        options: What to run.
-        listener: Called with every event.
-        fork_server: Starts the test processes, if other runs use it as well; the caller closes it.
-    """
+    """Runs one certification. A ``fork_server`` that other runs use as well is not closed."""
 
     def __init__(
         self,
@@ -77,11 +67,7 @@ class Runner:
         self.run = RunRecord()
 
     def certify(self) -> RunRecord:
-        """Run every check. When interrupted, it ends its processes and returns the results it has.
-
-        Raises:
-            PlaneDidNotStart: The first process could not open the plane, or can't use the options.
-        """
+        """Run every check. When interrupted, end the processes and return the results so far."""
         started = time.monotonic()
         try:
             fruitless = 0
@@ -95,7 +81,7 @@ class Runner:
                     self.run.notes.append(f"stopped after {limit} broken checks, as asked for")
                     break
                 if fruitless == 2:
-                    self.run.notes.append("stopped: two test processes in a row brought no result")
+                    self.run.notes.append("stopped: two test processes in a row gave no result")
                     break
         except KeyboardInterrupt:
             if not self.run.plan:
@@ -105,10 +91,8 @@ class Runner:
             if self._owns_fork_server:
                 self._fork_server.close()
             if fewer := self.run.fewer_examples:
-                self.run.notes.append(
-                    f"no time for all generated examples: fewer were tried by {len(fewer)} of the "
-                    f"checks, such as {fewer[0]}"
-                )
+                tried = f"fewer were tried by {len(fewer)} of the checks, such as {fewer[0]}"
+                self.run.notes.append(f"no time for all generated examples: {tried}")
             self.run.seconds = time.monotonic() - started
         self.run.complete = bool(self.run.plan) and not self.run.pending
         return self.run
@@ -135,16 +119,15 @@ class Runner:
                 if isinstance(event, events.PlaneOpened):
                     self.run.process_seconds += time.monotonic() - began
                 if isinstance(event, events.CallOverdue):
-                    if self._ends_check(event, process):
-                        return
-                    continue
-                self._on_event(event)
-                if self._enough():
+                    ends = self._ends_check(event, process)
+                else:
+                    self._on_event(event)
+                    ends = self._enough()
+                if ends:
                     return
         finally:
             ending = time.monotonic()
-            ends = isinstance(last, LAST_EVENTS)
-            process.end(self._timeouts.operation + 5 if ends else 0.0)
+            process.end(self._timeouts.operation + 5 if isinstance(last, LAST_EVENTS) else 0.0)
             finished = isinstance(last, events.SessionFinished)
             left = self._fork_server.end_leftovers(self._timeouts.settle if finished else 0.0)
             if left and finished:
@@ -155,16 +138,17 @@ class Runner:
 
     def _arguments(self) -> list[str]:
         """Options of the next test process; it runs the remaining checks."""
+        arguments = self._options.pytest_arguments()
+        arguments += ["--hangs", json.dumps(asdict(self._hangs))]
         ids = [check.id for check in self.run.pending] if self.run.plan else self._options.only
-        only = self._fork_server.write_ids(ids) if ids else ""
-        hangs = json.dumps(self._hangs.as_data())
-        return process_arguments(self._options, only, hangs, self._tries_round_trip)
+        if ids:
+            arguments += ["--only", self._fork_server.write_ids(ids)]
+        if not self._tries_round_trip:
+            arguments.append("--no-health")
+        return arguments
 
     def _files(self) -> Sequence[str]:
-        """Files that still hold checks to run; only the first of them after an early crash.
-
-        Collecting the other files again would only take time.
-        """
+        """Files that still hold checks to run; to save time, only one after an early crash."""
         if not self.run.plan:
             return self._options.checks
         files = list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
@@ -182,8 +166,7 @@ class Runner:
                 events.CheckBegan()
                 | events.CallBegan()
                 | events.ExampleBegan()
-                | events.ProcessesStarting()
-                | events.ProcessesReady()
+                | events.ProcessesChanging()
             ) if self._in_flight is not None:
                 return max(0.0, self._in_flight.deadline - time.monotonic())
             case events.PlaneOpened():
@@ -238,14 +221,12 @@ class Runner:
         if self._options.max_failures is None:
             return False
         requirements = load_requirements()
-        broken = [
-            result
+        broken = sum(
+            requirements[result.requirement].level == "MUST" and not self.run.is_probe(result)
             for result in self.run.results.values()
             if result.outcome in BROKEN
-            and requirements[result.requirement].level == "MUST"
-            and not self.run.is_probe(result)
-        ]
-        return len(broken) >= self._options.max_failures
+        )
+        return broken >= self._options.max_failures
 
     # -- a test process that is lost -----------------------------------------------------------
 
@@ -259,7 +240,7 @@ class Runner:
         return True
 
     def _on_hang(self, process: TestProcess, last: Event | None) -> None:
-        stacks = process.stacks()
+        stacks, what = process.stacks(), type(last).__name__
         if self._in_flight is not None:
             evidence = f"the check did not end within {self._in_flight.allowed_s:g} s"
             self._record_loss(self._in_flight, Outcome.TIMEOUT, evidence, stacks)
@@ -268,14 +249,11 @@ class Runner:
             case events.PlaneOpened():
                 self._round_trip_failed()
                 return
-            case None | events.TargetDescribed():
-                seconds = f"{self._patience(last):g} s"
-                self._start_failed(f"the kit itself did not get ready within {seconds}", stacks)
-            case events.PlaneOpening():
-                self._start_failed(f"it did not open within {self._patience(last):g} s", stacks)
-        self.run.notes.append(
-            f"a test process hung between checks, after {type(last).__name__}; it was ended"
-        )
+            case None | events.TargetDescribed() | events.PlaneOpening():
+                opening = isinstance(last, events.PlaneOpening)
+                late = "it did not open" if opening else "the kit itself did not get ready"
+                self._start_failed(f"{late} within {self._patience(last):g} s", stacks)
+        self.run.notes.append(f"a test process hung between checks, after {what}; it was ended")
 
     def _on_death(self, process: TestProcess, last: Event | None) -> None:
         how, tail = process.how_it_ended(), process.tail()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -22,11 +23,7 @@ THREADS = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
 class Workspace:
-    """A temporary folder and the environment of the processes that use it.
-
-    Args:
-        extra: Environment variables that replace this process's.
-    """
+    """A temporary folder and the environment of the processes that use it; ``extra`` adds to it."""
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
         self._extra = extra
@@ -72,6 +69,13 @@ class Workspace:
         """Kill what is left and remove the folder."""
         self.end_leftovers()
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def how_it_ended(code: int) -> str:
+    """The exit status of a process, or the signal that ended it (negative), in words."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with status {code}"
 
 
 def _kill(process: psutil.Process) -> str:

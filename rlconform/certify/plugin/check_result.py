@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from rlconform.certify.isolation.remote_client import ProcessDied
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording
 from rlconform.certify.reproduce.render import Origin, render_script
-from rlconform.certify.results import CheckResult, Outcome
-from rlconform.contract import LEVELS, Level, Target
+from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
+from rlconform.contract import LEVELS, Level
 
 
 class CleanUpFailed(UserWarning):
@@ -43,8 +43,9 @@ RECORDING = pytest.StashKey[Recording]()
 HISTORY = pytest.StashKey[list[Operation]]()
 
 
-def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
-    """A target as plain data for the report; ``config`` is the user's, empty for the target's."""
+def describe(session: PlaneSession) -> dict[str, Any]:
+    """The target as plain data for the report."""
+    target = session.target
     return {
         "name": target.name,
         "vendor": target.vendor,
@@ -53,7 +54,8 @@ def describe(target: Target, config: Mapping[str, Any]) -> dict[str, Any]:
         "capabilities": dict(target.capabilities),
         "timeouts": asdict(target.timeouts),
         "declared_level": target.level,
-        "config": as_json(config or target.config),
+        "level": session.level,
+        "config": as_json(session.config or target.config),
     }
 
 
@@ -82,6 +84,23 @@ def level_of(item: pytest.Item) -> Level:
     return next(level for level in LEVELS if level == folder)
 
 
+def planned_check(
+    item: pytest.Item, mark: pytest.Mark, session: PlaneSession, races: bool
+) -> PlannedCheck:
+    """The check, with the reason why this level, this target or these options leave it out."""
+    capability, needs = mark.kwargs["capability"], level_of(item)
+    declared = session.target.capabilities.get(capability)
+    left_out = ""
+    if LEVELS.index(needs) > LEVELS.index(session.level):
+        left_out = f"needs level {needs}"
+    elif isinstance(declared, str):
+        left_out = f"the target declares no {capability}: {declared}"
+    elif mark.kwargs["race"] and not races:
+        left_out = "waits for an unlucky moment"
+    patience = mark.kwargs["patience"]
+    return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
+
+
 def ends_plane(item: pytest.Item) -> bool:
     """Whether the check closes the plane that it runs on."""
     mark = item.get_closest_marker("requirement")
@@ -94,11 +113,6 @@ def turn_of(item: pytest.Item) -> int:
     return callspec.params.get("turn", 0) if callspec else 0
 
 
-def untold_turn(check: str) -> str:
-    """The check's id without its turn."""
-    return _TURN.sub("", check)
-
-
 def result_of(
     item: pytest.Item,
     mark: pytest.Mark,
@@ -107,38 +121,43 @@ def result_of(
     session: PlaneSession,
 ) -> CheckResult:
     """The result of a phase: whether the plane caused its exception, and the evidence to show."""
-    base: dict[str, Any] = {
-        "id": check_id(item),
-        "requirement": mark.args[0],
-        "capability": mark.kwargs["capability"],
-        "plane_seconds": recording.plane_seconds,
-    }
+    result = CheckResult(
+        check_id(item),
+        mark.args[0],
+        Outcome.PASS,
+        mark.kwargs["capability"],
+        plane_seconds=recording.plane_seconds,
+    )
     if excinfo is None:
-        return CheckResult(**base, outcome=Outcome.PASS)
+        return result
     error = excinfo.value
     if isinstance(error, pytest.skip.Exception):
-        return CheckResult(**base, outcome=Outcome.NOT_TESTED, evidence=str(error))
-    base["steps"] = recording.lines()
-    base["leans_on"] = leans_on(mark, error)
-    played = item.stash.get(HISTORY, None)
-    base["history"] = to_jsonl(played or [])
+        return replace(result, outcome=Outcome.NOT_TESTED, evidence=str(error))
+    operations: list[Operation] = item.stash.get(HISTORY, [])
+    result = replace(
+        result,
+        steps=recording.lines(),
+        leans_on=leans_on(mark, error),
+        history=to_jsonl(operations),
+    )
     if not (isinstance(error, AssertionError) or recording.raised_by_plane(error)):
         evidence = f"{type(error).__name__}: {error}"
         stacks = str(excinfo.getrepr(style="short"))
-        return CheckResult(**base, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
-    evidence = recording.error_origin(error) or str(error).strip()
+        return replace(result, outcome=Outcome.SUITE_ERROR, evidence=evidence, stacks=stacks)
     outcome = Outcome.CRASH if isinstance(error, ProcessDied) else Outcome.FAIL
+    evidence = recording.error_origin(error) or str(error).strip()
     seed = item.config.getoption("--seed", 0)
-    origin = Origin(mark.args[0], untold_turn(base["id"]), session.spec, session.config, seed)
+    check = _TURN.sub("", result.id)  # the check's id without its turn
+    origin = Origin(result.requirement, check, session.spec, session.config, seed)
     if isinstance(error, HistoryViolation):
-        base["steps"] = error.lines
         evidence += f" ({REPEATED} {error.checker})"
-        script = race_script(origin, error.race, evidence)
-        return CheckResult(**base, outcome=outcome, evidence=evidence, reproducer=script)
-    script = render_script(origin, evidence, recording.calls, recording.script_expectation(error))
-    at_once = any(call.concurrent for call in recording.calls)
-    return CheckResult(
-        **base, outcome=outcome, evidence=evidence, reproducer=script, at_once=at_once
+        script, steps, at_once = race_script(origin, error.race, evidence), error.lines, False
+    else:
+        expected = recording.script_expectation(error)
+        script = render_script(origin, evidence, recording.calls, expected)
+        steps, at_once = result.steps, any(call.concurrent for call in recording.calls)
+    return replace(
+        result, outcome=outcome, evidence=evidence, steps=steps, reproducer=script, at_once=at_once
     )
 
 

@@ -17,7 +17,7 @@ from rlconform.certify.isolation.remote_client import RemoteClient, RemoteWorklo
 from rlconform.certify.plugin.check_result import HISTORY, RECORDING, CleanUpFailed, ends_plane
 from rlconform.certify.plugin.plane_session import PlaneSession
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import DataPlaneClient, Target
@@ -99,10 +99,9 @@ def new_partition(
 
 
 def clean_up(part: PartitionUnderTest) -> None:
-    """Clear the rows of a check; if the plane can't, the report notes it.
+    """Clear the rows of a check; if the plane can't, or hangs, the report notes it.
 
-    A clear that hangs is given up. The check is over and keeps its outcome, and the next check uses
-    other names.
+    The check keeps its outcome, and the next check uses other names.
     """
     if not part.ids:
         return
@@ -110,12 +109,8 @@ def clean_up(part: PartitionUnderTest) -> None:
     try:
         clearing.result(part.timeouts.operation)
     except Exception as error:  # noqa: BLE001 - CLEAR-02 and CLEAR-05 judge it
-        warnings.warn(
-            f"rows of {part.id} stay behind, clear_samples raised {type(error).__name__}: "
-            f"{shorten(str(error))}",
-            CleanUpFailed,
-            stacklevel=1,
-        )
+        text = f"rows of {part.id} stay behind, clear_samples raised {error_text(error)}"
+        warnings.warn(text, CleanUpFailed, stacklevel=1)
 
 
 @pytest.fixture
@@ -127,22 +122,13 @@ def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest
 @pytest.fixture
 def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
     """``actors(n)``: clients attached in n processes, shared with other checks."""
-
-    def take(count: int) -> list[RecordingClient]:
-        return [_recorded(client, recording) for client in plane.actors().take(count)]
-
-    return take
+    return lambda count: [_recorded(client, recording) for client in plane.actors().take(count)]
 
 
 @pytest.fixture
 def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
     """``new_actor()``: a client that attaches now, in a new process."""
-
-    def start() -> RecordingClient:
-        (client,) = plane.actors().start(1)
-        return _recorded(client, recording)
-
-    return start
+    return lambda: _recorded(plane.actors().start(1)[0], recording)
 
 
 def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
@@ -152,25 +138,17 @@ def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
 
 @pytest.fixture
 def processes(
-    request: pytest.FixtureRequest,
-    plane: PlaneSession,
-    part: PartitionUnderTest,
-    recording: Recording,
+    request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
     """Runs workloads on ``part``, each in its own process, which other checks reuse."""
-
-    def take(count: int) -> list[RemoteWorkload]:
-        return [RemoteWorkload(client) for client in plane.actors().take(count)]
-
-    return _workload_runner(request, part, take, _keep_remote_operations(request, recording))
+    return _workload_runner(
+        request, part, lambda count: list(map(RemoteWorkload, plane.actors().take(count)))
+    )
 
 
 @pytest.fixture
 def attached_threads(
-    request: pytest.FixtureRequest,
-    plane: PlaneSession,
-    part: PartitionUnderTest,
-    recording: Recording,
+    request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
     """Runs workloads on ``part``, each in a thread of one other process, all on its client."""
 
@@ -178,44 +156,31 @@ def attached_threads(
         (client,) = plane.actors().take(1)
         return [RemoteWorkload(client) for _ in range(count)]
 
-    return _workload_runner(request, part, take, _keep_remote_operations(request, recording))
+    return _workload_runner(request, part, take)
 
 
 @pytest.fixture
 def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> WorkloadRunner:
     """Runs workloads on ``part``, each in a thread, all on the owner's client."""
-
-    def take(count: int) -> list[WorkloadThread]:
-        return [WorkloadThread(part.client) for _ in range(count)]
-
-    return _workload_runner(request, part, take, lambda events: note_history(request.node, events))
-
-
-def _keep_remote_operations(
-    request: pytest.FixtureRequest, recording: Recording
-) -> Callable[[list[Operation]], None]:
-    """Keeps the operations of other processes, and counts them as the plane's time."""
-
-    def heard(events: list[Operation]) -> None:
-        note_history(request.node, events)
-        recording.plane_time.add(
-            (event.start, event.end) for event in events if event.end is not None
-        )
-
-    return heard
-
-
-def note_history(item: pytest.Item, events: list[Operation]) -> None:
-    """Add operations to the history of the check."""
-    item.stash[HISTORY] = [*item.stash.get(HISTORY, []), *events]
+    return _workload_runner(
+        request, part, lambda count: [WorkloadThread(part.client) for _ in range(count)], False
+    )
 
 
 def _workload_runner(
     request: pytest.FixtureRequest,
     part: PartitionUnderTest,
     take: Callable[[int], Sequence[WorkloadHandle]],
-    heard: Callable[[list[Operation]], None],
+    remote: bool = True,
 ) -> WorkloadRunner:
+    """A runner whose operations are kept; those of other processes count as the plane's time."""
+    recording: Recording = request.getfixturevalue("recording")
+
+    def keep(operations: list[Operation]) -> None:
+        request.node.stash.setdefault(HISTORY, []).extend(operations)
+        if remote:
+            spans = [(each.start, each.end) for each in operations if each.end is not None]
+            recording.plane_time.add(spans)
+
     seed = str(request.config.getoption("--seed"))
-    given_up = request.getfixturevalue("recording").given_up
-    return WorkloadRunner(take, part.id, part.timeouts, seed, heard, given_up)
+    return WorkloadRunner(take, part.id, part.timeouts, seed, keep, recording.given_up)

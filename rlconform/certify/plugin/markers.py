@@ -21,7 +21,7 @@ def requirement(
     """Mark a check with the requirement that it checks.
 
     Args:
-        requirement_id: The requirement.
+        requirement_id: Its id.
         capability: The capability that the check needs, if the requirement names several; a check
             of a requirement with one capability needs that one.
         ends_plane: The check closes the owner's client. It runs after the others, and a fresh plane
@@ -36,11 +36,10 @@ def requirement(
         ValueError: No such requirement, or a capability that it doesn't name.
     """
     known = load_requirements()
-    row = known.get(requirement_id)
     for named in (requirement_id, *leans_on):
         if named not in known:
             raise ValueError(f"no requirement {named!r} in requirements.toml")
-    assert row is not None
+    row = known[requirement_id]
     if capability and capability not in row.capability:
         raise ValueError(f"{requirement_id} does not depend on capability {capability!r}")
     if not capability and len(row.capability) > 1:

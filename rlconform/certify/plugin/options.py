@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_false",
         help="don't try a round trip after a failure: the plane can't do one",
     )
-    group.addoption("--hangs", default="{}", help="calls that have hung so far, as JSON")
+    group.addoption("--hangs", default='{"limit": 0}', help="``HungCalls`` so far, as JSON")
     group.addoption("--only", default=None, help="file with the ids of the checks to run")
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-from tensordict import TensorDict
-
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.actor_pool import ActorPool
-from rlconform.certify.plugin.return_types import remarks_on_types
+from rlconform.certify.plugin.round_trip import remarks_on_types, round_trip
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.target import open_client
 from rlconform.certify.threads import BackgroundCall
 from rlconform.contract import LEVELS, ConfigError, DataPlaneClient, Level, Target
@@ -28,11 +24,7 @@ _NEEDS: Mapping[Level, Mapping[str, str]] = {
 
 
 def require_packages(level: Level) -> None:
-    """Raise unless the packages that checks of this level import are installed.
-
-    Raises:
-        ConfigError: A package is missing; the message names the extra to install.
-    """
+    """Raise a ``ConfigError`` that names the extra to install if a package is missing."""
     for package, extra in _NEEDS.get(level, {}).items():
         if find_spec(package) is None:
             raise ConfigError(
@@ -72,11 +64,7 @@ class PlaneSession:
         return LEVELS.index(self.level) >= LEVELS.index("functional")
 
     def prepare(self) -> None:
-        """Start Ray where checks use several processes: rlconform's time, not the plane's.
-
-        Raises:
-            ConfigError: A package is missing that checks of this level import.
-        """
+        """Start Ray where checks use several processes: rlconform's time, not the plane's."""
         require_packages(self.level)
         if self.several_processes and self._ray is None:
             from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
@@ -85,27 +73,19 @@ class PlaneSession:
                 self._ray = ensure_ray()
 
     def owner(self) -> DataPlaneClient:
-        """The owner's client; opens the plane if it is not open.
-
-        Raises:
-            ContractViolation: A plane that was open before does not open again.
-        """
+        """The owner's client; opens the plane if it is closed. It must open any number of times."""
         if self._owner is None:
             self.prepare()
-            with self.starting.running():
-                self._owner = self._opened()
+            try:
+                with self.starting.running():
+                    self._owner = open_client(self.target, self.config, True)
+            except Exception as error:
+                if not self._was_open:
+                    raise
+                due = "the plane to open again in the process that closed it"
+                raise ContractViolation(due, error_text(error)) from error
+            self._was_open = True
         return self._owner
-
-    def _opened(self) -> DataPlaneClient:
-        try:
-            client = open_client(self.target, self.config, True)
-        except Exception as error:
-            if not self._was_open:
-                raise
-            due = "the plane to open again in the process that closed it"
-            raise ContractViolation(due, shorten(f"{type(error).__name__}: {error}")) from error
-        self._was_open = True
-        return client
 
     def recorded(self, recording: Recording) -> RecordingClient:
         """The owner's client, whose calls go to ``recording``."""
@@ -115,20 +95,12 @@ class PlaneSession:
         """Attached clients in separate processes."""
         if self._actors is None:
             self.owner()
-            self._actors = ActorPool(
-                self.spec,
-                self.config or self.target.config,
-                self.target.timeouts,
-                self.starting,
-            )
+            config, timeouts = self.config or self.target.config, self.target.timeouts
+            self._actors = ActorPool(self.spec, config, timeouts, self.starting)
         return self._actors
 
     def renew(self) -> None:
-        """Close the plane; the next ``owner()`` opens a fresh one.
-
-        Raises:
-            ContractViolation: The owner's client does not close.
-        """
+        """Close the plane, or raise a violation; the next ``owner()`` opens a fresh one."""
         actors, self._actors = self._actors, None
         owner, self._owner = self._owner, None
         with self.starting.running():
@@ -138,8 +110,8 @@ class PlaneSession:
                 try:
                     owner.close()
                 except Exception as error:
-                    raised = shorten(f"{type(error).__name__}: {error}")
-                    raise ContractViolation("the owner's client to close", raised) from error
+                    due = "the owner's client to close"
+                    raise ContractViolation(due, error_text(error)) from error
 
     def close(self) -> None:
         """Close the plane, and Ray if this started it."""
@@ -170,23 +142,10 @@ class PlaneSession:
 
     def _round_trip(self) -> str:
         client = self.owner()
-        partition = f"health-{uuid.uuid4().hex[:8]}"
-        keys: dict[str, Any] = {"sample_ids": ["h"], "partition_id": partition}
 
         def trip() -> None:
-            client.register_partition(
-                partition_id=partition, fields=["x"], num_samples=1, consumer_tasks=["t"]
-            )
-            client.put_samples(**keys, fields=TensorDict({"x": torch.ones(1)}, batch_size=[1]))
-            client.get_samples(**keys, select_fields=["x"])
-            client.claim_meta(
-                partition_id=partition,
-                task_name="t",
-                required_fields=["x"],
-                batch_size=1,
-                blocking=False,
-            )
-            client.clear_samples(**keys)
+            with round_trip(client):
+                pass
 
         return failure_of(trip, self.target.timeouts.operation)
 
@@ -198,5 +157,5 @@ def failure_of(call: Callable[[], Any], timeout_s: float) -> str:
     except ContractViolation as late:
         return str(late)
     except Exception as error:  # noqa: BLE001 - a plane may raise anything
-        return shorten(f"{type(error).__name__}: {error}")
+        return error_text(error)
     return ""

@@ -33,16 +33,16 @@ from rlconform.certify.plugin.check_result import (
     check_id,
     describe,
     ends_plane,
-    level_of,
+    planned_check,
     result_of,
     turn_of,
 )
 from rlconform.certify.plugin.plane_session import PlaneSession, failure_of
 from rlconform.certify.recording.recorder import Recording
-from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.recording.shorten import error_text
 from rlconform.certify.results import BROKEN, NOT_SELECTED, CheckResult, Outcome, PlannedCheck
 from rlconform.certify.target import resolve_target
-from rlconform.contract import LEVELS, ConfigError, Level, load_requirements
+from rlconform.contract import ConfigError, load_requirements
 
 pytest_plugins = ("rlconform.certify.plugin.options", "rlconform.certify.plugin.fixtures")
 
@@ -63,24 +63,19 @@ class CertifyPlugin:
 
     def __init__(self, config: pytest.Config, pipe: EventPipe) -> None:
         self.pipe = pipe
-        self._spec: str = config.getoption("--target")
-        self._config: dict[str, Any] = json.loads(config.getoption("--target-config"))
-        self._level: Level | None = config.getoption("--level")
+        self._option = config.getoption
         only = config.getoption("--only")
         self._only = set(Path(only).read_text("utf-8").split("\n")) if only else None
         self._requirements = set(filter(None, config.getoption("--requirements").split(",")))
         self._seed: int = config.getoption("--seed")
-        self._check_timeout: float | None = config.getoption("--check-timeout")
-        self._races: bool = config.getoption("races")
         self._session: PlaneSession | None = None
         self._plan: list[PlannedCheck] = []
         self._results: dict[str, CheckResult] = {}
         self._warnings: dict[str, list[str]] = {}
-        self._tries_round_trip: bool = config.getoption("health")
         self._watchdog: Watchdog | None = None
         self._in_flight = ""
         self._starting_seconds = 0.0
-        self._hangs = HungCalls.of(json.loads(config.getoption("--hangs")))
+        self._hangs = HungCalls(**json.loads(config.getoption("--hangs")))
         self._shown: set[int] = set()  # turns in which a check was broken
 
     # -- the plane ---------------------------------------------------------------------------
@@ -89,18 +84,12 @@ class CertifyPlugin:
     def session(self) -> PlaneSession:
         """The plane under test; the target is resolved the first time it is asked for."""
         if self._session is None:
-            target = resolve_target(self._spec, self._level)
-            if self._check_timeout is not None:
-                timeouts = replace(target.timeouts, check=self._check_timeout)
-                target = replace(target, timeouts=timeouts)
-            level = self._level or target.level
-            self._session = PlaneSession(
-                self._spec,
-                target,
-                self._config,
-                level,
-                self._report_processes,
-            )
+            spec, level, check_s = map(self._option, ("--target", "--level", "--check-timeout"))
+            target = resolve_target(spec, level)
+            if check_s is not None:
+                target = replace(target, timeouts=replace(target.timeouts, check=check_s))
+            config, level = json.loads(self._option("--target-config")), level or target.level
+            self._session = PlaneSession(spec, target, config, level, self._report_processes)
         return self._session
 
     def pytest_sessionstart(self) -> None:
@@ -109,7 +98,7 @@ class CertifyPlugin:
             return
         try:
             target = self.session.target
-            description = describe(target, self._config) | {"level": self.session.level}
+            description = describe(self.session)
             first = self._only is None  # the run's first process reports it for all
             if first:
                 description["adapter"] = adapter_of(target)
@@ -119,21 +108,19 @@ class CertifyPlugin:
             self.session.owner()
         except Exception as error:  # noqa: BLE001 - a plane may fail to start in any way
             known = isinstance(error, ConfigError)
-            message = str(error) if known else f"{type(error).__name__}: {shorten(str(error))}"
+            message = str(error) if known else error_text(error)
             self.pipe.send(events.StartFailed(message, traceback.format_exc(), plain=known))
             pytest.exit("the plane does not start", returncode=UNHEALTHY_PLANE)
         self._newly_starting()  # the runner counts it, with the start of this process
         self.pipe.send(events.PlaneOpened())
-        if self._tries_round_trip:
+        if self._option("health"):
             self.session.note_health()
             if remarks := self.session.remarks_on_types() if first else []:
                 self._remark(f"unusual types, judged by their values: {'; '.join(remarks)}")
         self.pipe.send(events.HealthNoted())
         self._watchdog = Watchdog(
             target.timeouts,
-            lambda late: self.pipe.send(
-                events.CallOverdue(self._in_flight, kind=late.kind, text=late.text)
-            ),
+            lambda late: self.pipe.send(events.CallOverdue(self._in_flight, late.kind, late.text)),
         )
 
     def pytest_sessionfinish(self) -> None:
@@ -151,8 +138,7 @@ class CertifyPlugin:
     def _report_processes(self, seconds: float) -> None:
         """Extend the deadline of a check that starts processes; 0.0 while they start."""
         if self._in_flight:
-            starting = events.ProcessesStarting()
-            self.pipe.send(events.ProcessesReady(seconds) if seconds else starting)
+            self.pipe.send(events.ProcessesChanging(seconds))
 
     def _remark(self, text: str) -> None:
         self.pipe.send(events.RemarkMade(text))
@@ -167,8 +153,10 @@ class CertifyPlugin:
         kept: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
         for item in items:
-            check = self._planned(item)
-            if check is not None:
+            mark = item.get_closest_marker("requirement")
+            check = None
+            if mark and (not self._requirements or mark.args[0] in self._requirements):
+                check = planned_check(item, mark, self.session, self._option("races"))
                 self._plan.append(check)
             wanted = not self.pipe.watched if check is None else not check.left_out
             if self._only is not None and (check is None or check.id not in self._only):
@@ -182,36 +170,17 @@ class CertifyPlugin:
         """Report the plan, including the checks that ``-k`` deselected."""
         selected = {check_id(item) for item in session.items}
         plan = [
-            check
-            if check.left_out or check.id in selected
-            else replace(check, left_out=NOT_SELECTED)
-            for check in self._plan
+            one if one.id in selected else replace(one, left_out=one.left_out or NOT_SELECTED)
+            for one in self._plan
         ]
         self.pipe.send(events.ChecksCollected(plan))
         if selected & {check.id for check in plan} and self.session.target.isolation == "process":
             if not self.pipe.watched and len(session.items) > 1:
                 raise pytest.UsageError(
                     f"{self.session.target.name} needs a process for each check: run `rlconform "
-                    f"certify {self._spec}`, or one check at a time"
+                    f"certify {self.session.spec}`, or one check at a time"
                 )
             session.items[:] = session.items[:1]  # the runner starts a process for each of the rest
-
-    def _planned(self, item: pytest.Item) -> PlannedCheck | None:
-        mark = item.get_closest_marker("requirement")
-        if mark is None or (self._requirements and mark.args[0] not in self._requirements):
-            return None
-        capability = mark.kwargs["capability"]
-        declared = self.session.target.capabilities.get(capability)
-        needs = level_of(item)
-        left_out = ""
-        if LEVELS.index(needs) > LEVELS.index(self.session.level):
-            left_out = f"needs level {needs}"
-        elif isinstance(declared, str):
-            left_out = f"the target declares no {capability}: {declared}"
-        elif mark.kwargs["race"] and not self._races:
-            left_out = "waits for an unlucky moment"
-        patience = mark.kwargs["patience"]
-        return PlannedCheck(check_id(item), mark.args[0], capability, needs, left_out, patience)
 
     # -- one check ---------------------------------------------------------------------------
 
@@ -242,7 +211,7 @@ class CertifyPlugin:
                 warnings=self._warnings.pop(item.nodeid, []),
             )
             self.pipe.send(events.CheckEnded(result))
-            if result.outcome in BROKEN and item.config.getoption("--turns") > 1:
+            if result.outcome in BROKEN and self._option("--turns") > 1:
                 self._shown.add(turn_of(item))
             self._ensure_healthy(item, result)
         return done
@@ -299,27 +268,22 @@ class CertifyPlugin:
         recording = item.stash.get(RECORDING, Recording())
         if call.when == "call":
             recording.finish(self.session.target.timeouts.operation)
-            self._note_hang(item, recording, call.excinfo)
+            error = call.excinfo.value if call.excinfo else None
+            self._note_hang(mark.args[0], recording, error)
         if before is None or before.outcome is Outcome.PASS:
-            self._results[item.nodeid] = result_of(
-                item, mark, call.excinfo, recording, self.session
-            )
+            result = result_of(item, mark, call.excinfo, recording, self.session)
+            self._results[item.nodeid] = result
         return report
 
     def _note_hang(
-        self,
-        item: pytest.Item,
-        recording: Recording,
-        excinfo: pytest.ExceptionInfo[BaseException] | None,
+        self, requirement: str, recording: Recording, error: BaseException | None
     ) -> None:
         """Count a call of the check that never returned, though the check is over."""
         timeouts = self.session.target.timeouts
         late = recording.overdue(lambda step: allowance(step, timeouts))
-        kind = late.kind if late else getattr(excinfo and excinfo.value, "kind", "")
-        if kind:
-            check, requirement = check_id(item), item.get_closest_marker("requirement").args[0]  # type: ignore[union-attr]
-            self._hangs.note(kind, check, requirement)
-            self.pipe.send(events.CallAbandoned(check, kind))
+        if kind := late.kind if late else getattr(error, "kind", ""):
+            self._hangs.note(kind, self._in_flight, requirement)
+            self.pipe.send(events.CallAbandoned(self._in_flight, kind))
 
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
         """Keep the SHOULDs that a check found violated, and report rlconform's warnings."""

@@ -13,12 +13,6 @@ class BusyTime:
 
     ``listener`` is called with 0.0 when the first block opens, and with the seconds since then when
     the last one closes.
-
-    Example:
-        busy = BusyTime()
-        with busy.running():
-            client.put_samples(...)
-        busy.seconds
     """
 
     def __init__(self, listener: Callable[[float], None] = lambda _seconds: None) -> None:
@@ -43,29 +37,21 @@ class BusyTime:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Count the time of the block."""
-        self.start()
-        try:
-            yield
-        finally:
-            self.stop()
-
-    def start(self) -> None:
-        """Note that one more operation runs."""
         with self._lock:
             if self._open == 0:
                 self._since = time.monotonic()
                 self._listener(0.0)
             self._open += 1
-
-    def stop(self) -> None:
-        """Note that one operation has ended."""
-        with self._lock:
-            self._open -= 1
-            if self._open == 0:
-                now = time.monotonic()
-                self._own += now - self._since
-                self._spans.append((self._since, now))
-                self._listener(now - self._since)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+                if self._open == 0:
+                    now = time.monotonic()
+                    self._own += now - self._since
+                    self._spans.append((self._since, now))
+                    self._listener(now - self._since)
 
     def add(self, spans: Iterable[tuple[float, float]]) -> None:
         """Add spans (start, end) that another process measured with this machine's clock."""

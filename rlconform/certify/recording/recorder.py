@@ -14,20 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rlconform.certify.recording.busy_time import BusyTime
-from rlconform.certify.recording.shorten import brief, shorten
+from rlconform.certify.recording.shorten import brief, call_text, error_text
 from rlconform.certify.reproduce.call_source import call_source
-from rlconform.certify.reproduce.expectations import (
-    ScriptExpectation,
-    expect_return,
-    expectation_of,
-)
+from rlconform.certify.reproduce.expectations import ScriptExpectation, expectation_of
 from rlconform.certify.reproduce.render import Call
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient
 
@@ -64,21 +60,15 @@ class Overdue:
 
 @dataclass
 class CallRecord:
-    """One client call: which client called which method, with which arguments and outcome."""
+    """One client call: which client called which method, with which arguments."""
 
     who: str
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    outcome: str = "did not return"
-    text: str = ""
+    number: int = -1  # once the call has begun
+    text: str = ""  # the call as one readable line, once it has begun
     started: float = field(default_factory=time.monotonic)
-
-    def describe(self) -> str:
-        """The call as one readable line."""
-        shown = [brief(value) for value in self.args]
-        shown += [f"{name}={brief(value)}" for name, value in self.kwargs.items()]
-        return f"{self.who}.{self.method}({', '.join(shown)})"
 
 
 def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
@@ -91,12 +81,9 @@ def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
 class Recording:
     """The calls of one check, from all its clients and threads.
 
-    Arguments are turned into text before the call, as the check may change them later.
-
-    Args:
-        listener: Called with each call before it is made, so that a call which kills the process is
-            known, and with ``None`` at a ``restart``.
-        given_up: Kinds of calls that are not made, each with the reason.
+    Arguments are turned into text before the call, as the check may change them later. ``listener``
+    is called with each call before it is made, so that a call which kills the process is known, and
+    with ``None`` at a ``restart``. ``given_up`` has kinds of calls that are not made, with reasons.
     """
 
     def __init__(
@@ -106,15 +93,15 @@ class Recording:
     ) -> None:
         self.given_up = given_up
         self.calls: list[Call] = []
-        self.outcomes: list[str] = []
+        self.outcomes: dict[int, str] = {}  # by number of the call
         self.plane_time = BusyTime()
         self._listener = listener
         self._count = 0
         self._base = 0  # number of the first call since the last restart
         self._in_flight: dict[int, CallRecord] = {}
-        self._results: dict[int, tuple[str, Any]] = {}  # by id; the reference keeps the id unique
-        self._errors: dict[int, tuple[BaseException, str]] = {}  # by id, with the call that raised
-        self._raised_by: dict[int, int] = {}  # id of an error -> number of its call
+        # By id, with the number of the call; the reference keeps the id unique.
+        self._results: dict[int, tuple[int, Any]] = {}
+        self._errors: dict[int, tuple[BaseException, int, str]] = {}
         self._claimed: dict[int, list[Any]] = {}  # number of a call -> row ids that it returned
         self._lock = threading.Lock()
         self._call_returned = threading.Condition(self._lock)
@@ -135,8 +122,8 @@ class Recording:
         """Seconds in which at least one call ran in the plane."""
         return self.plane_time.seconds
 
-    def begin(self, record: CallRecord) -> int:
-        """Record that a call starts. Returns the call's number.
+    def begin(self, record: CallRecord) -> None:
+        """Record that a call starts, and number it.
 
         Raises:
             CheckIsOver: The check has ended, and this is one of its threads.
@@ -146,44 +133,43 @@ class Recording:
             raise MethodGivenUp(why)
         if self._over and threading.current_thread() is not threading.main_thread():
             raise CheckIsOver(f"{record.method}, called by {threading.current_thread().name}")
-        text, who = record.describe(), record.who
+        who, method, args, kwargs = record.who, record.method, record.args, record.kwargs
+        record.text = text = call_text(f"{who}.{method}", args, kwargs)
         with self._lock:
-            number = self._count
+            record.number = number = self._count
             self._count += 1
             concurrent = tuple(other.text for other in self._in_flight.values())
             numbers = tuple(self._in_flight)
             self._in_flight[number] = record
-            record.text, source = text, ""
+            source = ""
             if number - self._base < MAX_CALLS:
-                names = {key: name for key, (name, _) in self._results.items()}
-                source = call_source(number, who, record.method, record.args, record.kwargs, names)
+                names = {key: f"r{earlier}" for key, (earlier, _) in self._results.items()}
+                source = call_source(number, who, method, args, kwargs, names)
             at = round(record.started - self._started, 3)
             call = Call(who, text, source, concurrent, number, numbers, at, who in self._reopened)
             self._reopened.discard(who)
             if source:
                 self.calls.append(call)
-                self.outcomes.append(record.outcome)
+                self.outcomes[number] = "did not return"
         if self._listener is not None:
             self._listener(call)
-        return number
 
-    def end(
-        self, number: int, record: CallRecord, result: Any, error: BaseException | None
-    ) -> None:
+    def end(self, record: CallRecord, result: Any, error: BaseException | None) -> None:
         """Record that a call returned a result or raised an error."""
+        number = record.number
         with self._lock:
             del self._in_flight[number]
             self._last = (number, result, error is not None)
             if error is not None:
-                outcome = f"raised {type(error).__name__}: {shorten(str(error))}"
-                self._errors[id(error)] = (error, f"the plane's {record.method} {outcome}")
-                self._raised_by[id(error)] = number
-            elif 0 <= number - self._base < MAX_CALLS:
+                outcome = f"raised {error_text(error)}"
+                origin = f"the plane's {record.method} {outcome}"
+                self._errors[id(error)] = (error, number, origin)
+            elif number in self.outcomes:
                 outcome = brief(result)
-                self._results[id(result)] = (f"r{number}", result)
+                self._results[id(result)] = (number, result)
                 self._claimed[number] = list(getattr(result, "sample_ids", None) or ())
-            if 0 <= number - self._base < MAX_CALLS:
-                self.outcomes[number - self._base] = outcome
+            if number in self.outcomes:
+                self.outcomes[number] = outcome
             self._call_returned.notify_all()
 
     def finish(self, timeout_s: float) -> None:
@@ -198,12 +184,9 @@ class Recording:
         The last example that runs is the shrunk one, so the evidence has its calls alone.
         """
         with self._lock:
+            for of_calls in (self.outcomes, self._results, self._errors, self._claimed):
+                of_calls.clear()
             self.calls.clear()
-            self.outcomes.clear()
-            self._results.clear()
-            self._errors.clear()
-            self._raised_by.clear()
-            self._claimed.clear()
             self._last = None
             self._base = self._count
         if self._listener is not None:
@@ -219,18 +202,21 @@ class Recording:
 
     def error_origin(self, error: BaseException) -> str:
         """A line that names the call which raised ``error``; "" if no recorded call did."""
-        return self._errors.get(id(error), (error, ""))[1]
+        return self._errors[id(error)][2] if id(error) in self._errors else ""
 
     def script_expectation(self, error: BaseException) -> ScriptExpectation | None:
         """What a script expects of the calls' results, by the error that the check raised."""
         with self._lock:
-            results = dict(self._results.values())
-            expected: ScriptExpectation | None
-            if id(error) in self._raised_by:
-                expected = expect_return(self._raised_by[id(error)], self._claimed)
+            if id(error) in self._errors:  # that call should have returned
+                number = self._errors[id(error)][1]
+                source = f"plane.result_of(r{number})"
+            elif found := expectation_of(error, dict(self._results.values()), self._last):
+                source, number = found
             else:
-                expected = expectation_of(error, results, self._last, self._claimed)
-        return expected and replace(expected, raised=frozenset(self._raised_by.values()))
+                return None
+            claimed = {n: ids for n, ids in self._claimed.items() if n < number and ids}
+            raised = frozenset(number for _, number, _ in self._errors.values())
+        return ScriptExpectation(source, number, claimed, raised)
 
     def overdue(self, allowed: Callable[[CallRecord], float]) -> Overdue | None:
         """The first call that has run longer than ``allowed(record)`` seconds."""
@@ -245,22 +231,15 @@ class Recording:
     def lines(self) -> list[str]:
         """The calls in order with their outcomes, for the report."""
         with self._lock:
-            shown = [
-                f"{call.text} -> {outcome}"
-                for call, outcome in zip(self.calls, self.outcomes, strict=True)
-            ]
+            shown = [f"{call.text} -> {self.outcomes[call.number]}" for call in self.calls]
             more = self._count - self._base - len(self.calls)
         return [*shown, *([f"... and {more} more calls"] if more else [])]
 
 
 class RecordingClient:
-    """A client whose calls are recorded.
+    """A client whose calls are recorded under the name ``who``.
 
-    Args:
-        client: The client that makes the calls.
-        recording: Where they are recorded.
-        who: The client's name in the recording.
-        measuring: A context manager around each call that adds the plane's share to a ``BusyTime``.
+    ``measuring`` is a context manager around each call; it adds the plane's time to a ``BusyTime``.
     """
 
     def __init__(
@@ -286,17 +265,14 @@ class RecordingClient:
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended in the process that made it, s.
-
-        All processes of a machine share the clock.
-        """
+        """When this thread's last call ended, s on the clock that all processes here share."""
         span: tuple[float, float] | None = getattr(self._client, "last_span", None)
         return self._calls.end if span is None else span[1]
 
     def _recorded(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             record = CallRecord(self._who, method, args, kwargs)
-            number = self.recording.begin(record)
+            self.recording.begin(record)
             result, raised = None, None
             try:
                 with self._measuring(self.recording.plane_time):
@@ -306,7 +282,7 @@ class RecordingClient:
                 raise
             finally:
                 self._calls.end = time.monotonic()
-                self.recording.end(number, record, result, raised)
+                self.recording.end(record, result, raised)
             return result
 
         return recorded

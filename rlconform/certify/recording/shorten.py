@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,3 +30,15 @@ def brief(value: Any) -> str:
     if hasattr(value, "sample_ids"):
         return f"meta of {brief(value.sample_ids)}"
     return shorten(repr(value), 80)
+
+
+def error_text(error: BaseException) -> str:
+    """An error as one short line: its type and its message."""
+    return f"{type(error).__name__}: {shorten(str(error))}"
+
+
+def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call as one readable line."""
+    shown = [brief(value) for value in args]
+    shown += [f"{key}={brief(value)}" for key, value in kwargs.items()]
+    return f"{name}({', '.join(shown)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +16,7 @@ from rlconform.certify.isolation import events
 from rlconform.certify.isolation.events import Event
 from rlconform.certify.report.json_report import REPRODUCERS
 from rlconform.certify.report.root_causes import RootCause, describe
-from rlconform.certify.report.time_split import time_split
-from rlconform.certify.report.verdict import Conclusion, Verdict, counted_as
+from rlconform.certify.report.verdict import Certificate, Verdict, counted_as
 from rlconform.certify.results import (
     BROKEN,
     NOT_SELECTED,
@@ -26,7 +25,7 @@ from rlconform.certify.results import (
     RequirementResult,
     RunRecord,
 )
-from rlconform.contract import Requirement, load_requirements
+from rlconform.contract import load_requirements
 
 #: Longest text of a cause in the terminal; the report has the whole text.
 LONGEST = 300
@@ -72,17 +71,16 @@ class CertifyProgress(LiveBar):
 
     def _print(self, run: RunRecord, result: CheckResult) -> None:
         outcome = result.outcome
-        if outcome in {Outcome.PASS, Outcome.NOT_TESTED} and not self._verbose:
-            return
-        if run.is_probe(result) and not self._verbose:
-            return  # the table shows what the probe found
+        dull = outcome in {Outcome.PASS, Outcome.NOT_TESTED}
+        if (dull or run.is_probe(result)) and not self._verbose:
+            return  # the table shows what a probe found
         outcome = counted_as(outcome, self._requirements[result.requirement])
         self.console.print(
             f"[{STYLE[outcome]}]{outcome:<7}[/] {result.requirement:<9} "
             f"[dim]{escape(result.id.rpartition('::')[2])}[/]",
             highlight=False,
         )
-        if outcome not in {Outcome.PASS, Outcome.NOT_TESTED}:
+        if not dull:
             row = self._requirements[result.requirement]
             self.console.print(f"        {escape(row.title)}", highlight=False)
 
@@ -94,20 +92,17 @@ def _level_origin(run: RunRecord) -> str:
     return f" (asked for; the target declares {declared})"
 
 
-def requirement_table(
-    requirements: Mapping[str, Requirement], results: list[RequirementResult]
-) -> Table:
+def requirement_table(results: list[RequirementResult]) -> Table:
     """One row per requirement: its outcome, and the reason unless it passed."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    table.add_column("Requirement", no_wrap=True)
-    table.add_column("Level", no_wrap=True)
-    table.add_column("Outcome", no_wrap=True)
+    for name in ("Requirement", "Level", "Outcome"):
+        table.add_column(name, no_wrap=True)
     table.add_column("What it requires, and what was found", overflow="fold")
     unselected = _not_selected(results)
     for result in results:
         if result in unselected:
             continue
-        row = requirements[result.id]
+        row = load_requirements()[result.id]
         text = escape(row.title)
         if result.outcome in BROKEN:
             text += f"\n{escape(row.sentence)}"
@@ -142,17 +137,12 @@ def print_causes(console: Console, causes: Sequence[RootCause]) -> None:
             console.print(f"     may follow: {', '.join(cause.followers)}", highlight=False)
 
 
-def print_summary(
-    console: Console,
-    run: RunRecord,
-    results: list[RequirementResult],
-    conclusion: Conclusion,
-    causes: Sequence[RootCause],
-) -> None:
+def print_summary(console: Console, certificate: Certificate) -> None:
     """Print the verdict, counts by outcome, the time split, and what to read first."""
+    run, results = certificate.run, certificate.results
     counts = Counter(result.outcome for result in results)
     tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-    split = time_split(run)
+    split = run.time_split
     console.print()
     for note in run.notes:
         console.print(f"[yellow]note:[/] {escape(note)}")
@@ -168,15 +158,16 @@ def print_summary(
         Verdict.CERTIFIED: "bold green",
         Verdict.CONDITIONAL: "bold yellow",
         Verdict.NOT_CERTIFIED: "bold red",
-    }[conclusion.verdict]
-    console.print(f"[{style}]{conclusion.verdict}[/] at level {run.target['level']}")
+    }[certificate.conclusion.verdict]
+    console.print(f"[{style}]{certificate.conclusion.verdict}[/] at level {run.target['level']}")
     unselected = tuple(f"{result.id} {result.outcome}:" for result in _not_selected(results))
-    reasons = [reason for reason in conclusion.reasons if not reason.startswith(unselected)]
+    every = certificate.conclusion.reasons
+    reasons = [reason for reason in every if not reason.startswith(unselected)]
     for reason in reasons[:20]:
         console.print(f"  {escape(reason)}")
     if len(reasons) > 20:
         console.print(f"  and {len(reasons) - 20} more")
-    if explained := _to_explain(results, causes):
+    if explained := _to_explain(results, certificate.causes):
         console.print(f"rlconform explain {explained} shows what it requires, and why")
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -19,11 +19,9 @@ import rlconform
 from rlconform._versions import installed_versions
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.junit import junit_suite
-from rlconform.certify.report.root_causes import RootCause
-from rlconform.certify.report.time_split import time_split
-from rlconform.certify.report.verdict import Conclusion
-from rlconform.certify.results import Outcome, PlannedCheck, RequirementResult, RunRecord
-from rlconform.contract import CURRENT_SET, LEVELS, Requirement
+from rlconform.certify.report.verdict import Certificate
+from rlconform.certify.results import Outcome, PlannedCheck, RunRecord
+from rlconform.contract import CURRENT_SET, LEVELS, ConfigError, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
 
 SCHEMA = 1
@@ -38,38 +36,29 @@ _REPEATED = ("level", "title", "sentence", "why")
 PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
 
 
-def build_report(
-    options: CertifyOptions,
-    run: RunRecord,
-    requirements: Mapping[str, Requirement],
-    results: list[RequirementResult],
-    conclusion: Conclusion,
-    causes: Sequence[RootCause] = (),
-) -> dict[str, Any]:
+def build_report(certificate: Certificate) -> dict[str, Any]:
     """The report as plain data. ``footer`` has whether it is complete, and a digest of the body."""
+    run, requirements = certificate.run, load_requirements()
     body = {
-        "verdict": {
-            "verdict": conclusion.verdict,
-            "exit_code": conclusion.exit_code,
-            "reasons": conclusion.reasons,
-        },
-        "causes": [asdict(cause) for cause in causes],
+        "verdict": asdict(certificate.conclusion),
+        "causes": [asdict(cause) for cause in certificate.causes],
         "requirements": [
             asdict(result) | {key: getattr(requirements[result.id], key) for key in _REPEATED}
-            for result in results
+            for result in certificate.results
         ],
         "checks": [_check(run, check) for check in run.plan],
         "notes": run.notes,
     }
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return {
         "schema": SCHEMA,
-        "header": _header(options, run),
+        "header": _header(certificate.options, run),
         **body,
         "footer": {
             "complete": run.complete,
             "checks_planned": len(run.due),
             "checks_run": len(run.results),
-            "body_sha256": hashlib.sha256(_canonical(body)).hexdigest(),
+            "body_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
         },
     }
 
@@ -91,7 +80,7 @@ def _header(options: CertifyOptions, run: RunRecord) -> dict[str, Any]:
             "machine": platform.machine(),
             "cpus": os.cpu_count(),
         },
-        "seconds": {name: round(took, 3) for name, took in asdict(time_split(run)).items()},
+        "seconds": {name: round(took, 3) for name, took in asdict(run.time_split).items()},
         "test_processes": run.children,
     }
 
@@ -106,45 +95,37 @@ def _check(run: RunRecord, check: PlannedCheck) -> dict[str, Any]:
     return asdict(check) | {"outcome": Outcome.NOT_TESTED}
 
 
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+def write_report(certificate: Certificate, out: Path, force: bool = False) -> Path:
+    """Write the report below the folder that ``folder_to_write`` selects; return that folder.
 
-
-def write_report(
-    directory: Path,
-    report: Mapping[str, Any],
-    run: RunRecord,
-    requirements: Mapping[str, Requirement],
-    results: list[RequirementResult],
-) -> None:
-    """Write all files of the report below ``directory``.
-
-    These are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
+    Its files are ``report.json``, ``junit.xml``, ``reproducers/<requirement>.py`` and
     ``histories/<check>.jsonl``; reproducers and histories of an earlier report are removed.
+
+    Raises:
+        ConfigError: It can't be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=2, ensure_ascii=False, default=str)
-    _write(directory / "report.json", text + "\n")
-    suite = junit_suite(run, requirements, results)
-    ElementTree.ElementTree(suite).write(
-        directory / "junit.xml", encoding="utf-8", xml_declaration=True
-    )
-    _write_all(directory / REPRODUCERS, "*.py", _scripts(run))
+    report, run = build_report(certificate), certificate.run
+    folder = folder_to_write(out, report["header"], certificate.is_whole, force)
+    text = json.dumps(report, indent=2, ensure_ascii=False, default=str) + "\n"
+    suite = ElementTree.ElementTree(junit_suite(run, certificate.results))
     histories = {_file_name(r.id): r.history for r in run.results.values() if r.history}
-    _write_all(directory / HISTORIES, "*.jsonl", histories)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_all(folder, "report.json", {"report.json": text})
+        suite.write(folder / "junit.xml", encoding="utf-8", xml_declaration=True)
+        _write_all(folder / REPRODUCERS, "*.py", _scripts(run))
+        _write_all(folder / HISTORIES, "*.jsonl", histories)
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: no report was written: {error}") from error
+    return folder
 
 
 def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
     """``out``, unless it holds the report of a complete run that the new one covers only in part.
 
     Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... without such a report. A
-    complete run of the same target at a lower level covers only a part, too.
-
-    Args:
-        out: The folder that the user asked for.
-        header: Header of the new report.
-        whole: Whether the new report is of a complete run.
-        force: Use ``out`` whatever it holds.
+    complete run of the same target at a lower level covers only a part, too. ``header`` and
+    ``whole`` are the new report's; ``force`` uses ``out`` whatever it holds.
     """
     if force:
         return out
@@ -187,14 +168,10 @@ def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
         old.unlink()
     for name, text in files.items():
         folder.mkdir(exist_ok=True)
-        _write(folder / name, text)
+        (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _file_name(check_id: str) -> str:
     """A unique, readable file name for a check's id, without special characters."""
     readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
     return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")

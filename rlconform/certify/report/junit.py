@@ -13,19 +13,16 @@ It agrees with the certificate: what does not count against the plane is not a f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from xml.etree import ElementTree
 
 from rlconform.certify.results import BROKEN, CheckResult, Outcome, RequirementResult, RunRecord
-from rlconform.contract import Requirement
+from rlconform.contract import Requirement, load_requirements
 
 
-def junit_suite(
-    run: RunRecord,
-    requirements: Mapping[str, Requirement],
-    results: list[RequirementResult],
-) -> ElementTree.Element:
+def junit_suite(run: RunRecord, results: list[RequirementResult]) -> ElementTree.Element:
     """The run as a ``testsuite`` element with the counts of its cases."""
+    requirements = load_requirements()
     suite = ElementTree.Element("testsuite", name=_xml_text(f"rlconform {run.target['name']}"))
     waived = {r.id: r.reason for r in results if r.outcome is Outcome.DEVIATION}
     for check in run.plan:
@@ -83,12 +80,4 @@ def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> N
 
 def _xml_text(text: str) -> str:
     """``text`` without the characters that XML 1.0 does not allow."""
-    return "".join(
-        char
-        if char in "\t\n\r"
-        or " " <= char <= "\ud7ff"
-        or "\ue000" <= char <= "\ufffd"
-        or char > "\uffff"
-        else "\ufffd"
-        for char in text
-    )
+    return re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlconform.certify.results import BROKEN, CheckResult, RequirementResult
@@ -27,17 +27,11 @@ _FOUND = re.compile(r" \(found with --seed \d+, [^()]*\)$")
 
 @dataclass(frozen=True)
 class RootCause:
-    """A probable defect: requirements that fail on their own, and those that may follow from them.
+    """A probable defect: requirements that fail on their own, and those that may follow."""
 
-    Attributes:
-        requirements: Ids that fail with the same error, or one id that fails on its own.
-        evidence: The evidence of the first of their failing checks.
-        followers: Ids of which all failures may follow from these.
-    """
-
-    requirements: list[str]
-    evidence: str
-    followers: list[str] = field(default_factory=list)
+    requirements: list[str]  # ids that fail with the same error, or one id that fails on its own
+    evidence: str  # of the first of their failing checks
+    followers: list[str] = field(default_factory=list)  # ids whose failures may all follow
 
 
 def with_followers(
@@ -49,40 +43,23 @@ def with_followers(
     requirements that depend on each other in a circle, the first in the contract's order is a root.
     """
     broken = [result.id for result in results if result.failures]
-    dependencies = _broken_dependencies(checks, set(broken))
-    follows: dict[str, list[str]] = {}
-    for one in broken:
-        sources = dependencies.get(one, [])
-        named = sorted({other for source in sources for other in source}, key=broken.index)
-        follows[one] = named if sources and all(sources) else []
-    for one in broken:
-        if follows[one] and not _reaches_a_root(one, follows):
-            follows[one] = []
-    return [replace(result, may_follow_from=follows.get(result.id, [])) for result in results]
-
-
-def _broken_dependencies(
-    checks: Iterable[CheckResult], broken: set[str]
-) -> dict[str, list[list[str]]]:
-    """By requirement: the other broken requirements that each of its failing checks depends on."""
-    dependencies: dict[str, list[list[str]]] = defaultdict(list)
+    sources: dict[str, list[set[str]]] = {one: [] for one in broken}
     for check in checks:
-        if check.outcome in BROKEN:
-            named = [one for one in check.leans_on if one in broken and one != check.requirement]
-            dependencies[check.requirement].append(named)
-    return dependencies
-
-
-def _reaches_a_root(start: str, follows: Mapping[str, Sequence[str]]) -> bool:
-    seen, waiting = {start}, list(follows[start])
-    while waiting:
-        one = waiting.pop()
-        if not follows[one]:
-            return True
-        new = [other for other in follows[one] if other not in seen]
-        seen.update(new)
-        waiting += new
-    return False
+        if check.outcome in BROKEN and check.requirement in sources:
+            others = sources.keys() & {*check.leans_on} - {check.requirement}
+            sources[check.requirement].append(others)
+    follows = {
+        one: sorted(set().union(*named), key=broken.index) if named and all(named) else []
+        for one, named in sources.items()
+    }
+    reached = {one for one in broken if not follows[one]}  # roots and what follows from them
+    for one in broken:
+        while more := {other for other in broken if reached.intersection(follows[other])} - reached:
+            reached |= more
+        if one not in reached:
+            follows[one] = []
+            reached.add(one)
+    return [replace(result, may_follow_from=follows.get(result.id, [])) for result in results]
 
 
 def root_causes(
@@ -93,12 +70,7 @@ def root_causes(
     """The causes of what is broken: MUSTs first, then by the number of requirements explained.
 
     Requirements that fail with the same error of the plane, except for names and numbers, or with
-    the same kind of call that hangs, form one cause.
-
-    Args:
-        results: The results of all requirements, from ``with_followers``.
-        checks: Results of the checks.
-        must: Ids of the requirements that are MUSTs.
+    the same kind of call that hangs, form one cause. ``results`` are those of ``with_followers``.
     """
     checks = list(checks)
     order = [result.id for result in results]
@@ -109,8 +81,7 @@ def root_causes(
             shared = errors.get(result.id, set())
             key = next(iter(shared)) if len(shared) == 1 else f"{result.id}: on its own"
             grouped[key].append(result)
-    own = _own_evidence(checks, {result.id for result in results if result.failures})
-    causes = [_cause(roots, results, own) for roots in grouped.values()]
+    causes = [_cause(roots, results) for roots in grouped.values()]
     musts = set(must)
 
     def rank(cause: RootCause) -> tuple[bool, int, int]:
@@ -120,27 +91,13 @@ def root_causes(
     return sorted(causes, key=rank)
 
 
-def _own_evidence(checks: Iterable[CheckResult], broken: set[str]) -> dict[str, str]:
-    """By requirement: the evidence of its first failing check without broken dependencies."""
-    evidence: dict[str, str] = {}
-    for check in checks:
-        leans = broken.intersection(check.leans_on) - {check.requirement}
-        if check.outcome in BROKEN and not leans:
-            evidence.setdefault(check.requirement, check.evidence)
-    return evidence
-
-
-def _cause(
-    roots: Sequence[RequirementResult],
-    results: Sequence[RequirementResult],
-    own: Mapping[str, str],
-) -> RootCause:
+def _cause(roots: Sequence[RequirementResult], results: Sequence[RequirementResult]) -> RootCause:
     ids = {root.id for root in roots}
     while more := {r.id for r in results if ids.intersection(r.may_follow_from)} - ids:
         ids |= more
     named = [root.id for root in roots]
     followers = [r.id for r in results if r.id in ids and r.id not in named]
-    return RootCause(named, own.get(named[0], roots[0].failures[0]), followers)
+    return RootCause(named, roots[0].failures[0], followers)
 
 
 def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:

@@ -5,18 +5,20 @@ CheckResult... ──requirement_results──▶ RequirementResult... ──wai
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rlconform._exit_codes import ExitCode
+from rlconform.certify.options import CertifyOptions
+from rlconform.certify.report.root_causes import RootCause
 from rlconform.certify.results import (
     BROKEN,
     CheckResult,
     Outcome,
     PlannedCheck,
     RequirementResult,
+    RunRecord,
     worst,
 )
 from rlconform.contract import LEVELS, Level, Requirement
@@ -42,6 +44,18 @@ class Conclusion:
     reasons: list[str]
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """The verdict on a plane, and the results that it is based on."""
+
+    options: CertifyOptions
+    run: RunRecord  # the results of the checks
+    results: list[RequirementResult]  # of every requirement that the level counts
+    conclusion: Conclusion
+    causes: Sequence[RootCause] = ()  # the probable defects, those that explain most first
+    is_whole: bool = True  # whether every check of the level has run; else none is certified
+
+
 def in_profile(requirement: Requirement, level: Level) -> bool:
     """Whether a certification at ``level`` counts the requirement."""
     return (
@@ -59,15 +73,26 @@ def requirement_results(
     capabilities: Mapping[str, bool | str],
 ) -> list[RequirementResult]:
     """One result per requirement that a certification at ``level`` counts, in contract order."""
-    planned: dict[str, list[PlannedCheck]] = defaultdict(list)
+    planned: dict[str, list[PlannedCheck]] = {
+        row.id: [] for row in requirements.values() if in_profile(row, level)
+    }
     for check in plan:
-        if LEVELS.index(check.level) <= LEVELS.index(level):
+        if check.requirement in planned and LEVELS.index(check.level) <= LEVELS.index(level):
             planned[check.requirement].append(check)
+    broken = {
+        result.requirement
+        for result in results.values()
+        if result.outcome in BROKEN and _applies(result, capabilities)
+    } & planned.keys()
     return [
-        _requirement_result(requirement, planned[requirement.id], results, capabilities)
-        for requirement in requirements.values()
-        if in_profile(requirement, level)
+        _requirement_result(requirements[one], checks, results, capabilities, broken)
+        for one, checks in planned.items()
     ]
+
+
+def _applies(check: PlannedCheck | CheckResult, capabilities: Mapping[str, bool | str]) -> bool:
+    """Whether the target declares what the check needs; otherwise it is only a probe."""
+    return not check.capability or capabilities.get(check.capability) is True
 
 
 def _requirement_result(
@@ -75,25 +100,17 @@ def _requirement_result(
     planned: list[PlannedCheck],
     results: Mapping[str, CheckResult],
     capabilities: Mapping[str, bool | str],
+    broken: set[str],
 ) -> RequirementResult:
-    applicable = [c for c in planned if not c.capability or capabilities.get(c.capability) is True]
-    due = [check for check in applicable if not check.left_out]
-    ran = [results[check.id] for check in due if check.id in results]
-    ids = [result.id for result in ran]
+    applicable = [check for check in planned if _applies(check, capabilities)]
     if not applicable:
-        if not planned:
-            return _without_a_check(requirement, capabilities)
-        probed = [results[check.id] for check in planned if check.id in results]
-        ours = [result for result in probed if result.outcome is Outcome.SUITE_ERROR]
-        if ours:
-            reason = _reason_of(ours[0])
-            return RequirementResult(requirement.id, Outcome.SUITE_ERROR, reason, [ours[0].id])
-        return RequirementResult(
-            requirement.id, Outcome.NOT_APPLICABLE, _probe_reason(planned, probed, capabilities)
-        )
+        return _probe_result(requirement, planned, results, capabilities)
+    ran = [results[check.id] for check in applicable if check.id in results]
     missing = [check for check in applicable if check.id not in results]
-    outcomes = [_outcome_of(result) for result in ran] + [Outcome.NOT_TESTED for _ in missing]
-    outcome = worst(outcomes)
+    ids = [result.id for result in ran]
+    # A failure that leans on another broken requirement comes after those that don't.
+    ran.sort(key=lambda result: bool(broken.intersection(result.leans_on) - {requirement.id}))
+    outcome = worst([_outcome_of(result) for result in ran] + [Outcome.NOT_TESTED] * len(missing))
     if outcome is Outcome.NOT_TESTED and missing:
         why = next((check.left_out for check in missing if check.left_out), "the run ended early")
         reason = f"{len(missing)} of {len(applicable)} checks did not run: {why}"
@@ -102,25 +119,16 @@ def _requirement_result(
     reason = _reason_of(worst_ones[0])
     if reason and len(ran) > 1:
         reason = f"{reason} ({len(worst_ones)} of {len(ran)} checks)"
-    outcome = counted_as(outcome, requirement)
     failures = [_reason_of(result) for result in ran if result.outcome in BROKEN]
-    return RequirementResult(requirement.id, outcome, reason, ids, failures)
+    return RequirementResult(
+        requirement.id, counted_as(outcome, requirement), reason, ids, failures
+    )
 
 
 def counted_as(outcome: Outcome, requirement: Requirement) -> Outcome:
     """The outcome for the requirement: a SHOULD that fails counts as a warning."""
     warns = outcome is Outcome.FAIL and requirement.level == "SHOULD"
     return Outcome.WARN if warns else outcome
-
-
-def _without_a_check(
-    requirement: Requirement, capabilities: Mapping[str, bool | str]
-) -> RequirementResult:
-    needs = requirement.capability
-    if needs and not any(capabilities.get(name) is True for name in needs):
-        reason = _undeclared(needs, capabilities)
-        return RequirementResult(requirement.id, Outcome.NOT_APPLICABLE, reason)
-    return RequirementResult(requirement.id, Outcome.NOT_TESTED, "there is no check for it")
 
 
 def _outcome_of(result: CheckResult) -> Outcome:
@@ -131,32 +139,39 @@ def _reason_of(result: CheckResult) -> str:
     return result.evidence or next(iter(result.warnings), "")
 
 
-def _undeclared(names: Iterable[str], capabilities: Mapping[str, bool | str]) -> str:
-    declared = [f"{name}: {capabilities.get(name, 'not declared')}" for name in names]
-    return f"needs a capability ({'; '.join(declared)})" if declared else ""
-
-
-def _probe_reason(
+def _probe_result(
+    requirement: Requirement,
     planned: list[PlannedCheck],
-    probed: list[CheckResult],
+    results: Mapping[str, CheckResult],
     capabilities: Mapping[str, bool | str],
-) -> str:
-    needs = _undeclared(dict.fromkeys(check.capability for check in planned), capabilities)
-    if len(probed) < len(planned):
-        return needs
-    match worst([result.outcome for result in probed]):
-        case Outcome.PASS:
-            return f"{needs}; undeclared, but works"
-        case Outcome.NOT_TESTED:
-            return f"{needs}; not probed: {probed[0].evidence}"
-        case _:
-            return f"{needs}; probed, and it does not work"
+) -> RequirementResult:
+    """The result of a requirement none of whose checks applies: at most, they were probes."""
+    capable = any(capabilities.get(name) is True for name in requirement.capability)
+    if not planned and (capable or not requirement.capability):
+        return RequirementResult(requirement.id, Outcome.NOT_TESTED, "there is no check for it")
+    needed = [check.capability for check in planned] or requirement.capability
+    declared = [f"{one}: {capabilities.get(one, 'not declared')}" for one in dict.fromkeys(needed)]
+    needs = f"needs a capability ({'; '.join(declared)})"
+    probed = [results[check.id] for check in planned if check.id in results]
+    for result in probed:
+        if result.outcome is Outcome.SUITE_ERROR:
+            return RequirementResult(
+                requirement.id, Outcome.SUITE_ERROR, _reason_of(result), [result.id]
+            )
+    if probed and len(probed) == len(planned):
+        match worst([result.outcome for result in probed]):
+            case Outcome.PASS:
+                needs += "; undeclared, but works"
+            case Outcome.NOT_TESTED:
+                needs += f"; not probed: {probed[0].evidence}"
+            case _:
+                needs += "; probed, and it does not work"
+    return RequirementResult(requirement.id, Outcome.NOT_APPLICABLE, needs)
 
 
 def verdict_of(
     requirements: Mapping[str, Requirement],
     results: Iterable[RequirementResult],
-    *,
     complete: bool,
     problems: Iterable[str] = (),
     allow_deviations: bool = False,

@@ -87,24 +87,21 @@ def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
 def _parse(path: Path, row: Any) -> Waiver:
     if not isinstance(row, dict):
         raise ConfigError(f"{path}: waiver {row!r} is not a table: write [[waiver]]")
+    where = f"{path}: waiver {row.get('id', '?')}"
     names = {field.name for field in fields(Waiver)}
     if row.keys() != names:
         wrong = {"missing": names - row.keys(), "unknown": row.keys() - names}
         parts = [f"{kind}: {', '.join(sorted(keys))}" for kind, keys in wrong.items() if keys]
-        raise ConfigError(f"{path}: waiver {row.get('id', '?')}: {'; '.join(parts)}")
+        raise ConfigError(f"{where}: {'; '.join(parts)}")
     if type(row["expires"]) is not date:  # a datetime is a date too, but can't be compared with one
-        raise ConfigError(f"{path}: waiver {row['id']}: expires must be a date such as 2027-03-01")
+        raise ConfigError(f"{where}: expires must be a date such as 2027-03-01")
     for name in ("id", "reason", "issue", "match"):
         if not isinstance(row[name], str) or not row[name].strip():
-            raise ConfigError(
-                f"{path}: waiver {row['id']}: {name} must not be empty, and must be text"
-            )
+            raise ConfigError(f"{where}: {name} must not be empty, and must be text")
     if row["id"] not in (known := load_requirements()):
         raise ConfigError(f"{path}: no requirement {row['id']!r}{did_you_mean(row['id'], known)}")
     try:
         re.compile(row["match"])
     except re.error as error:
-        raise ConfigError(
-            f"{path}: waiver {row['id']}: match is not a regular expression: {error}"
-        ) from error
+        raise ConfigError(f"{where}: match is not a regular expression: {error}") from error
     return Waiver(**row)

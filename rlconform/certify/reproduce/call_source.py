@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorclass
+from tensordict import NonTensorData, NonTensorStack, TensorDictBase, is_tensorclass, tensorclass
 
 from rlconform.certify.reproduce.tensor_source import NoSource, tensor_source
 from rlconform.contract import KVBatchMeta
@@ -54,11 +54,7 @@ def call_source(
 
 
 def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
-    """Python source that builds an equal value, or the name of the earlier result that it is.
-
-    Raises:
-        NoSource: The value has no exact source, or one that is too long.
-    """
+    """Python source of an equal value, or the name of the result that it is; else ``NoSource``."""
     if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
     if isinstance(value, ScriptExpression):
@@ -68,9 +64,11 @@ def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
     if is_tensorclass(value) and not isinstance(value, NonTensorData | NonTensorStack):
         return _tensorclass(value)
     if isinstance(value, NonTensorStack):
-        return f"NonTensorStack({_items([item.data for item in value.unbind(0)], 'NonTensorData')})"
+        items = [f"NonTensorData({literal(item.data)})" for item in value.unbind(0)]
+        return f"NonTensorStack({', '.join(items)})"
     if isinstance(value, NonTensorData):
-        return f"NonTensorData({literal(value.data)}{_batch_size(value)})"
+        size = f", batch_size={list(value.batch_size)}" if value.batch_size else ""
+        return f"NonTensorData({literal(value.data)}{size})"
     if isinstance(value, TensorDictBase):
         columns = [f"{key!r}: {literal(_leaf(value, key))}" for key in value.keys()]  # noqa: SIM118
         return f"TensorDict({{{', '.join(columns)}}}, batch_size={list(value.batch_size)})"
@@ -114,9 +112,8 @@ def _container(value: Any) -> str:
     return f"{type(value).__name__}([{', '.join(sorted(literal(item) for item in value))}])"
 
 
-def _items(values: Sequence[Any], wrapped_in: str = "") -> str:
-    shown = [literal(value) for value in values]
-    return ", ".join(f"{wrapped_in}({item})" if wrapped_in else item for item in shown)
+def _items(values: Sequence[Any]) -> str:
+    return ", ".join(literal(value) for value in values)
 
 
 def _leaf(batch: TensorDictBase, key: str) -> Any:
@@ -141,5 +138,8 @@ def _tensorclass(value: Any) -> str:
     return f"tensorclass_like({type(value).__name__!r}, {literal(held)}, batch_size={size})"
 
 
-def _batch_size(value: NonTensorData) -> str:
-    return f", batch_size={list(value.batch_size)}" if value.batch_size else ""
+def tensorclass_like(name: str, held: Mapping[str, Any], batch_size: Sequence[int]) -> Any:
+    """For scripts: an instance of a new tensorclass of this name, with these fields."""
+    annotations = dict.fromkeys(held, torch.Tensor)
+    made: Any = tensorclass(type(name, (), {"__annotations__": annotations}))
+    return made(**held, batch_size=list(batch_size))

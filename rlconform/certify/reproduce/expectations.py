@@ -7,10 +7,10 @@ expects nothing, and runs the check instead.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from rlconform.certify.assertions.expect import LAST_CALL
@@ -18,18 +18,10 @@ from rlconform.certify.reproduce.call_source import META_FIELDS, ScriptExpressio
 from rlconform.certify.reproduce.tensor_source import NoSource
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 
-_RESULT = re.compile(r"\br(\d+)\b")
-
-
 #: What checks derive from a result: as source, with ``{}`` for the result, and as a function of it.
 _DERIVED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("{}", lambda result: result),
-    ("{}.sample_ids", lambda result: result.sample_ids),
-    ("{}.tags", lambda result: result.tags),
-    ("{}.fields", lambda result: result.fields),
-    ("{}.sequence_lengths", lambda result: result.sequence_lengths),
-    ("{}.partition_id", lambda result: result.partition_id),
-    ("{}.task_name", lambda result: result.task_name),
+    *((f"{{}}.{name}", attrgetter(name)) for name in META_FIELDS),
     ("sorted({}.sample_ids)", lambda result: sorted(result.sample_ids)),
     ("tags_by_id({})", tags_by_id),
     ("sorted(map(str, {}.keys()))", lambda result: sorted(map(str, result.keys()))),
@@ -39,76 +31,50 @@ _DERIVED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 
 @dataclass(frozen=True)
 class ScriptExpectation:
-    """What a script expects of the result of one call.
+    """What a script expects of the result of one call."""
 
-    Attributes:
-        source: The line inside the script's ``with plane.expecting(...)`` block.
-        number: Number of the call.
-        claimed: Row ids that earlier calls returned, by number of the call. The expectation may
-            depend on them.
-        raised: Numbers of the calls that raised in the check.
-    """
-
-    source: str
-    number: int
-    claimed: Mapping[int, list[Any]]
-    raised: frozenset[int] = frozenset()
-
-
-def expect_return(number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
-    """Expect the call, which raised in the check, to return."""
-    return _expectation(f"plane.result_of(r{number})", number, claimed)
+    source: str  # the line inside the script's ``with plane.expecting(...)`` block
+    number: int  # of the call
+    claimed: Mapping[int, list[Any]]  # row ids that earlier calls returned, by number of the call
+    raised: frozenset[int] = frozenset()  # numbers of the calls that raised in the check
 
 
 def expectation_of(
-    error: BaseException,
-    results: Mapping[str, Any],
-    last: tuple[int, Any, bool] | None,
-    claimed: Mapping[int, list[Any]],
-) -> ScriptExpectation | None:
-    """What the violation expects of one result; ``None`` if that result is not found.
+    error: BaseException, results: Mapping[int, Any], last: tuple[int, Any, bool] | None
+) -> tuple[str, int] | None:
+    """What the violation expects of one result, as source, and the number of that result's call.
 
-    Args:
-        error: What the check raised.
-        results: Results of its calls by name, such as ``r3``.
-        last: Number and result of the call that ended last, and whether it raised.
-        claimed: See ``ScriptExpectation``.
+    ``results`` are those of the check's calls by number; ``last`` has number and result of the call
+    that ended last, and whether it raised. ``None`` if the result is not found.
     """
+    if last is not None and last[2]:
+        last = None
     for expectation in reversed(getattr(error, "expectations", ())):
         subject, *rest = expectation.args
         if subject is LAST_CALL:
-            if last is None or last[2]:
-                continue
-            number, found = last[0], f"lambda: plane.result_of(r{last[0]})"
+            found = last and (f"lambda: plane.result_of(r{last[0]})", last[0])
         else:
             found = _found(subject, results, last)
-            if not found:
-                continue
-            number = _number_in(found)
         with suppress(NoSource):
-            shown = ", ".join(literal(arg) for arg in [ScriptExpression(found), *rest])
-            return _expectation(f"{expectation.function}({shown})", number, claimed)
+            if found:
+                shown = ", ".join(literal(arg) for arg in [ScriptExpression(found[0]), *rest])
+                return f"{expectation.function}({shown})", found[1]
     return None
 
 
-def _expectation(source: str, number: int, claimed: Mapping[int, list[Any]]) -> ScriptExpectation:
-    return ScriptExpectation(
-        source, number, {n: ids for n, ids in claimed.items() if n < number and ids}
-    )
-
-
-def _found(subject: Any, results: Mapping[str, Any], last: tuple[int, Any, bool] | None) -> str:
-    """An expression of the results whose value is ``subject``; "" if there is none."""
+def _found(
+    subject: Any, results: Mapping[int, Any], last: tuple[int, Any, bool] | None
+) -> tuple[str, int] | None:
+    """An expression of a result whose value is ``subject``, and the number of the result's call."""
     if isinstance(subject, list | dict) or hasattr(subject, "batch_size") or _is_meta(subject):
-        for name, result in results.items():
+        for number, result in results.items():
             if result is subject:
-                return name
+                return f"r{number}", number
             for part in META_FIELDS if _is_meta(result) else ():
                 if getattr(result, part, None) is subject:
-                    return f"{name}.{part}"
-    if last is None or last[2]:
-        return ""
-    return _derived(subject, last[1], f"r{last[0]}")
+                    return f"r{number}.{part}", number
+    derived = _derived(subject, last[1], f"r{last[0]}") if last else ""
+    return (derived, last[0]) if last and derived else None
 
 
 def _derived(subject: Any, result: Any, name: str) -> str:
@@ -121,12 +87,6 @@ def _derived(subject: Any, result: Any, name: str) -> str:
         if same:
             return source.format(name)
     return ""
-
-
-def _number_in(found: str) -> int:
-    name = _RESULT.search(found)
-    assert name is not None
-    return int(name[1])
 
 
 def _is_meta(value: Any) -> bool:

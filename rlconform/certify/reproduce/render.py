@@ -28,26 +28,18 @@ ATTACH = "plane.attach()  # in a process of its own, with bootstrap=False"
 class Call:
     """One client call as text.
 
-    Attributes:
-        who: The client that made it: ``client`` is the owner's, others are of other processes.
-        text: The call as readable text, long values shortened.
-        source: The call as a line of Python; empty for calls beyond the first ``MAX_CALLS``, and a
-            comment if an argument has no source.
-        concurrent: Calls of other threads that were running when it was made, as text.
-        number: Its number, which names its result.
-        concurrent_numbers: Numbers of the concurrent calls.
-        at: When it was made, s from the start of the check.
-        after_reopen: Whether the plane was closed and opened again just before it.
+    ``source`` is the call as a line of Python: empty for calls beyond the first ``MAX_CALLS``, and
+    a comment if an argument has no source.
     """
 
-    who: str
-    text: str
+    who: str  # the client that made it: ``client`` is the owner's, others are of other processes
+    text: str  # the call as readable text, long values shortened
     source: str
-    concurrent: Sequence[str] = ()
-    number: int = 0
-    concurrent_numbers: Sequence[int] = ()
-    at: float = 0.0
-    after_reopen: bool = False
+    concurrent: Sequence[str] = ()  # calls of other threads that ran when it was made, as text
+    number: int = 0  # names its result
+    concurrent_numbers: Sequence[int] = ()  # of the concurrent calls
+    at: float = 0.0  # when it was made, s from the start of the check
+    after_reopen: bool = False  # whether the plane was closed and opened again just before it
 
     def describe(self) -> str:
         """The call and the calls of other threads that ran at the same time, as readable text."""
@@ -56,21 +48,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Origin:
-    """The failure that a script shows, and the target that it runs on.
+    """The failure that a script shows, and the target that it runs on."""
 
-    Attributes:
-        requirement: Id of the broken requirement.
-        check: Id of the check that failed.
-        spec: The target.
-        config: Configuration of the target; empty for its default.
-        seed: Seed of the check's generated examples.
-    """
-
-    requirement: str
-    check: str
-    spec: str
-    config: Mapping[str, Any]
-    seed: int = 0
+    requirement: str  # id of the broken requirement
+    check: str  # id of the check that failed
+    spec: str  # the target
+    config: Mapping[str, Any]  # of the target; empty for its default
+    seed: int = 0  # of the check's generated examples
 
 
 _HEADER = '''"""{id}: {sentence}
@@ -109,7 +93,8 @@ _IMPORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "expect_rows_but_first",
         ),
     ),
-    ("rlconform.certify.reproduce.value_builders", ("tensorclass_like", "unpacked")),
+    ("rlconform.certify.reproduce.call_source", ("tensorclass_like",)),
+    ("rlconform.certify.reproduce.tensor_source", ("unpacked",)),
     ("rlconform.certify.scenarios.normalize_metas", ("tags_by_id",)),
     ("rlconform.certify.scenarios.partition", ("expect_ids", "expect_unreadable")),
     ("rlconform.certify.scenarios.labeled_rows", ("labeled_column",)),
@@ -151,11 +136,7 @@ def render_script(
 ) -> str:
     """A script that makes the calls, prints the result of each, and ends with a verdict.
 
-    Args:
-        origin: The failure that it shows.
-        evidence: What was expected and what the plane did instead, as readable text.
-        calls: The calls of the check.
-        expected: What is expected of a result, if the calls alone can show the failure.
+    ``expected`` is what is expected of a result, if the calls alone can show the failure.
     """
     races = any(call.concurrent for call in calls)
     whole = len(calls) <= MAX_LINES and all(_can_be_made(call) for call in calls)

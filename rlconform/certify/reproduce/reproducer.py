@@ -18,10 +18,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from rlconform.certify.reproduce.render import Origin, show
 from rlconform.certify.reproduce.supervisor import EVENTS, Supervisor
 from rlconform.certify.reproduce.verdict import REPRODUCED, UNDECIDED
+
+if TYPE_CHECKING:
+    from rlconform.certify.threads import BackgroundCall
 
 #: The roles of a race have this many seconds to end.
 ROLES_S = 60.0
@@ -42,13 +47,8 @@ class Reproducer:
             expect_rejection(lambda: plane.result_of(r0), "an id that was never put")
         plane.end()
 
-    Args:
-        spec: The target; the first argument on the command line replaces it.
-        config: Configuration of the target; empty for its default.
-        check: Id of the check that failed.
-        requirement: Id of the requirement that it checks.
-        seed: Seed of the check's generated examples.
-        races: Whether the defect is a race, which does not show in every run.
+    The arguments are those of ``Origin``; the first argument on the command line replaces the
+    target ``spec``. ``races`` says that the defect is a race, which does not show in every run.
     """
 
     def __init__(
@@ -61,14 +61,12 @@ class Reproducer:
         seed: int = 0,
         races: bool = False,
     ) -> None:
-        asked = sys.argv[1:2]
-        self._spec = asked[0] if asked else spec
-        self._config = {} if asked else dict(config or {})
-        self._check = check
+        if asked := sys.argv[1:2]:
+            spec, config = asked[0], None
+        self._origin = Origin(requirement, check, spec, config or {}, seed)
         pipe = os.environ.pop(EVENTS, None)
         if pipe is None:
-            supervisor = Supervisor(self._spec, self._config, check, requirement, seed, races)
-            sys.exit(supervisor.run())
+            sys.exit(Supervisor(self._origin, races).run())
         self._events = os.fdopen(int(pipe), "w", encoding="utf-8")
         os.set_inheritable(int(pipe), False)
         self._session: Any = None
@@ -88,8 +86,9 @@ class Reproducer:
         from rlconform.certify.reproduce.rerun_check import level_asked  # noqa: PLC0415 - torch
         from rlconform.certify.target import resolve_target  # noqa: PLC0415 - torch
 
-        target = resolve_target(self._spec, level_asked(self._check))
-        self._session = PlaneSession(self._spec, target, self._config, target.level)
+        spec, config = self._origin.spec, self._origin.config
+        target = resolve_target(spec, level_asked(self._origin.check))
+        self._session = PlaneSession(spec, target, config, target.level)
         self._opened_at = time.monotonic()
         return self._session.owner()
 
@@ -101,7 +100,7 @@ class Reproducer:
     def attach(self) -> Any:
         """A client in another process, a Ray actor, that attaches to the plane."""
         if not self._session.several_processes:
-            got = f"{self._spec}, which declares level {self._session.level}"
+            got = f"{self._origin.spec}, which declares level {self._session.level}"
             self._send("verdict", code=UNDECIDED, expected="a plane to attach to", got=got)
             self._leave()
         (client,) = self._session.actors().start(1)
@@ -119,7 +118,7 @@ class Reproducer:
         from rlconform.certify.threads import BackgroundCall  # noqa: PLC0415 - torch
 
         begun = self._call(call, args, kwargs)
-        begun.thread = BackgroundCall(begun, begun.text)
+        begun.thread = BackgroundCall(begun.make, begun.name)
         return begun
 
     def _call(
@@ -129,14 +128,17 @@ class Reproducer:
             self.end()  # that call returned in the check: without its result no call can follow
         return _ClientCall(self, call, args, kwargs)
 
-    def finish(self, call: Any) -> Any:
+    def finish(self, call: _ClientCall) -> Any:
         """Wait for the call and return its result. The supervisor ends the script if it hangs."""
         from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
-        from rlconform.certify.reproduce.render import show  # noqa: PLC0415 - torch
 
         print(call.name, end=" ", flush=True)  # noqa: T201 - first, as the call may hang or crash
         try:
-            result = call() if call.thread is None else _joined(call.thread)
+            if call.thread is None:
+                result = call.make()
+            else:
+                call.thread.finished.wait()  # the supervisor enforces the deadline
+                result = call.thread.result(0.0)
         except ContractViolation as lost:  # the actor died or does not answer
             self.violated(lost.expected, lost.got)
         except Exception as error:  # noqa: BLE001 - a plane may raise anything
@@ -149,42 +151,43 @@ class Reproducer:
         """Wait until this many seconds after the opening, to repeat a pause of the check."""
         time.sleep(max(0.0, self._opened_at + seconds - time.monotonic()))
 
-    def send_begin(self, text: str, call: Callable[..., Any], kwargs: Mapping[str, Any]) -> int:
-        """Report to the supervisor that a call begins; returns the call's number."""
+    @contextmanager
+    def reporting(self, call: _ClientCall) -> Iterator[None]:
+        """Report the begin of the call to the supervisor, and its end unless the script ends."""
         from rlconform.certify.plugin.call_watchdog import allowance  # noqa: PLC0415 - torch
         from rlconform.certify.recording.recorder import OWNER, CallRecord  # noqa: PLC0415 - torch
+        from rlconform.certify.recording.shorten import call_text  # noqa: PLC0415 - torch
 
-        method = getattr(call, "__name__", "")
-        remote = any(getattr(client, method, None) is call for client in self._attached)
-        record = CallRecord("actor" if remote else OWNER, method, (), dict(kwargs))
-        number = next(self._numbers)
+        remote = any(getattr(client, call.name, None) is call.function for client in self._attached)
+        record = CallRecord("actor" if remote else OWNER, call.name, call.args, call.kwargs)
+        number, text = next(self._numbers), call_text(call.name, call.args, call.kwargs)
         allowed_s = allowance(record, self._session.target.timeouts)
         self._send("begin", number=number, text=text, allowed_s=allowed_s)
-        return number
+        try:
+            yield
+        finally:
+            if not isinstance(sys.exception(), SystemExit | KeyboardInterrupt):
+                self._send("end", number=number)
 
-    def send_end(self, number: int) -> None:
-        """Report to the supervisor that the call has ended."""
-        self._send("end", number=number)
+    def run_roles(self, roles: Sequence[Callable[[], None]]) -> None:
+        """Run the roles of a race in threads. If one hangs, the script ends and the check runs.
 
-    def start_role(self, role: Callable[[], None]) -> threading.Thread:
-        """Run a role of a race in a thread. An error ends the role; only the check evaluates it."""
+        An error ends its role only; the check evaluates it.
+        """
 
-        def run() -> None:
+        def run(role: Callable[[], None]) -> None:
             try:
                 role()
             except Exception as error:  # noqa: BLE001 - a plane may raise anything
                 print(f"a role ended: {type(error).__name__}: {error}", flush=True)  # noqa: T201
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        return thread
-
-    def join(self, roles: Sequence[threading.Thread]) -> None:
-        """Wait for the roles. If one hangs, the script ends and the check runs instead."""
+        threads = [threading.Thread(target=run, args=[role], daemon=True) for role in roles]
+        for thread in threads:
+            thread.start()
         end = time.monotonic() + ROLES_S
-        for thread in roles:
+        for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        if any(thread.is_alive() for thread in roles):
+        if any(thread.is_alive() for thread in threads):
             self.end()
 
     # -- the verdict ---------------------------------------------------------------------------
@@ -206,13 +209,9 @@ class Reproducer:
     ) -> Iterator[None]:
         """Report a violation that the block raises, and end the script.
 
-        If an earlier call does not return or raise as in the check, the expectation may not
-        hold: violations are then ignored, and the check runs instead.
-
-        Args:
-            expected: What the block expects, in words.
-            returned: Results of the earlier calls that returned in the check.
-            raised: Results of the earlier calls that raised in the check.
+        ``expected`` is what the block expects, in words. If a call does not return or raise as in
+        the check, where earlier calls ``returned`` and ``raised``, the expectation may not hold:
+        violations are then ignored, and the check runs instead.
         """
         from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
 
@@ -268,34 +267,20 @@ class Raised:
         raise ContractViolation(f"{self._name} to return", raised)
 
 
+@dataclass
 class _ClientCall:
-    """A client call that is reported to the supervisor when it begins and when it ends."""
+    """A client call of the script, in a thread if it has begun there."""
 
-    def __init__(
-        self,
-        plane: Reproducer,
-        call: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        from rlconform.certify.recording.shorten import brief  # noqa: PLC0415 - torch
+    plane: Reproducer
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    thread: BackgroundCall | None = None
 
-        self._plane, self._call, self._args, self._kwargs = plane, call, args, kwargs
-        self.name = getattr(call, "__name__", str(call))
-        shown = [brief(value) for value in args]
-        shown += [f"{key}={brief(value)}" for key, value in kwargs.items()]
-        self.text = f"{self.name}({', '.join(shown)})"
-        self.thread: Any = None
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", str(self.function))
 
-    def __call__(self) -> Any:
-        number = self._plane.send_begin(self.text, self._call, self._kwargs)
-        try:
-            return self._call(*self._args, **self._kwargs)
-        finally:
-            if not isinstance(sys.exception(), SystemExit | KeyboardInterrupt):
-                self._plane.send_end(number)
-
-
-def _joined(thread: Any) -> Any:
-    thread.finished.wait()  # the supervisor enforces the deadline
-    return thread.result(0.0)
+    def make(self) -> Any:
+        with self.plane.reporting(self):
+            return self.function(*self.args, **self.kwargs)

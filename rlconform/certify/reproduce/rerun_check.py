@@ -9,12 +9,11 @@ Import it only where it is used: it imports the runner, which renders reproducer
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import PlaneDidNotStart, Runner
 from rlconform.certify.options import CertifyOptions
+from rlconform.certify.reproduce.render import Origin
 from rlconform.certify.reproduce.verdict import (
     NOT_REPRODUCED,
     REPRODUCED,
@@ -35,24 +34,23 @@ def level_asked(check: str) -> Level | None:
     return next((level for level in LEVELS if level == folder and level != "unit"), None)
 
 
-def run_check(
-    spec: str, config: Mapping[str, Any], check: str, requirement: str, seed: int, races: bool
-) -> ReproducerVerdict:
+def run_check(origin: Origin, races: bool) -> ReproducerVerdict:
     """Run the check on the target. A race is repeated for a while, each time with the next seed."""
-    wanted = f"what {check} checks: {load_requirements()[requirement].sentence}"
+    check = origin.check
+    wanted = f"what {check} checks: {load_requirements()[origin.requirement].sentence}"
     end = time.monotonic() + RACING_S
     fork_server = ForkServer()
     runs = 0
     try:
         while True:
             options = CertifyOptions(
-                spec,
-                config,
+                origin.spec,
+                origin.config,
                 level_asked(check),
                 checks=[check.partition("::")[0]],
-                requirements=[requirement],
+                requirements=[origin.requirement],
                 only=[check],
-                seed=seed + runs,
+                seed=origin.seed + runs,
             )
             run = Runner(options, fork_server=fork_server).certify()
             runs += 1

@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from rlconform.certify.isolation.workspace import THREADS, Workspace
+from rlconform.certify.isolation.workspace import THREADS, Workspace, how_it_ended
+from rlconform.certify.reproduce.render import Origin
 from rlconform.certify.reproduce.verdict import (
     NOT_REPRODUCED,
     REPRODUCED,
@@ -48,17 +48,8 @@ class InFlight(NamedTuple):
 class Supervisor:
     """Runs the script as a child and prints a verdict. For the arguments see ``Reproducer``."""
 
-    def __init__(
-        self,
-        spec: str,
-        config: Mapping[str, Any],
-        check: str,
-        requirement: str,
-        seed: int,
-        races: bool,
-    ) -> None:
-        self._spec, self._config = spec, config
-        self._check, self._requirement, self._seed, self._races = check, requirement, seed, races
+    def __init__(self, origin: Origin, races: bool) -> None:
+        self._origin, self._races = origin, races
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._in_flight: dict[int, InFlight] = {}
         self._expected = ""  # what the script expects, in words
@@ -74,13 +65,12 @@ class Supervisor:
             workspace.close()
         if verdict is None:
             print("These calls show no violation; running the check that failed.", flush=True)  # noqa: T201
-            verdict = run_check(
-                self._spec, self._config, self._check, self._requirement, self._seed, self._races
-            )
+            verdict = run_check(self._origin, self._races)
             if verdict.code == NOT_REPRODUCED and self._expected:
                 verdict = ReproducerVerdict(NOT_REPRODUCED, self._expected, verdict.got)
         # starts with a newline, as a call that hangs leaves its line unfinished
-        print(f"\nexpected {_line(verdict.expected)}\ngot {_line(verdict.got)}", flush=True)  # noqa: T201
+        expected, got = (" ".join(text.split()) for text in (verdict.expected, verdict.got))
+        print(f"\nexpected {expected}\ngot {got}", flush=True)  # noqa: T201
         return verdict.code
 
     def _run_child(self, workspace: Workspace) -> ReproducerVerdict | None:
@@ -132,40 +122,21 @@ class Supervisor:
 
     def _overdue(self, call: InFlight | None) -> ReproducerVerdict:
         if call is None:
-            return ReproducerVerdict(
-                UNDECIDED, "the script to go on", f"nothing for {OWN_PATIENCE_S:g} s"
-            )
-        return ReproducerVerdict(
-            REPRODUCED,
-            f"{call.text} to return within {call.allowed_s:g} s",
-            "nothing: it still runs",
-        )
+            got = f"nothing for {OWN_PATIENCE_S:g} s"
+            return ReproducerVerdict(UNDECIDED, "the script to go on", got)
+        wanted = f"{call.text} to return within {call.allowed_s:g} s"
+        return ReproducerVerdict(REPRODUCED, wanted, "nothing: it still runs")
 
     def _died(self, child: subprocess.Popen[bytes]) -> ReproducerVerdict:
         code = child.wait()
-        how = (
-            f"was killed by {signal.Signals(-code).name}"
-            if code < 0
-            else f"exited with status {code}"
-        )
         if self._in_flight or code < 0:
             calls = " beside ".join(call.text for call in self._in_flight.values())
-            return ReproducerVerdict(
-                REPRODUCED,
-                f"the process that uses the plane to survive {calls or 'these calls'}",
-                f"it {how}",
-            )
-        return ReproducerVerdict(
-            UNDECIDED, "a plane that opens and calls that can be judged", f"it {how}"
-        )
+            wanted = f"the process that uses the plane to survive {calls or 'these calls'}"
+            return ReproducerVerdict(REPRODUCED, wanted, f"it {how_it_ended(code)}")
+        wanted = "a plane that opens and calls that can be judged"
+        return ReproducerVerdict(UNDECIDED, wanted, f"it {how_it_ended(code)}")
 
     def _let_it_close(self, child: subprocess.Popen[bytes]) -> None:
         """Give the child time to close the plane; the caller then kills it."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             child.wait(CLOSING_S)
-        except subprocess.TimeoutExpired:
-            return
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

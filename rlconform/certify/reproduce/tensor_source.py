@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,11 +26,7 @@ class NoSource(ValueError):
 
 
 def tensor_source(value: torch.Tensor) -> str:
-    """Python source that builds an equal tensor.
-
-    Raises:
-        NoSource: The tensor is too large, or of an unsupported layout.
-    """
+    """Python source that builds an equal tensor; ``NoSource`` if it is too large, or quantized."""
     if value.requires_grad:
         return f"{tensor_source(value.detach())}.requires_grad_()"
     value = value.detach()
@@ -116,6 +113,12 @@ def _large(value: torch.Tensor) -> str:
     if len(text) <= MAX_CHARACTERS:
         return f"unpacked({text!r}, {value.dtype}, {size})"
     raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")
+
+
+def unpacked(text: str, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """For scripts: the tensor whose bytes ``text`` holds, compressed and in base 85."""
+    raw = bytearray(zlib.decompress(base64.b85decode(text)))
+    return torch.frombuffer(raw, dtype=dtype).reshape(tuple(shape))
 
 
 def _labeled(rows: list[torch.Tensor]) -> str:

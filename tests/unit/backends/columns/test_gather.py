@@ -18,10 +18,9 @@ from torch import Tensor
 
 from rlconform.backends.columns import gather as gathering
 from rlconform.backends.columns.column_block import ColumnBlock, StoredColumn
-from rlconform.backends.columns.compaction import compact
 from rlconform.backends.columns.encode import batch_of, pack
 from rlconform.backends.columns.encode import read as read_fields
-from rlconform.backends.columns.gather import gather
+from rlconform.backends.columns.gather import compact, gather
 from rlconform.backends.columns.selection import RowSelection
 from rlconform.wire import object_column, rows_of
 

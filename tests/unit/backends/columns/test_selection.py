@@ -8,8 +8,8 @@ import torch
 from tensordict import TensorDict
 
 from rlconform.backends.columns.column_block import bytes_of
-from rlconform.backends.columns.compaction import compact
 from rlconform.backends.columns.encode import pack, read
+from rlconform.backends.columns.gather import compact
 from rlconform.backends.columns.selection import RowSelection, Shared
 
 KIB, MIB = 1 << 10, 1 << 20

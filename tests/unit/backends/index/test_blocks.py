@@ -275,7 +275,7 @@ def test_an_index_needs_no_torch() -> None:
     script = (
         "import sys\n"
         "import rlconform.backends.index, rlconform.backends.columns.column_block\n"
-        "import rlconform.backends.columns.compaction\n"
+        "import rlconform.backends.columns.gather\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

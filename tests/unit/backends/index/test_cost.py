@@ -175,7 +175,7 @@ def test_little_that_goes_lets_nothing_be_built_anew(group_size: int) -> None:
     """Rebuilding a list is one step for the counter, however long the list."""
     index = filled(SMALL, group_size)
     partition = index.partition("p")
-    queue = partition._queues.of("u", frozenset("x"), group_size)
+    queue = partition._queues.ready("u", frozenset("x"), group_size, 0)
     assert partition.is_ready("u", frozenset("x"), SMALL)
     log, heap = partition._queues._log, queue._heap
     index.clear("p", ids(2 * BATCH, 2), "many")

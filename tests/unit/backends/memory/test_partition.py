@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from rlconform.backends.memory import TARGET, MemoryClient, registry
+from rlconform.backends.memory import TARGET, MemoryClient, engine
 from rlconform.contract import (
     CapacityExceeded,
     ClientClosed,
@@ -247,7 +247,7 @@ def test_clients_attach_to_the_newest_plane_that_is_open() -> None:
 def test_there_is_nothing_to_attach_to_where_no_plane_is_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry, "_OPEN", [])  # other tests keep planes open in this process
+    monkeypatch.setattr(engine, "_OPEN", [])  # other tests keep planes open in this process
     owner = MemoryClient()
     owner.close()
     with pytest.raises(PlaneUnavailable, match=r"^no memory plane is open in this process$"):

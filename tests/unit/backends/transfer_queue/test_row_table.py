@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlconform.backends.transfer_queue.row_state import Conflict, Unready
 from rlconform.backends.transfer_queue.row_table import RowTable
-from rlconform.backends.transfer_queue.write_leases import LeaseExpired
+from rlconform.contract import PlaneUnavailable, UnknownSample
 
 OWNER = "this process"
 LEASE_S = 10.0
@@ -57,7 +56,7 @@ def selected(table: RowTable, ready: list[int], n: int = 10, *, exact: bool = Fa
 
 def test_nothing_shows_before_the_commit(table: RowTable) -> None:
     pin(table, 1, {"a": 0})
-    with pytest.raises(Unready):
+    with pytest.raises(UnknownSample):
         table.locate(["a"], ["x"])
     assert selected(table, [0]) == []
     commit(table, 1, 1)
@@ -88,7 +87,7 @@ def test_a_put_that_outlives_its_lease_is_pushed_aside_and_told(
     pin(table, 1, {"a": 0})
     clock.now = LEASE_S
     assert pin(table, 2, {"a": 0})
-    with pytest.raises(LeaseExpired):
+    with pytest.raises(PlaneUnavailable):
         commit(table, 1, 1)
 
 
@@ -99,7 +98,7 @@ def test_an_index_is_kept_while_a_put_writes_there(table: RowTable) -> None:
     assert freed == []
     assert keys == ["a"]
     assert commit(table, 2, 1, "y") == [[0, ["x", "y"]]]
-    with pytest.raises(Unready):
+    with pytest.raises(UnknownSample):
         table.locate(["a"], ["y"])
 
 
@@ -108,24 +107,36 @@ def test_an_index_under_a_dead_put_is_given_back(table: RowTable, clock: Clock) 
     pin(table, 2, {"a": 0}, field="y")
     clock.now = LEASE_S
     assert table.drop(["a"], OWNER)[0] == [[0, ["x"]]]
-    with pytest.raises(LeaseExpired):
+    with pytest.raises(PlaneUnavailable):
         commit(table, 2, 1, "y")
 
 
 def test_a_field_keeps_its_kind_unless_all_rows_are_replaced(table: RowTable) -> None:
     put(table, 1, {"a": 0, "b": 1})
-    with pytest.raises(Conflict):
+    with pytest.raises(ValueError, match="holds int64 in 1 other rows"):
         pin(table, 2, {"a": 0}, kind="float32")
     put(table, 3, {"b": 1, "a": 0}, kind="float32")
     table.drop(["a", "b"], OWNER)
     put(table, 4, {"c": 2}, kind="object")
 
 
+def test_a_put_whose_row_was_replaced_meanwhile_changes_no_kind(table: RowTable) -> None:
+    pin(table, 1, {"a": 0})
+    commit(table, 1, 1)
+    pin(table, 2, {"a": 0}, kind="float32")
+    table.drop(["a"], OWNER)
+    put(table, 3, {"a": 1})
+    assert commit(table, 2, 1) == [[0, ["x"]]]
+    put(table, 4, {"b": 2})
+    with pytest.raises(ValueError, match="holds int64 in 1 other rows"):
+        pin(table, 5, {"a": 1}, kind="float32")
+
+
 def test_first_puts_of_two_kinds_at_once_leave_one(table: RowTable) -> None:
     pin(table, 1, {"a": 0})
     pin(table, 2, {"b": 1}, kind="float32")
     commit(table, 1, 1)
-    with pytest.raises(Conflict):
+    with pytest.raises(ValueError, match="holds int64 in 1 other rows"):
         commit(table, 2, 1)
 
 
@@ -143,14 +154,14 @@ def test_groups_are_selected_whole(table: RowTable) -> None:
     assert selected(table, [0, 1, 2]) == ["q_g0", "q_g1"]
     put(table, 2, {"p_g1": 3})
     assert selected(table, [0, 1, 2, 3], 3) == ["p_g0", "p_g1"]
-    with pytest.raises(Unready):
+    with pytest.raises(ValueError, match="batch_size=3"):
         selected(table, [0], 3, exact=True)
 
 
 def test_tags_merge_and_rows_with_tags_alone_are_not_produced(table: RowTable) -> None:
     table.stamp(["a"], [{"v": 1}], OWNER)
     table.stamp(["a"], [{"w": 2}], OWNER)
-    assert table.produced("train") == []
+    assert table.indexes == []
     put(table, 1, {"a": 0})
     [row] = table.select("train", [0], ["x"], 1, exact=True)
     assert row.tags == {"v": 1, "w": 2}
@@ -162,7 +173,7 @@ def test_none_drops_the_rows_that_the_owner_made(table: RowTable) -> None:
     table.commit(2, {"y": [8, 8]}, None, "another process")
     table.drop(None, OWNER)
     assert table.locate(["theirs"], ["y"])[0] == [1]
-    with pytest.raises(Unready):
+    with pytest.raises(UnknownSample):
         table.locate(["mine"], ["y"])
 
 
@@ -180,5 +191,4 @@ def test_registering_an_empty_partition_starts_it_anew(table: RowTable) -> None:
     table.drop(["a"], OWNER)
     table.register(["other"], 1)
     assert not table.ever_produced
-    with pytest.raises(Unready):
-        table.produced("train")
+    assert table.tasks == {"other"}

@@ -7,9 +7,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.console import print_summary
 from rlconform.certify.report.root_causes import RootCause
-from rlconform.certify.report.verdict import verdict_of
+from rlconform.certify.report.verdict import Certificate, verdict_of
 from rlconform.certify.results import NOT_SELECTED, Outcome, RequirementResult, RunRecord
 from rlconform.contract import load_requirements
 
@@ -27,7 +28,8 @@ def summary(*results: RequirementResult, causes: tuple[RootCause, ...] = ()) -> 
     run = RunRecord({"name": "acme", "level": "unit"}, seconds=1.0)
     conclusion = verdict_of(KNOWN, results, complete=True)
     console = Console(file=shown, width=200)
-    print_summary(console, run, list(results), conclusion, causes)
+    certificate = Certificate(CertifyOptions("acme"), run, list(results), conclusion, causes)
+    print_summary(console, certificate)
     return shown.getvalue()
 
 

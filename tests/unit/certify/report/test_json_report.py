@@ -14,7 +14,13 @@ import pytest
 
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.json_report import build_report, folder_to_write, write_report
-from rlconform.certify.report.verdict import Conclusion, Verdict, requirement_results, verdict_of
+from rlconform.certify.report.verdict import (
+    Certificate,
+    Conclusion,
+    Verdict,
+    requirement_results,
+    verdict_of,
+)
 from rlconform.certify.results import CheckResult, Outcome, PlannedCheck, RunRecord
 from rlconform.contract import CURRENT_SET, load_requirements
 from rlconform.contract.requirements import requirement_set_digest
@@ -69,19 +75,20 @@ def with_result(run: RunRecord, check: PlannedCheck, **changes: Any) -> RunRecor
     return run
 
 
-def report_on(run: RunRecord, **options: Any) -> dict[str, Any]:
+def certificate_on(run: RunRecord, **options: Any) -> Certificate:
     requirements = load_requirements()
     results = requirement_results(requirements, run.plan, run.results, "unit", {})
     conclusion = verdict_of(requirements, results, complete=run.complete)
-    chosen = CertifyOptions("acme_plane:PLANE", **options)
-    return build_report(chosen, run, requirements, results, conclusion)
+    return Certificate(CertifyOptions("acme_plane:PLANE", **options), run, results, conclusion)
+
+
+def report_on(run: RunRecord) -> dict[str, Any]:
+    return build_report(certificate_on(run))
 
 
 def written(run: RunRecord, folder: Path, **options: Any) -> dict[str, Any]:
     """The report, parsed from the written file."""
-    known = load_requirements()
-    results = requirement_results(known, run.plan, run.results, "unit", {})
-    write_report(folder, report_on(run, **options), run, known, results)
+    assert write_report(certificate_on(run, **options), folder, force=True) == folder
     loaded: dict[str, Any] = json.loads((folder / "report.json").read_text("utf-8"))
     return loaded
 
@@ -294,8 +301,7 @@ def test_the_folder_is_made(tmp_path: Path) -> None:
 def test_the_verdict_is_in_the_body(tmp_path: Path) -> None:
     run = sample_run()
     conclusion = Conclusion(Verdict.CONDITIONAL, 1, ["GET-02 waived"])
-    report = build_report(CertifyOptions("x"), run, load_requirements(), [], conclusion)
-    write_report(tmp_path, report, run, load_requirements(), [])
+    write_report(Certificate(CertifyOptions("x"), run, [], conclusion), tmp_path)
     loaded = json.loads((tmp_path / "report.json").read_text())
     assert loaded["verdict"] == {
         "verdict": "conditional",

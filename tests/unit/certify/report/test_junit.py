@@ -33,7 +33,7 @@ def suite_of(run: RunRecord, *waivers: Waiver) -> ElementTree.Element:
     results = requirement_results(KNOWN, run.plan, run.results, "unit", run.target["capabilities"])
     results, problems = apply_waivers(results, waivers, date(2026, 1, 1))
     assert problems == []
-    return junit_suite(run, KNOWN, results)
+    return junit_suite(run, results)
 
 
 def parts(suite: ElementTree.Element) -> list[list[str]]:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlconform.certify.recording.busy_time import BusyTime, merged_seconds
-from rlconform.certify.report.time_split import time_split
 from rlconform.certify.results import CheckResult, Outcome, RunRecord
 
 PATIENCE_S = 10.0
@@ -90,10 +89,10 @@ def result(name: str, plane: float, start: float) -> CheckResult:
 
 def test_the_parts_add_up_to_the_whole() -> None:
     results = {name: result(name, 2.0, 0.5) for name in ("a", "b")}
-    split = time_split(RunRecord(results=results, process_seconds=3.0, seconds=10.0))
+    split = RunRecord(results=results, process_seconds=3.0, seconds=10.0).time_split
     assert (split.total, split.processes, split.plane_calls, split.kit) == (10.0, 4.0, 4.0, 2.0)
     assert split.kit_share == 0.2
 
 
 def test_a_run_without_time_has_no_share() -> None:
-    assert time_split(RunRecord()).kit_share == 0.0
+    assert RunRecord().time_split.kit_share == 0.0

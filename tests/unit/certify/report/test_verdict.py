@@ -163,6 +163,21 @@ def test_the_reason_is_the_first_broken_checks_evidence() -> None:
     assert result.reason == f"evidence of {checks[1].id} (2 of 3 checks)"
 
 
+@pytest.mark.parametrize("broken_too", [True, False])
+def test_a_failure_that_follows_from_another_requirement_is_shown_last(broken_too: bool) -> None:
+    checks = [planned(MUST, "follows"), planned(MUST, "own"), planned(NEEDS_OBJECTS, capability="")]
+    results = {check.id: check_result(check, Outcome.FAIL, check.id) for check in checks[:2]}
+    results[checks[0].id] = replace(results[checks[0].id], leans_on=[MUST.id, NEEDS_OBJECTS.id])
+    other = Outcome.FAIL if broken_too else Outcome.PASS
+    results[checks[2].id] = check_result(checks[2], other)
+    rows = {row.id: row for row in (MUST, NEEDS_OBJECTS)}
+    result, _ = requirement_results(rows, checks, results, "unit", {})
+    shown = ["GET-01::own", "GET-01::follows"] if broken_too else ["GET-01::follows", "GET-01::own"]
+    assert result.failures == shown
+    assert result.reason == f"{shown[0]} (2 of 2 checks)"
+    assert result.checks == ["GET-01::follows", "GET-01::own"]
+
+
 @pytest.mark.parametrize("others", [[], [Outcome.PASS], [Outcome.WARN, Outcome.PASS]])
 def test_a_check_without_a_result_never_passes(others: list[Outcome]) -> None:
     checks: dict[PlannedCheck, Outcome | None] = {

@@ -19,9 +19,8 @@ from rlconform.certify.assertions.expect import (
     row_difference,
     same_object,
 )
-from rlconform.certify.reproduce.call_source import call_source, literal
-from rlconform.certify.reproduce.tensor_source import NoSource
-from rlconform.certify.reproduce.value_builders import tensorclass_like, unpacked
+from rlconform.certify.reproduce.call_source import call_source, literal, tensorclass_like
+from rlconform.certify.reproduce.tensor_source import NoSource, unpacked
 from rlconform.certify.scenarios.labeled_rows import labeled_column, random_rows
 from rlconform.contract import KVBatchMeta
 from rlconform.wire import object_array, rows_of

@@ -10,7 +10,7 @@ import pytest
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.certify.assertions.expect import ContractViolation
-from rlconform.certify.plugin.return_types import remarks_on_types
+from rlconform.certify.plugin.round_trip import remarks_on_types
 from rlconform.certify.scenarios.normalize_metas import meta_of, status_of
 from rlconform.contract import KVBatchMeta
 from rlconform.selftest.conforming_planes import NestsFields, tuple_meta
