@@ -33,7 +33,7 @@ class Mutant(Target):
         evidence: A part of the failure text of the first id of ``fails``. With another text, the
             mutant counts as killed for another reason.
         chance: Whether a check may miss the defect, because it shows only in a race.
-        rationale: The class docstring: what is wrong, and where that was seen.
+        rationale: Its docstring: what is wrong, and where that was seen.
     """
 
     wraps: str
@@ -51,9 +51,10 @@ def mutant_name(class_name: str) -> str:
 
 def mutant(
     target: Target,
-    *fails: str,
+    fails: str,
+    *,
     evidence: str,
-    may_fail: tuple[str, ...] = (),
+    may_fail: str = "",
     chance: bool = False,
     timeouts: Timeouts | None = None,
 ) -> Callable[[Callable[..., Any]], Mutant]:
@@ -64,7 +65,7 @@ def mutant(
             '''Leaves unknown ids out of the batch (NR-01).'''
 
     The mutant's name on the command line is the class name in snake case. The arguments are the
-    attributes of ``Mutant``; ``timeouts`` replaces the timeouts of ``target``.
+    attributes of ``Mutant``, with blanks between ids; ``timeouts`` replaces those of ``target``.
     """
 
     def decorate(opens: Callable[..., Any]) -> Mutant:
@@ -78,9 +79,9 @@ def mutant(
             config=target.config,
             control=target.control,
             wraps=target.name,
-            fails=fails,
+            fails=tuple(fails.split()),
             evidence=evidence,
-            may_fail=may_fail,
+            may_fail=tuple(may_fail.split()),
             chance=chance,
             rationale=inspect.getdoc(opens) or "",
         )

@@ -1,4 +1,4 @@
-"""Lists all mutants, by name and by the requirement that must kill them."""
+"""Lists all mutants by name."""
 
 from __future__ import annotations
 
@@ -27,12 +27,3 @@ def all_mutants() -> dict[str, tuple[str, Mutant]]:
                         raise ValueError(f"{found[name][0]} and {spec} are both named {name}")
                     found[name] = (spec, value)
     return dict(sorted(found.items()))
-
-
-def mutants_of(requirement_id: str) -> dict[str, tuple[str, Mutant]]:
-    """The mutants that a requirement must kill, in the form of ``all_mutants``."""
-    return {
-        name: (spec, mutant)
-        for name, (spec, mutant) in all_mutants().items()
-        if requirement_id in mutant.fails
-    }

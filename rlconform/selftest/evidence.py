@@ -100,8 +100,7 @@ def _declared(
     for decorator in node.decorator_list:
         match decorator:
             case ast.Call(func=ast.Name(id=name), args=args) if name.endswith("mutant"):
-                parts = [part for arg in args for part in ast.walk(arg)]
-                ids = [part.value for part in parts if isinstance(part, ast.Constant)]
+                ids = [i for a in args if isinstance(a, ast.Constant) for i in str(a.value).split()]
                 defect = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
                 source = MutantSource(mutant_name(node.name), file, defect, len(ids) == 1)
-                yield from ((str(requirement), source) for requirement in ids)
+                yield from ((requirement, source) for requirement in ids)

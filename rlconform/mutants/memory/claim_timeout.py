@@ -3,104 +3,79 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import DataPlaneError, KVBatchMeta
-from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant
-from rlconform.mutants.types import Claimed, Names, Wait
-
-
-@engine_mutant("CLAIM-06", evidence="an end after 5.")
-class ClaimTimeoutCappedAtFiveSeconds(MemoryEngine):
-    """Ends a blocking claim after 5 s, its limit for any request, whatever ``timeout_s`` is."""
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        wait_s = None if wait_s is None else min(wait_s, 5.0)
-        return super().claim(partition_id, task, names, rows, wait_s)
-
-
-@engine_mutant("CLAIM-06", evidence="timed out")
-class ClaimTimeoutRaisesOwnError(MemoryEngine):
-    """Raises a general error, not ``TimeoutError``, when the timeout ends."""
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        try:
-            return super().claim(partition_id, task, names, rows, wait_s)
-        except TimeoutError as error:
-            raise DataPlaneError("timed out") from error
-
-
-@engine_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
-class ClaimTimeoutReturnsPartial(MemoryEngine):
-    """Returns a short or empty batch, not ``TimeoutError``, when the timeout ends."""
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        try:
-            return super().claim(partition_id, task, names, rows, wait_s)
-        except TimeoutError:
-            return super().claim(partition_id, task, names, rows, None)
-
-
-@engine_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
-class ClaimTimeoutRoundedDown(MemoryEngine):
-    """Rounds the timeout down to steps of 0.2 s, so 0.5 s end after 0.4 s."""
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        turns = wait_s if wait_s is None else wait_s // 0.2 * 0.2
-        return super().claim(partition_id, task, names, rows, turns)
-
-
-@engine_mutant("CLAIM-06", evidence="the blocked claim to come back within")
-class ClaimTimeoutCheckedSeldom(MemoryEngine):
-    """Checks the timeout only every two seconds, so claims end late."""
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        turns = wait_s if wait_s is None else -(-wait_s // 2.0) * 2.0
-        return super().claim(partition_id, task, names, rows, turns)
-
-
-@engine_mutant(
-    "CLAIM-06",
-    "CLAIM-04",
-    evidence="rows still claimable after the timeout",
-    may_fail=("CLAIM-02", "CLAIM-05", "CLAIM-15"),
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.memory.helpers import (
+    claim_meta_mutant,
+    claim_mutant,
+    wait_until_ready_mutant,
 )
-class ClaimTimeoutLosesRows(MemoryEngine):
+from rlconform.mutants.types import Claimed
+
+
+@claim_mutant("CLAIM-06", evidence="an end after 5.")
+def ClaimTimeoutCappedAtFiveSeconds(claim: MethodCall) -> Claimed:
+    """Ends a blocking claim after 5 s, its limit for any request, whatever ``timeout_s`` is."""
+    return claim() if claim.wait_s is None else claim(wait_s=min(claim.wait_s, 5.0))
+
+
+@claim_mutant("CLAIM-06", evidence="timed out")
+def ClaimTimeoutRaisesOwnError(claim: MethodCall) -> Claimed:
+    """Raises a general error, not ``TimeoutError``, when the timeout ends."""
+    try:
+        return claim()
+    except TimeoutError as error:
+        raise DataPlaneError("timed out") from error
+
+
+@claim_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
+def ClaimTimeoutReturnsPartial(claim: MethodCall) -> Claimed:
+    """Returns a short or empty batch, not ``TimeoutError``, when the timeout ends."""
+    try:
+        return claim()
+    except TimeoutError:
+        return claim(wait_s=None)
+
+
+@claim_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
+def ClaimTimeoutRoundedDown(claim: MethodCall) -> Claimed:
+    """Rounds the timeout down to steps of 0.2 s, so 0.5 s end after 0.4 s."""
+    return claim() if claim.wait_s is None else claim(wait_s=claim.wait_s // 0.2 * 0.2)
+
+
+@claim_mutant("CLAIM-06", evidence="the blocked claim to come back within")
+def ClaimTimeoutCheckedSeldom(claim: MethodCall) -> Claimed:
+    """Checks the timeout only every two seconds, so claims end late."""
+    return claim() if claim.wait_s is None else claim(wait_s=-(-claim.wait_s // 2.0) * 2.0)
+
+
+@claim_mutant(
+    "CLAIM-06 CLAIM-04",
+    evidence="rows still claimable after the timeout",
+    may_fail="CLAIM-02 CLAIM-05 CLAIM-15",
+)
+def ClaimTimeoutLosesRows(claim: MethodCall) -> Claimed:
     """Takes rows as they arrive during a blocking claim, and loses them at the timeout."""
-
-    def claim(self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait) -> Claimed:
-        if wait_s is None:
-            return super().claim(partition_id, task, names, rows, None)
-        deadline = time.monotonic() + wait_s
-        gathered = super().claim(partition_id, task, names, rows, None)
-        while len(gathered[0]) < rows:
-            left = max(0.0, deadline - time.monotonic())
-            more = super().claim(partition_id, task, names, 1, left)
-            gathered = (gathered[0] + more[0], gathered[1] + more[1])
-        return gathered
+    deadline = time.monotonic() + (claim.wait_s or 0.0)
+    ids, tags = claim(wait_s=None)
+    while claim.wait_s is not None and len(ids) < claim.rows:
+        more_ids, more_tags = claim(rows=1, wait_s=max(0.0, deadline - time.monotonic()))
+        ids, tags = ids + more_ids, tags + more_tags
+    return ids, tags
 
 
-@engine_mutant("CLAIM-06", evidence="it still runs")
-class ClaimTimeoutRestarts(MemoryEngine):
+@wait_until_ready_mutant("CLAIM-06", evidence="it still runs")
+def ClaimTimeoutRestarts(wait: MethodCall) -> None:
     """Restarts the timeout at every change in the plane, so in a busy plane it never ends."""
-
-    def _wait_until_ready(
-        self, partition_id: str, task: str, required: frozenset[str], rows: int, wait_s: float
-    ) -> None:
-        partition = self._plane.index.partition(partition_id)
-        partition.check_exact(rows)
-        while not partition.is_ready(task, required, rows):
-            if not self._plane.changed.wait(wait_s):
-                raise TimeoutError("too few rows")
+    partition = wait.plane._plane.index.partition(wait.partition_id)
+    partition.check_exact(wait.rows)
+    while not partition.is_ready(wait.task, wait.required, wait.rows):
+        if not wait.plane._plane.changed.wait(wait.wait_s):
+            raise TimeoutError("too few rows")
 
 
-@memory_mutant("CLAIM-06", evidence="it still runs")
-class ClaimZeroTimeoutIsDefault(MemoryClient):
+@claim_meta_mutant("CLAIM-06", evidence="it still runs")
+def ClaimZeroTimeoutIsDefault(claim: MethodCall) -> KVBatchMeta:
     """Computes ``timeout_s or 60.0``, so a claim with a timeout of 0 waits for a minute."""
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        if kwargs.get("timeout_s") == 0:
-            del kwargs["timeout_s"]
-        return super().claim_meta(*args, **kwargs)
+    return claim(timeout_s=60.0) if claim.timeout_s == 0 else claim()

@@ -4,158 +4,131 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, UnknownField, UnknownSample
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import jagged, mapped
-from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant, rows_in
-from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
+from rlconform.mutants.memory.helpers import (
+    get_data_mutant,
+    get_samples_mutant,
+    held,
+    memory_mutant,
+    partition_of,
+    put_mutant,
+)
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire.leaves import is_jagged, rows_of
 
 
-@memory_mutant("GET-01", evidence="row 0 of 'x'")
-class GetLongReadsSortedById(MemoryClient):
+@get_samples_mutant("GET-01", evidence="row 0 of 'x'")
+def GetLongReadsSortedById(read: MethodCall) -> TensorDict:
     """Returns rows sorted by id if a read asks for more than 100 rows of tensors."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        tensors = all(torch.is_tensor(batch.get(name)) for name in select_fields)
-        if len(sample_ids) > 100 and tensors:
-            return super().get_samples(sorted(sample_ids), partition_id, select_fields)
-        return batch
+    batch = read()
+    tensors = all(torch.is_tensor(batch.get(name)) for name in read.select_fields)
+    if len(read.sample_ids) > 100 and tensors:
+        return read(sample_ids=sorted(read.sample_ids))
+    return batch
 
 
 #: Rows in one message of a put.
 CHUNK = 512
 
 
-@engine_mutant("GET-01", evidence="row 0 of 'x' =")
-class PutSecondChunkReversed(MemoryEngine):
+@put_mutant("GET-01", evidence="row 0 of 'x' =")
+def PutSecondChunkReversed(put: MethodCall) -> None:
     """Stores the rows after the first 512 of a put, its second message, in reverse order."""
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        ids = [*sample_ids[:CHUNK], *reversed(sample_ids[CHUNK:])]
-        super().put(partition_id, ids, fields, tags)
+    put(sample_ids=[*put.sample_ids[:CHUNK], *reversed(put.sample_ids[CHUNK:])])
 
 
 #: Rows of a partition that the store keeps.
 ROOM = 600
 
 
-@engine_mutant("GET-01", "CLAIM-04", "CLAIM-05", "CLEAR-01", evidence="never put, or cleared")
-class PutEvictsOldRows(MemoryEngine):
+@put_mutant("GET-01 CLAIM-04 CLAIM-05 CLEAR-01", evidence="never put, or cleared")
+def PutEvictsOldRows(put: MethodCall) -> None:
     """Silently drops rows of a partition beyond the newest 600, as a full queue does."""
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        super().put(partition_id, sample_ids, fields, tags)
-        with self._locked() as index:
-            old = [row.sample_id for row in rows_in(index, partition_id, None)][:-ROOM]
-        if old:
-            super().clear(partition_id, old)
+    put()
+    put.plane.clear(put.partition_id, partition_of(put).sample_ids[:-ROOM])
 
 
-@memory_mutant("GET-02", evidence="4 rows of 'x'")
-class GetRepeatedIdReadOnce(MemoryClient):
+@get_samples_mutant("GET-02", evidence="4 rows of 'x'")
+def GetRepeatedIdReadOnce(read: MethodCall) -> TensorDict:
     """Reads each id once, so a read that repeats an id returns too few rows."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        return super().get_samples(list(dict.fromkeys(sample_ids)), partition_id, select_fields)
+    return read(sample_ids=list(dict.fromkeys(read.sample_ids)))
 
 
-@memory_mutant("GET-02", evidence="row 2 of 'x'")
-class GetRepeatedIdZeroed(MemoryClient):
+@get_samples_mutant("GET-02", evidence="row 2 of 'x'")
+def GetRepeatedIdZeroed(read: MethodCall) -> TensorDict:
     """Fills one row for each id, so repeats of an id are zeros."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        again = [n for n, i in enumerate(sample_ids) if i in sample_ids[:n]]
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        if not again:
-            return batch
-        return mapped(batch, lambda leaf: leaf.index_fill(0, torch.tensor(again), 0))
+    again = [n for n, i in enumerate(read.sample_ids) if i in read.sample_ids[:n]]
+    if not again:
+        return read()
+    return mapped(read(), lambda leaf: leaf.index_fill(0, torch.tensor(again), 0))
 
 
-def moved(leaf: torch.Tensor, times: list[int]) -> torch.Tensor:
-    """The rows of a jagged column; those with 0 in ``times`` have no tokens."""
-    rows = zip(rows_of(leaf), times, strict=True)
-    return jagged([row[: len(row) * count] for row, count in rows])
-
-
-@memory_mutant("GET-02", evidence="row 2 of 'x' of shape")
-class GetRepeatedJaggedRowEmptied(MemoryClient):
+@get_samples_mutant("GET-02", evidence="row 2 of 'x' of shape")
+def GetRepeatedJaggedRowEmptied(read: MethodCall) -> TensorDict:
     """Moves the tokens of a jagged row on a read, so repeats of an id have no tokens."""
+    again = [i in read.sample_ids[:n] for n, i in enumerate(read.sample_ids)]
+    if not any(again):
+        return read()
 
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        lengths = [int(i not in sample_ids[:n]) for n, i in enumerate(sample_ids)]
-        if all(lengths):
-            return batch
-        return mapped(batch, lambda leaf: moved(leaf, lengths) if is_jagged(leaf) else leaf)
+    def moved(leaf: Tensor) -> Tensor:
+        rows = zip(rows_of(leaf), again, strict=True)
+        return jagged([row[:0] if repeated else row for row, repeated in rows])
+
+    return mapped(read(), moved, is_jagged)
 
 
-@memory_mutant("GET-03", evidence="fields of the result ['x', 'z']")
-class GetFieldRangeReturned(MemoryClient):
+@get_samples_mutant("GET-03", evidence="fields of the result ['x', 'z']")
+def GetFieldRangeReturned(read: MethodCall) -> TensorDict:
     """Returns all fields from the first to the last that a read asks for (NR-25)."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        between = [
-            f for f in "xyz" if select_fields and min(select_fields) < f < max(select_fields)
-        ]
-        try:
-            names = [*select_fields, *between]
-            return super().get_samples(sample_ids, partition_id, names)
-        except UnknownField:
-            return super().get_samples(sample_ids, partition_id, select_fields)
+    names = read.select_fields
+    between = [name for name in "xyz" if names and min(names) < name < max(names)]
+    try:
+        return read(select_fields=[*names, *between])
+    except UnknownField:
+        return read()
 
 
-def known_of(client: MemoryClient, ids: list[str], partition_id: str, names: Names) -> list[str]:
-    """The ids that can be read."""
-    known = []
-    for sample_id in ids:
-        try:
-            MemoryClient.get_samples(client, [sample_id], partition_id, names)
-        except UnknownSample:
-            continue
-        known.append(sample_id)
-    return known
+def _readable(read: MethodCall, sample_ids: Ids, error: type[KeyError]) -> Ids:
+    """The ids whose read alone does not raise the error."""
+    readable = []
+    for sample_id in sample_ids:
+        with suppress(error):
+            read(sample_ids=[sample_id])
+            readable.append(sample_id)
+    return readable
 
 
-@memory_mutant("GET-04", "GET-06", evidence="expected an id that was never put to be rejected")
-class DropsUnknownIds(MemoryClient):
+@get_samples_mutant("GET-04 GET-06", evidence="expected an id that was never put to be rejected")
+def DropsUnknownIds(read: MethodCall) -> TensorDict:
     """Leaves out ids that it doesn't know, so later rows shift (NR-01)."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        return super().get_samples(
-            known_of(self, sample_ids, partition_id, select_fields), partition_id, select_fields
-        )
+    return read(sample_ids=_readable(read, read.sample_ids, UnknownSample))
 
 
-@memory_mutant("GET-04", evidence="one unknown id among 48 known ones")
-class DropsUnknownIdsOfLongReads(MemoryClient):
+@get_samples_mutant("GET-04", evidence="one unknown id among 48 known ones")
+def DropsUnknownIdsOfLongReads(read: MethodCall) -> TensorDict:
     """Leaves out unknown ids after the 16th, the limit of one request (MC-13)."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        first, later = sample_ids[:16], sample_ids[16:]
-        later = known_of(self, later, partition_id, select_fields)
-        return super().get_samples([*first, *later], partition_id, select_fields)
+    first, later = read.sample_ids[:16], read.sample_ids[16:]
+    return read(sample_ids=[*first, *_readable(read, later, UnknownSample)])
 
 
 @memory_mutant("GET-04", evidence="an id that was never put")
 class GetUnknownIdReturnsNeighbour(MemoryClient):
     """Returns a neighbouring row for an unknown id: it bisects a table and doesn't compare ids."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._ids: dict[str, list[str]] = {}
+    _ids = State(dict[str, list[str]])  # of all rows that were put, by partition
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         self._ids[partition_id] = sorted({*self._ids.get(partition_id, ()), *sample_ids})
         return receipt
 
@@ -167,42 +140,29 @@ class GetUnknownIdReturnsNeighbour(MemoryClient):
         return super().get_samples(sample_ids, partition_id, select_fields)
 
 
-@memory_mutant("GET-05", evidence="a field not produced for every id")
-class GetUnknownFieldsSkipped(MemoryClient):
+@get_samples_mutant("GET-05", evidence="a field not produced for every id")
+def GetUnknownFieldsSkipped(read: MethodCall) -> TensorDict:
     """Leaves out a field that no row of the partition has (NR-02)."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        try:
-            return super().get_samples(sample_ids, partition_id, select_fields)
-        except UnknownField:
-            rest = [name for name in select_fields if name in ("x", "y", "z")]
-            if not rest or len(rest) == len(select_fields):
-                raise
-            return super().get_samples(sample_ids, partition_id, rest)
+    try:
+        return read()
+    except UnknownField:
+        rest = [name for name in read.select_fields if name in ("x", "y", "z")]
+        if not rest or len(rest) == len(read.select_fields):
+            raise
+        return read(select_fields=rest)
 
 
-@memory_mutant("GET-05", evidence="a field not produced for every id")
-class GetRowsWithoutFieldDropped(MemoryClient):
+@get_samples_mutant("GET-05", evidence="a field not produced for every id")
+def GetRowsWithoutFieldDropped(read: MethodCall) -> TensorDict:
     """Leaves out rows that lack a field of the read (NR-02)."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        having = []
-        for sample_id in sample_ids:
-            try:
-                super().get_samples([sample_id], partition_id, select_fields)
-            except UnknownField:
-                continue
-            having.append(sample_id)
-        return super().get_samples(having or sample_ids, partition_id, select_fields)
+    having = _readable(read, read.sample_ids, UnknownField)
+    return read(sample_ids=having or read.sample_ids)
 
 
-@memory_mutant("GET-07", evidence="expected batch size (0,)")
-class GetNoIdsReturnsAll(MemoryClient):
+@get_samples_mutant("GET-07", evidence="expected batch size (0,)")
+def GetNoIdsReturnsAll(read: MethodCall) -> TensorDict:
     """Returns every row of the partition for a read of no ids, as ``ids or all_ids`` does."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        rows = held(self, partition_id).rows_of("") if sample_ids == [] else sample_ids
-        return super().get_samples(rows, partition_id, select_fields)
+    return read(sample_ids=partition_of(read).sample_ids) if read.sample_ids == [] else read()
 
 
 @memory_mutant("GET-08", evidence="unconsumed")
@@ -212,9 +172,7 @@ class GetCountsAsClaim(MemoryClient):
     A read by a meta doesn't count, because a claim has returned that meta.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._left: Counter[str] = Counter()
+    _left = State(Counter[str])
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         batch = super().get_samples(sample_ids, partition_id, select_fields)
@@ -233,40 +191,30 @@ class GetCountsAsClaim(MemoryClient):
         return done or 0 < rows < self._left[partition_id]
 
 
-@memory_mutant("GET-09", evidence="batch size")
-class GetOneValueBatchSizeLost(MemoryClient):
+@get_samples_mutant("GET-09", evidence="batch size")
+def GetOneValueBatchSizeLost(read: MethodCall) -> TensorDict:
     """Returns a batch without a batch size for a read of one value."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        if len(sample_ids) == len(select_fields) == 1:
-            batch.batch_size = torch.Size([])
-        return batch
+    batch = read()
+    if len(read.sample_ids) == len(read.select_fields) == 1:
+        batch.batch_size = torch.Size([])
+    return batch
 
 
-@memory_mutant("GET-09", "WIRE-01", "WIRE-02", "WIRE-03", "WIRE-04", evidence="batch size of")
-class GetBatchSizeGuessed(MemoryClient):
+@get_samples_mutant("GET-09 WIRE-01 WIRE-02 WIRE-03 WIRE-04", evidence="batch size of")
+def GetBatchSizeGuessed(read: MethodCall) -> TensorDict:
     """Guesses the batch size from all dimensions that the columns share."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        batch.auto_batch_size_()
-        return batch
+    batch = read()
+    batch.auto_batch_size_()
+    return batch
 
 
-@memory_mutant("GET-12", evidence="get_data of no fields")
-class GetDataNoFieldsReadsFieldsOfMeta(MemoryClient):
+@get_data_mutant("GET-12", evidence="get_data of no fields")
+def GetDataNoFieldsReadsFieldsOfMeta(read: MethodCall) -> TensorDict:
     """Treats an empty list of fields in get_data as None and reads the meta's fields."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        return super().get_data(meta, select_fields or None)
+    return read(select_fields=read.select_fields or None)
 
 
-@memory_mutant("GET-12", evidence="a read of no fields")
-class GetNoFieldsAccepted(MemoryClient):
+@get_samples_mutant("GET-12", evidence="a read of no fields")
+def GetNoFieldsAccepted(read: MethodCall) -> TensorDict:
     """Returns a batch without columns for a read of no fields."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        if select_fields == []:
-            return TensorDict({}, batch_size=[len(sample_ids)])
-        return super().get_samples(sample_ids, partition_id, select_fields)
+    return read() if read.select_fields else TensorDict({}, batch_size=[len(read.sample_ids)])

@@ -9,90 +9,90 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownSample
-from rlconform.mutants.memory.helpers import PrefetchesClaims, TracksClears, held, memory_mutant
-from rlconform.mutants.types import Names
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import PrefetchesClaims, get_data_mutant, held
+from rlconform.mutants.types import Ids
 
 
-@memory_mutant(
-    "GET-01", "GET-11", "PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail=("GET-02",)
-)
-class GetDataInStoredOrder(MemoryClient):
+@get_data_mutant("GET-01 GET-11 PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail="GET-02")
+def GetDataInStoredOrder(read: MethodCall) -> TensorDict:
     """Returns rows of get_data in stored order if the meta was built by a driver."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        named = getattr(meta, "sample_ids", None)
-        if type(meta) is not KVBatchMeta or not named or meta.task_name:
-            return super().get_data(meta, select_fields)
-        lies = {sample_id: n for n, sample_id in enumerate(held(self, meta.partition_id)._rows)}
-        stored = sorted(named, key=lambda sample_id: lies.get(sample_id, -1))
-        return super().get_data(replace(meta, sample_ids=stored), select_fields)
+    named = getattr(read.meta, "sample_ids", None)
+    if type(read.meta) is not KVBatchMeta or not named or read.meta.task_name:
+        return read()
+    rows = held(read.plane, read.meta.partition_id)._rows
+    stored = sorted(named, key=lambda sample_id: rows[sample_id].age if sample_id in rows else -1)
+    return read(meta=replace(read.meta, sample_ids=stored))
 
 
-@memory_mutant("GET-02", evidence="row 3 of 'x'")
-class GetDataRepeatedRowsReordered(MemoryClient):
+@get_data_mutant("GET-02", evidence="row 3 of 'x'")
+def GetDataRepeatedRowsReordered(read: MethodCall) -> TensorDict:
     """Repeats all rows in turn in get_data if a shard was filled up with a repeated row."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        ids = getattr(meta, "sample_ids", None) or []
-        if ids and len(set(ids)) < len(ids):
-            once = list(dict.fromkeys(ids))
-            meta = replace(meta, sample_ids=(once * len(ids))[: len(ids)])
-        return super().get_data(meta, select_fields)
+    ids = getattr(read.meta, "sample_ids", None) or []
+    once = list(dict.fromkeys(ids))
+    if len(once) == len(ids):
+        return read()
+    return read(meta=replace(read.meta, sample_ids=(once * len(ids))[: len(ids)]))
 
 
-@memory_mutant("GET-06", evidence="a row that was cleared")
-class GetDataClearedRowsSkipped(TracksClears):
+class TracksClears(MemoryClient):
+    """A client that records which rows were cleared."""
+
+    _gone = State(set[tuple[str, str]])
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        self._gone.difference_update((partition_id, i) for i in sample_ids)
+        return receipt
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        self._gone.update((partition_id, i) for i in sample_ids or ())
+
+
+@get_data_mutant("GET-06", evidence="a row that was cleared", plane=TracksClears)
+def GetDataClearedRowsSkipped(read: MethodCall) -> TensorDict:
     """Silently leaves out cleared rows in get_data and returns a shorter batch."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        ids = getattr(meta, "sample_ids", None) or []
-        left = [i for i in ids if (meta.partition_id, i) not in self._gone]
-        return super().get_data(replace(meta, sample_ids=left) if left else meta, select_fields)
+    ids = getattr(read.meta, "sample_ids", None) or []
+    left = [i for i in ids if (read.meta.partition_id, i) not in read.plane._gone]
+    return read(meta=replace(read.meta, sample_ids=left)) if left else read()
 
 
-@memory_mutant("GET-06", evidence="the meta of rows cleared since")
-class GetDataReturnsClearedRows(PrefetchesClaims):
+@get_data_mutant("GET-06", evidence="the meta of rows cleared since", plane=PrefetchesClaims)
+def GetDataReturnsClearedRows(read: MethodCall) -> TensorDict:
     """Returns the last claimed batch from get_data even after its rows were cleared."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        try:
-            return super().get_data(meta, select_fields)
-        except UnknownSample:
-            fetched = self.fetched(meta)
-            if fetched is None:
-                raise
-            return fetched.clone()
+    try:
+        return read()
+    except UnknownSample:
+        fetched = read.plane.fetched(read.meta)
+        if fetched is None:
+            raise
+        return fetched.clone()
 
 
-@memory_mutant("GET-07", evidence="a shard without rows")
-class GetDataEmptyMetaRefused(MemoryClient):
+@get_data_mutant("GET-07", evidence="a shard without rows")
+def GetDataEmptyMetaRefused(read: MethodCall) -> TensorDict:
     """Raises an error in get_data for an empty shard, because it has no longest row."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        if not getattr(meta, "sample_ids", True):
-            raise ValueError("a shard without rows has no longest one")
-        return super().get_data(meta, select_fields)
+    if not getattr(read.meta, "sample_ids", True):
+        raise ValueError("a shard without rows has no longest one")
+    return read()
 
 
-@memory_mutant("GET-11", evidence="select_fields=['y']")
-class GetDataFieldsOfMetaAdded(MemoryClient):
+@get_data_mutant("GET-11", evidence="select_fields=['y']")
+def GetDataFieldsOfMetaAdded(read: MethodCall) -> TensorDict:
     """Returns the meta's fields from get_data in addition to ``select_fields``."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        named = getattr(meta, "fields", None)
-        both = [*named, *select_fields] if named and select_fields else select_fields
-        return super().get_data(meta, both)
+    named = getattr(read.meta, "fields", None)
+    both = [*named, *read.select_fields] if named and read.select_fields else read.select_fields
+    return read(select_fields=both)
 
 
-@memory_mutant("GET-11", evidence="a meta that names no fields")
-class GetDataWithoutFieldsReadsAll(MemoryClient):
+@get_data_mutant("GET-11", evidence="a meta that names no fields")
+def GetDataWithoutFieldsReadsAll(read: MethodCall) -> TensorDict:
     """Returns every field from get_data if neither the meta nor the caller names any."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        try:
-            return super().get_data(meta, select_fields)
-        except ValueError:
-            if select_fields is not None or not meta.sample_ids:
-                raise
-            row = held(self, meta.partition_id)._rows[meta.sample_ids[0]]
-            return super().get_data(meta, sorted(row.fields))
+    try:
+        return read()
+    except ValueError:
+        if read.select_fields is not None or not read.meta.sample_ids:
+            raise
+        row = held(read.plane, read.meta.partition_id)._rows[read.meta.sample_ids[0]]
+        return read(select_fields=sorted(row.fields))

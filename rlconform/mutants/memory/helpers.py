@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 
 from rlconform.backends.index import Index, IndexRow, PartitionIndex
@@ -15,6 +17,7 @@ from rlconform.backends.memory import TARGET, MemoryClient
 from rlconform.backends.memory.client import _capacity
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags, Timeouts
+from rlconform.mutants.call import MethodCall, State, replaced
 from rlconform.mutants.mutant import Mutant, mutant
 from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names
 
@@ -26,20 +29,60 @@ IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
 memory_mutant = partial(mutant, TARGET, timeouts=IMPATIENT)
 
 
-def engine_mutant(*fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Mutant]:
+def engine_mutant(fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Mutant]:
     """The decorator of an engine class with a defect; its client is correct."""
 
     def decorate(engine: type[MemoryEngine]) -> Mutant:
         class Client(MemoryClient):
-            def __init__(
-                self, cfg: Mapping[str, Any] | None = None, bootstrap: bool = True
-            ) -> None:
+            def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
                 self._engine = engine(_capacity(cfg), bootstrap)
 
         Client.__name__, Client.__doc__ = engine.__name__, engine.__doc__
-        return memory_mutant(*fails, **how)(Client)
+        return memory_mutant(fails, **how)(Client)
 
     return decorate
+
+
+def call_mutant(
+    method: Callable[..., Any],
+    fails: str,
+    *,
+    plane: type[MemoryClient] | type[MemoryEngine] | None = None,
+    **how: Any,
+) -> Callable[[Callable[[MethodCall], Any]], Mutant]:
+    """The decorator of a function that replaces one method of the client or of the engine.
+
+    ``plane`` is a subclass of either, without a defect, to derive the mutant from.
+    """
+    if plane is None:
+        of_engine = vars(MemoryEngine).get(method.__name__) is method
+        plane = MemoryEngine if of_engine else MemoryClient
+
+    def decorate(change: Callable[[MethodCall], Any]) -> Mutant:
+        mutated: Any = replaced(plane, method, change)
+        make = engine_mutant if issubclass(plane, MemoryEngine) else memory_mutant
+        return make(fails, **how)(mutated)
+
+    return decorate
+
+
+# Decorators of a function that replaces the method of that name: of the client,
+put_samples_mutant = partial(call_mutant, MemoryClient.put_samples)
+get_samples_mutant = partial(call_mutant, MemoryClient.get_samples)
+get_data_mutant = partial(call_mutant, MemoryClient.get_data)
+claim_meta_mutant = partial(call_mutant, MemoryClient.claim_meta)
+clear_samples_mutant = partial(call_mutant, MemoryClient.clear_samples)
+register_partition_mutant = partial(call_mutant, MemoryClient.register_partition)
+check_consumption_status_mutant = partial(call_mutant, MemoryClient.check_consumption_status)
+# or of the engine.
+put_mutant = partial(call_mutant, MemoryEngine.put)
+get_mutant = partial(call_mutant, MemoryEngine.get)
+claim_mutant = partial(call_mutant, MemoryEngine.claim)
+wait_until_ready_mutant = partial(call_mutant, MemoryEngine._wait_until_ready)
+clear_mutant = partial(call_mutant, MemoryEngine.clear)
+register_mutant = partial(call_mutant, MemoryEngine.register)
+all_claimed_mutant = partial(call_mutant, MemoryEngine.all_claimed)
+close_mutant = partial(call_mutant, MemoryEngine.close)
 
 
 def claimed_rows(rows: list[IndexRow]) -> Claimed:
@@ -50,9 +93,7 @@ def claimed_rows(rows: list[IndexRow]) -> Claimed:
 class RowSlots(MemoryEngine):
     """An engine that gives each row the lowest free slot, without a defect."""
 
-    def __init__(self, capacity: int | None, owner: bool) -> None:
-        super().__init__(capacity, owner)
-        self._slots: dict[str, dict[str, int]] = {}
+    _slots = State(dict[str, dict[str, int]])
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
@@ -64,23 +105,6 @@ class RowSlots(MemoryEngine):
             for sample_id in sample_ids:
                 free = min(set(range(len(taken) + 1)) - set(taken.values()))
                 taken.setdefault(sample_id, free)
-
-
-class TracksClears(MemoryClient):
-    """A client that records which rows were cleared."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gone: set[tuple[str, str]] = set()
-
-    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
-        self._gone.difference_update((partition_id, i) for i in sample_ids)
-        return receipt
-
-    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
-        super().clear_samples(sample_ids, partition_id)
-        self._gone.update((partition_id, i) for i in sample_ids or ())
 
 
 def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:
@@ -106,6 +130,23 @@ def mark(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None
         row.claimed_by |= {task}
     partition._queues.discard(new, task)
     partition._claimed[task] += len(new)
+
+
+def are_ready(claim: MethodCall, rows: int) -> bool:
+    """Whether the task may claim this many rows now."""
+    with claim.plane._locked() as index:
+        partition = index.partition(claim.partition_id)
+        return partition.is_ready(claim.task, frozenset(claim.names), rows)
+
+
+def claim_by_cursor(claim: MethodCall, cursor: str) -> Claimed:
+    """The claim, with another cursor than the task's; the rows count as claimed by both."""
+    if claim.task in partition_of(claim)._tasks:
+        partition_of(claim)._tasks.add(cursor)
+    claimed: Claimed = claim(task=cursor)
+    rows = find_rows(claim.plane, claim.partition_id, claimed[0])
+    mark(partition_of(claim), rows, claim.task)
+    return claimed
 
 
 def take_back(partition: PartitionIndex, row: IndexRow, names: NameSet) -> None:
@@ -151,18 +192,25 @@ def stamps_of(partition: PartitionIndex, record: Record, names: NameSet) -> None
         row.tags = tags
 
 
+class KnowsDeclared(MemoryClient):
+    """A client that records the fields that were declared, without a defect."""
+
+    declared = State(dict[str, Names])
+
+    def register_partition(self, partition_id: str, fields: Names, *a: Any, **k: Any) -> None:
+        super().register_partition(partition_id, fields, *a, **k)
+        self.declared[partition_id] = list(fields)
+
+
 class PrefetchesClaims(MemoryClient):
     """A client that fetches the rows of each claim immediately."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._claimed: dict[tuple[str, ...], TensorDict] = {}
+    _claimed = State(dict[tuple[str, ...], TensorDict])
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
         meta = super().claim_meta(*args, **kwargs)
         if meta.sample_ids:
-            fetched = super().get_data(meta)
-            self._claimed = {(meta.partition_id, *meta.sample_ids): fetched}
+            self._claimed = {(meta.partition_id, *meta.sample_ids): super().get_data(meta)}
         return meta
 
     def fetched(self, meta: Any) -> TensorDict | None:
@@ -170,54 +218,56 @@ class PrefetchesClaims(MemoryClient):
         return self._claimed.get((meta.partition_id, *meta.sample_ids))
 
 
-class Registering(MemoryClient):
-    """A plane that records how often and with which fields each partition was registered."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._lives: dict[str, int] = {}
-        self._declared: dict[str, list[str]] = {}
-
-    def register_partition(
-        self,
-        partition_id: str,
-        fields: Names,
-        num_samples: int,
-        consumer_tasks: Names,
-        grpo_group_size: int | None = None,
-        enums: dict[str, list[str]] | None = None,
-    ) -> None:
-        super().register_partition(
-            partition_id, fields, num_samples, consumer_tasks, grpo_group_size, enums
-        )
-        self._lives[partition_id] = self._lives.get(partition_id, 0) + 1
-        self._declared[partition_id] = list(fields)
-
-
 #: Rows in one request.
 PAGE = 100
 
 
-def partitions_of(client: MemoryClient) -> dict[str, PartitionIndex]:
-    """The partitions in a client's plane."""
-    engine = client._engine
+def partitions_of(plane: MemoryClient | MemoryEngine) -> dict[str, PartitionIndex]:
+    """The partitions in the plane of a client or engine."""
+    engine = plane if isinstance(plane, MemoryEngine) else plane._engine
     assert isinstance(engine, MemoryEngine), "the plane is in this process"
     return engine._plane.index._partitions
 
 
-def held(client: MemoryClient, partition_id: str) -> PartitionIndex:
-    """The state of a partition in a client's plane."""
-    return partitions_of(client).get(partition_id) or PartitionIndex()
+def held(plane: MemoryClient | MemoryEngine, partition_id: str) -> PartitionIndex:
+    """The state of a partition; that of an empty one if the plane does not know it."""
+    return partitions_of(plane).get(partition_id) or PartitionIndex()
 
 
-class Writing(MemoryClient):
-    """A plane whose puts can drop rows."""
+def partition_of(call: MethodCall) -> PartitionIndex:
+    """The state of the partition that the call names."""
+    return held(call.plane, call.partition_id)
 
-    def forget(self, sample_ids: Ids, partition_id: str) -> None:
-        """Drop rows, even if another process put them."""
-        MemoryClient.clear_samples(self, sample_ids, partition_id)
+
+def known_rows(call: MethodCall) -> list[IndexRow]:
+    """The rows that exist among the call's ``sample_ids``, or all rows if they are None."""
+    engine = call.plane if isinstance(call.plane, MemoryEngine) else call.plane._engine
+    return find_rows(engine, call.partition_id, call.sample_ids)
+
+
+def find_rows(
+    engine: MemoryEngine, partition_id: str, sample_ids: Iterable[str] | None = None
+) -> list[IndexRow]:
+    """The rows that exist among ``sample_ids``, or all rows if it is None."""
+    with engine._locked() as index:
+        return rows_in(index, partition_id, sample_ids)
 
 
 def names_of(fields: MaybeBatch) -> set[str]:
     """The names of the columns of a put."""
     return set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()
+
+
+def put_placeholder(register: MethodCall, round_trip_s: float) -> None:
+    """Declare a registration's fields by putting a row that consumers can claim until it clears."""
+    if not register.fields or register.grpo_group_size is not None:
+        return
+    zeros = {name: torch.zeros(1, 1, dtype=torch.uint8) for name in register.fields}
+    row = TensorDict(zeros, batch_size=[1])
+    try:
+        register.plane.put_samples(["__schema__"], register.partition_id, row)
+    except ValueError:  # the fields have rows of another dtype, so they are known
+        return
+    time.sleep(round_trip_s)
+    register.plane.clear_samples(["__schema__"], register.partition_id)
+    register()

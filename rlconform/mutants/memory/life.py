@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from tensordict import TensorDict
@@ -10,43 +11,47 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
-from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    check_consumption_status_mutant,
+    claim_meta_mutant,
+    clear_samples_mutant,
+    close_mutant,
+    engine_mutant,
+    get_samples_mutant,
+    memory_mutant,
+    partition_of,
+)
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
-@engine_mutant("LIFE-01", evidence="ClientClosed")
-class CloseTwiceRaises(MemoryEngine):
+@close_mutant("LIFE-01", evidence="ClientClosed")
+def CloseTwiceRaises(close: MethodCall) -> None:
     """Raises an error for a close of a closed client, as for any other call."""
-
-    def close(self) -> None:
-        if self._closed:
-            raise ClientClosed("this client was closed")
-        super().close()
+    if close.plane._closed:
+        raise ClientClosed("this client was closed")
+    close()
 
 
-@memory_mutant("LIFE-03", evidence="clear_samples after close to be rejected")
-class ClearAfterCloseIgnored(MemoryClient):
+@clear_samples_mutant("LIFE-03", evidence="clear_samples after close to be rejected")
+def ClearAfterCloseIgnored(clear: MethodCall) -> None:
     """Ignores a clear after close, so a cleanup that did nothing looks successful."""
-
-    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
-        try:
-            super().clear_samples(sample_ids, partition_id)
-        except (ClientClosed, PlaneUnavailable):
-            return
+    with suppress(ClientClosed, PlaneUnavailable):
+        clear()
 
 
-@memory_mutant("LIFE-03", evidence="check_consumption_status after close to be rejected")
-class StatusAfterCloseIsFalse(MemoryClient):
+@check_consumption_status_mutant(
+    "LIFE-03", evidence="check_consumption_status after close to be rejected"
+)
+def StatusAfterCloseIsFalse(status: MethodCall) -> bool:
     """Returns False for a status after close, so a loop that waits for the barrier never ends."""
-
-    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
-        try:
-            return super().check_consumption_status(partition_id, task_names)
-        except (ClientClosed, PlaneUnavailable):
-            return False
+    try:
+        return status()
+    except (ClientClosed, PlaneUnavailable):
+        return False
 
 
-@memory_mutant("LIFE-04", evidence="still mounted", may_fail=("LIFE-03",))
+@memory_mutant("LIFE-04", evidence="still mounted", may_fail="LIFE-03")
 class CloseLeavesStoreMounted(MemoryClient):
     """Leaves its store mounted on close, so the next client's first put fails (NR-27)."""
 
@@ -87,57 +92,46 @@ class CloseKeepsTagsInModule(MemoryEngine):
                 del _STAMPED[key]
 
 
-@memory_mutant("LIFE-05", evidence="RuntimeError")
-class CallsRunOwnEventLoop(MemoryClient):
+@get_samples_mutant("LIFE-05", evidence="RuntimeError")
+def CallsRunOwnEventLoop(read: MethodCall) -> TensorDict:
     """Calls ``asyncio.run`` in each read, which fails for a caller in an event loop (TQ-10)."""
 
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        fetched = super().get_samples
+    async def fetch() -> TensorDict:
+        return read()
 
-        async def fetch() -> TensorDict:
-            return fetched(sample_ids, partition_id, select_fields)
-
-        return asyncio.run(fetch())
+    return asyncio.run(fetch())
 
 
-@memory_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")
-class ClaimEmptyFieldsAccepted(MemoryClient):
+@claim_meta_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")
+def ClaimEmptyFieldsAccepted(claim: MethodCall) -> KVBatchMeta:
     """Treats every row as ready for a claim without required fields, even one with only tags."""
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("required_fields") == []:
-            rows = list(held(self, kwargs["partition_id"])._rows)
-            return KVBatchMeta(kwargs["partition_id"], kwargs["task_name"], rows, fields=[])
-        return super().claim_meta(*args, **kwargs)
+    if claim.required_fields == []:
+        rows = partition_of(claim).sample_ids
+        return KVBatchMeta(claim.partition_id, claim.task_name, rows, fields=[])
+    return claim()
 
 
-@memory_mutant(
+@check_consumption_status_mutant(
     "LIFE-07", evidence="check_consumption_status with {'task_names': None} to be rejected"
 )
-class StatusEmptyTasksIsTrue(MemoryClient):
+def StatusEmptyTasksIsTrue(status: MethodCall) -> bool:
     """Reports a partition as consumed if the caller names no tasks."""
-
-    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
-        return not task_names or super().check_consumption_status(partition_id, task_names)
+    return not status.task_names or status()
 
 
-@memory_mutant("LIFE-07", evidence="nobody serves its claims")
-class ClaimBadRequestKillsThread(MemoryClient):
+@claim_meta_mutant("LIFE-07", evidence="nobody serves its claims")
+def ClaimBadRequestKillsThread(claim: MethodCall) -> KVBatchMeta:
     """Ends the thread that serves a partition's claims on a claim of ``None`` rows (TQ-01)."""
-
-    def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> Any:
-        ended = self.__dict__.setdefault("_ended", set())
-        if partition_id in ended:
-            raise PlaneUnavailable("nobody serves its claims")
-        if kwargs.get("batch_size", 1) is None:
-            ended.add(partition_id)
-        return super().claim_meta(partition_id, *args, **kwargs)
+    if claim.notes.get(claim.partition_id):
+        raise PlaneUnavailable("nobody serves its claims")
+    claim.notes[claim.partition_id] = claim.batch_size is None
+    return claim()
 
 
 @engine_mutant(
     "LIFE-08",
     evidence="the one row to be all there is",
-    may_fail=("REG-04", "PUT-16", "STAT-01", "STAT-05", "CLAIM-02", "CLAIM-07", "LIFE-07"),
+    may_fail="REG-04 PUT-16 STAT-01 STAT-05 CLAIM-02 CLAIM-07 LIFE-07",
 )
 class StatusCountsPlaceholder(MemoryEngine):
     """Counts a slot that a registration reserves as an unclaimed row (NR-05).
@@ -145,9 +139,7 @@ class StatusCountsPlaceholder(MemoryEngine):
     A clear of rows counts the partition's rows again and corrects this.
     """
 
-    def __init__(self, capacity: int | None, owner: bool) -> None:
-        super().__init__(capacity, owner)
-        self._aside: set[str] = set()
+    _aside = State(set[str])
 
     def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)

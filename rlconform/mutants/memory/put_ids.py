@@ -4,107 +4,95 @@ from __future__ import annotations
 
 import unicodedata
 import zlib
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.helpers import (
+    get_mutant,
+    get_samples_mutant,
+    memory_mutant,
+    partition_of,
+)
+from rlconform.mutants.types import Ids, Names
 
 
 def _checksum(sample_id: str) -> int:
     return zlib.crc32(sample_id.encode())
 
 
-@engine_mutant("PUT-20", evidence="row:")
-class PutIdsFoundByChecksum(MemoryEngine):
+@get_mutant("PUT-20", evidence="row:")
+def PutIdsFoundByChecksum(read: MethodCall) -> TensorDict:
     """Finds rows by a 32-bit checksum of their ids; if two collide, it reads the older row."""
-
-    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
-        oldest: dict[int, str] = {}
-        with self._locked() as index:
-            for row in rows_in(index, partition_id, None):
-                oldest.setdefault(_checksum(row.sample_id), row.sample_id)
-        found = [oldest.get(_checksum(sample_id), sample_id) for sample_id in sample_ids]
-        return super().get(partition_id, found, names)
+    oldest: dict[int, str] = {}
+    for sample_id in partition_of(read).sample_ids:
+        oldest.setdefault(_checksum(sample_id), sample_id)
+    found = [oldest.get(_checksum(sample_id), sample_id) for sample_id in read.sample_ids]
+    return read(sample_ids=found)
 
 
-class Renaming(MemoryClient):
-    """A plane that stores rows under a name made from the id; the last row put has the name.
+class KnowsLastPuts(MemoryClient):
+    """A client that records ids in the order in which they were last put, without a defect."""
 
-    Claims return the id that the caller put.
-    """
+    order = State(lambda: defaultdict[str, dict[str, None]](dict))
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._owner: dict[tuple[str, str], str] = {}
-
-    def name_of(self, sample_id: str) -> str:
-        """The name under which a row is stored."""
-        raise NotImplementedError
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         for sample_id in sample_ids:
-            self._owner[partition_id, self.name_of(sample_id)] = sample_id
+            self.order[partition_id].pop(sample_id, None)
+            self.order[partition_id][sample_id] = None
         return receipt
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        owners = sample_ids
-        if isinstance(sample_ids, list) and all(isinstance(i, str) for i in sample_ids):
-            owners = [self._owner.get((partition_id, self.name_of(i)), i) for i in sample_ids]
-        return super().get_samples(owners, partition_id, select_fields)
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
         super().clear_samples(sample_ids, partition_id)
-        gone = set(sample_ids or ())
-        kept = {k: i for k, i in self._owner.items() if k[0] != partition_id}
-        if sample_ids is not None:
-            kept |= {k: i for k, i in self._owner.items() if k[0] == partition_id and i not in gone}
-        self._owner = kept
+        for sample_id in list(self.order[partition_id]) if sample_ids is None else sample_ids:
+            self.order[partition_id].pop(sample_id, None)
 
 
-@memory_mutant("PUT-20", evidence="row 27 of 'x'")
-class PutIdsUnicodeNormalized(Renaming):
+def _read_by_name(read: MethodCall, name_of: Callable[[str], str]) -> Any:
+    """The read, if rows are stored under names made from their ids, the last row put of each."""
+    ids = read.sample_ids
+    if not isinstance(ids, list) or not all(isinstance(i, str) for i in [read.partition_id, *ids]):
+        return read()
+    last = {name_of(sample_id): sample_id for sample_id in read.plane.order[read.partition_id]}
+    return read(sample_ids=[last.get(name_of(i), i) for i in ids])
+
+
+#: The decorator of a function that returns the name under which a row is stored.
+name_mutant = applied(get_samples_mutant, _read_by_name, plane=KnowsLastPuts)
+
+
+@name_mutant("PUT-20", evidence="row 27 of 'x'")
+def PutIdsUnicodeNormalized(sample_id: str) -> str:
     """Normalizes ids to NFC, so two ids with the same composed form are one row."""
-
-    def name_of(self, sample_id: str) -> str:
-        return unicodedata.normalize("NFC", sample_id)
+    return unicodedata.normalize("NFC", sample_id)
 
 
-@memory_mutant("PUT-20", evidence="row:")
-class PutLongIdsTruncated(Renaming):
+@name_mutant("PUT-20", evidence="row:")
+def PutLongIdsTruncated(sample_id: str) -> str:
     """Truncates ids to 1000 characters."""
-
-    def name_of(self, sample_id: str) -> str:
-        return sample_id[:1000]
+    return sample_id[:1000]
 
 
-@memory_mutant("PUT-20", evidence="row:")
-class PutIdsTrimmed(Renaming):
+@name_mutant("PUT-20", evidence="row:")
+def PutIdsTrimmed(sample_id: str) -> str:
     """Strips blanks around ids, as configuration parsers do."""
-
-    def name_of(self, sample_id: str) -> str:
-        return sample_id.strip(" ")
+    return sample_id.strip(" ")
 
 
 @memory_mutant("PUT-20", evidence="row:")
 class PutKeyOfIdAndFieldAmbiguous(MemoryClient):
     """Joins id and field with ``@`` as a key, so ``a@x`` and x collide with a and ``x@x``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._owner: dict[tuple[str, str], tuple[str, str]] = {}
+    _owner = State(dict[tuple[str, str], tuple[str, str]])
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
         for field in receipt.fields or ():
             self._owner.update({(partition_id, f"{i}@{field}"): (i, field) for i in sample_ids})
         return receipt

@@ -15,28 +15,38 @@ from rlconform.backends.columns.encode import pack
 from rlconform.backends.index import Index
 from rlconform.backends.index.block import Block
 from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import _WRITER, MemoryEngine, _own
+from rlconform.backends.memory.engine import _WRITER, _own
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.memory.helpers import engine_mutant, held, memory_mutant, rows_in
-from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.helpers import (
+    claim_meta_mutant,
+    get_data_mutant,
+    get_mutant,
+    known_rows,
+    memory_mutant,
+    names_of,
+    partition_of,
+    put_mutant,
+    put_samples_mutant,
+)
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire.leaves import is_jagged
 
 
-@memory_mutant("PUT-09", evidence="tags of the put")
-class PutTagsAloneNotCopied(MemoryClient):
+@put_samples_mutant("PUT-09", evidence="tags of the put")
+def PutTagsAloneNotCopied(put: MethodCall) -> KVBatchMeta:
     """Stores the caller's dict, not a copy, in a put of tags without fields."""
+    receipt = put()
+    if put.fields is None:
+        _share_tags(put)
+    return receipt
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        if fields is None and tags is not None:
-            with self._engine._locked() as index:  # type: ignore[attr-defined]
-                rows = rows_in(index, partition_id, sample_ids)
-                for row, given in zip(rows, tags, strict=True):
-                    if row.tags == given:  # otherwise they were merged with earlier ones
-                        row.tags = given
-        return receipt
+
+def _share_tags(put: MethodCall) -> None:
+    """Store the caller's dicts as the tags of rows that had none before."""
+    for row, given in zip(known_rows(put), put.tags, strict=True) if put.tags else ():
+        if row.tags == given:  # otherwise they were merged with earlier ones
+            row.tags = given
 
 
 #: Columns that were read, by block, then by field and the indexes of their rows in the block.
@@ -67,109 +77,71 @@ def _is_large(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and not leaf.is_nested and leaf.nbytes > LARGE
 
 
-@engine_mutant("PUT-09", evidence="got [-1.0")
-class GetLargeReadsMapped(MemoryEngine):
+@get_mutant("PUT-09", evidence="got [-1.0")
+def GetLargeReadsMapped(read: MethodCall) -> TensorDict:
     """Returns the store's writable memory, not a copy, for reads above 64 KiB (Ray maps too).
 
     Smaller reads are copies, so small tests don't show it.
     """
-
-    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
-        with self._locked() as index:
-            batch = super().get(partition_id, sample_ids, names)
-            return _read_before(index, partition_id, sample_ids, batch, _is_large)
+    with read.plane._locked() as index:
+        return _read_before(index, read.partition_id, read.sample_ids, read(), _is_large)
 
 
-@memory_mutant("PUT-09", evidence="got [-1.0")
-class GetDataReturnsSharedMemory(MemoryClient):
+@get_data_mutant("PUT-09", evidence="got [-1.0")
+def GetDataReturnsSharedMemory(read: MethodCall) -> TensorDict:
     """Returns the same tensors from get_data for every read of the same rows."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        engine = self._engine
-        assert isinstance(engine, MemoryEngine), "the plane is in this process"
-        with engine._locked() as index:
-            batch = super().get_data(meta, select_fields)
-            return _read_before(index, meta.partition_id, meta.sample_ids, batch)
+    with read.plane._engine._locked() as index:
+        return _read_before(index, read.meta.partition_id, read.meta.sample_ids, read())
 
 
-def _is_small(column: StoredColumn) -> bool:
-    return column.offsets is not None or column.values.nbytes <= LARGE
+def _stored_without_copy(put: MethodCall, borrows: Callable[[StoredColumn], bool]) -> None:
+    """The put, with the caller's memory for each column that the plane ``borrows``."""
+    packed = pack(put.fields, len(put.sample_ids))
+    copied = _own({name: column for name, column in packed.items() if not borrows(column)})
+    columns = packed | copied
+    with put.plane._locked() as index:
+        due = index.commit(
+            put.partition_id, put.sample_ids, extents_of(columns), columns, put.tags, _WRITER
+        )
+        put.plane._plane.changed.notify_all()
+    put.plane._compact(due)
 
 
-@engine_mutant("PUT-09", evidence="got [9.0", may_fail=("PUT-10",))
-class PutLargeTensorsNotCopied(MemoryEngine):
+#: The decorator of a function that says which columns are stored without a copy.
+borrowing_mutant = applied(put_mutant, _stored_without_copy)
+
+
+@borrowing_mutant("PUT-09", evidence="got [9.0", may_fail="PUT-10")
+def PutLargeTensorsNotCopied(column: StoredColumn) -> bool:
     """Stores columns above 64 KiB without a copy, so the caller's later writes change them."""
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        packed = pack(fields, len(sample_ids))
-        parcel = packed | _own({n: column for n, column in packed.items() if _is_small(column)})
-        with self._locked() as index:
-            due = index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, _WRITER)
-            self._plane.changed.notify_all()
-        self._compact(due)
+    return column.offsets is None and column.values.nbytes > LARGE
 
 
-class BorrowingEngine(MemoryEngine):
-    """An engine that stores columns of one layout without a copy."""
-
-    borrows = "dense"
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        packed = pack(fields, len(sample_ids))
-        parcel = {
-            name: column
-            if column.layout == self.borrows
-            else replace(column, values=column.values.copy())
-            for name, column in packed.items()
-        }
-        with self._locked() as index:
-            index.commit(partition_id, sample_ids, extents_of(parcel), parcel, tags, "")
-            self._plane.changed.notify_all()
-
-
-@memory_mutant("PUT-09", evidence="row:", may_fail=("PUT-10",))
-class PutDenseNotCopied(MemoryClient):
+@borrowing_mutant("PUT-09", evidence="row:", may_fail="PUT-10")
+def PutDenseNotCopied(column: StoredColumn) -> bool:
     """Stores dense columns without a copy, so the caller's later writes change them."""
-
-    def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._engine.close()
-        self._engine = BorrowingEngine(None, bootstrap)
+    return column.layout == "dense"
 
 
-class JaggedBorrowingEngine(BorrowingEngine):
-    """An engine that stores the tokens of jagged columns without a copy."""
-
-    borrows = "jagged"
-
-
-@memory_mutant("PUT-09", evidence="row 0 of 'y' =", may_fail=("PUT-10",))
-class PutJaggedNotCopied(MemoryClient):
+@borrowing_mutant("PUT-09", evidence="row 0 of 'y' =", may_fail="PUT-10")
+def PutJaggedNotCopied(column: StoredColumn) -> bool:
     """Stores jagged columns without a copy, so the caller's later writes change them."""
-
-    def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._engine.close()
-        self._engine = JaggedBorrowingEngine(None, bootstrap)
+    return column.layout == "jagged"
 
 
-class Remembering(MemoryClient):
-    """A plane that returns the same batch, not a copy, until the next put or clear."""
+@memory_mutant("PUT-09 PUT-08", evidence="row 0 of 'x' =")
+class GetReturnsSharedTokens(MemoryClient):
+    """Returns the same jagged tensors for repeated reads, so one reader's writes reach the next."""
 
-    def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._batches: dict[tuple[str, ...], TensorDict] = {}
-
-    def remembers(self, batch: TensorDict) -> bool:
-        """Whether to return this batch again."""
-        raise NotImplementedError
+    _batches = State(dict[tuple[str, ...], TensorDict])
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         key = (str(partition_id), *map(str, sample_ids or ()), "|", *map(str, select_fields or ()))
         if key in self._batches:
             return self._batches[key].copy()
         batch = super().get_samples(sample_ids, partition_id, select_fields)
-        if self.remembers(batch):
+        leaves = [batch.get(name) for name in names_of(batch)]
+        if all(isinstance(leaf, Tensor) and is_jagged(leaf) for leaf in leaves):
             self._batches[key] = batch.copy()
         return batch
 
@@ -182,36 +154,16 @@ class Remembering(MemoryClient):
         super().clear_samples(*args, **kwargs)
 
 
-@memory_mutant("PUT-09", "PUT-08", evidence="row 0 of 'x' =")
-class GetReturnsSharedTokens(Remembering):
-    """Returns the same jagged tensors for repeated reads, so one reader's writes reach the next."""
-
-    def remembers(self, batch: TensorDict) -> bool:
-        leaves = [batch.get(str(name)) for name in batch.keys()]  # noqa: SIM118
-        return all(isinstance(leaf, Tensor) and is_jagged(leaf) for leaf in leaves)
-
-
-@memory_mutant("PUT-09", evidence="tags of the put")
-class PutTagsNotCopied(MemoryClient):
+@put_samples_mutant("PUT-09", evidence="tags of the put")
+def PutTagsNotCopied(put: MethodCall) -> KVBatchMeta:
     """Stores the caller's dicts, not copies, as the first tags of a row."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        rows = held(self, partition_id)._rows
-        for sample_id, row in zip(sample_ids, tags, strict=True) if tags else ():
-            if rows[sample_id].tags == row:
-                rows[sample_id].tags = row
-        return receipt
+    receipt = put()
+    _share_tags(put)
+    return receipt
 
 
-@memory_mutant("PUT-09", evidence="tags of the put")
-class ClaimReturnsStoredTags(MemoryClient):
+@claim_meta_mutant("PUT-09", evidence="tags of the put")
+def ClaimReturnsStoredTags(claim: MethodCall) -> KVBatchMeta:
     """Returns the stored tag dicts from a claim, not copies."""
-
-    def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        meta = super().claim_meta(partition_id, *args, **kwargs)
-        rows = held(self, partition_id)._rows
-        own = [rows[i].tags if i in rows else {} for i in meta.sample_ids]
-        return replace(meta, tags=own)
+    meta, rows = claim(), partition_of(claim)._rows
+    return replace(meta, tags=[rows[i].tags if i in rows else {} for i in meta.sample_ids])

@@ -11,83 +11,54 @@ from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.memory.column_helpers import AlteredReads
-from rlconform.mutants.memory.helpers import memory_mutant
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
-from rlconform.wire import is_object_column, object_column, object_rows
+from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.column_helpers import mapped, with_objects
+from rlconform.mutants.memory.helpers import (
+    get_samples_mutant,
+    memory_mutant,
+    names_of,
+    put_samples_mutant,
+)
+from rlconform.mutants.types import Ids, Names
+from rlconform.wire import is_object_column
+
+#: The decorator of a function that returns, for the values of an object column, those to store.
+put_objects_mutant = applied(
+    put_samples_mutant, lambda put, stored: put(fields=with_objects(put.fields, stored))
+)
 
 
-def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
-    """The batch with the values of each object column changed, and all else unchanged."""
-    if not isinstance(batch, TensorDict):
-        return batch
-    changed = batch.copy()
-    for name in map(str, batch.keys()):
-        leaf = batch.get(name)
-        if is_object_column(leaf):
-            changed.set(name, object_column(change(object_rows(leaf, batch.batch_size[0]))))
-    return changed
+def _same(value: Any) -> Any:
+    return value
 
 
-class AlteringObjects(MemoryClient):
-    """A plane that changes the values of object columns when they are put."""
-
-    def stored(self, values: list[Any]) -> list[Any]:
-        """The values to store."""
-        raise NotImplementedError
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        fields = with_objects(fields, self.stored)
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+def _recoded(
+    value: Any, key: Callable[[Any], Any] = _same, leaf: Callable[[Any], Any] = _same
+) -> Any:
+    """The value with other keys in its dicts, or other values that are neither dict nor list."""
+    if isinstance(value, dict):
+        return {key(name): _recoded(held, key, leaf) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_recoded(each, key, leaf) for each in value]
+    return leaf(value)
 
 
-class _Recodes(AlteringObjects):
-    """A plane that changes keys and values within objects."""
-
-    def stored(self, values: list[Any]) -> list[Any]:
-        """The values to store."""
-        return [self._within(value) for value in values]
-
-    def _within(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {self.key(key): self._within(held) for key, held in value.items()}
-        if isinstance(value, list):
-            return self.stored(value)
-        return self.value(value)
-
-    def key(self, key: Any) -> Any:
-        """The key to store in place of a dict's key."""
-        return key
-
-    def value(self, value: Any) -> Any:
-        """The value to store in place of one that is neither dict nor list."""
-        return value
-
-
-@memory_mutant("PUT-21", evidence="to be {1: 'a'}")
-class PutObjectKeysBecomeText(_Recodes):
+@put_objects_mutant("PUT-21", evidence="to be {1: 'a'}")
+def PutObjectKeysBecomeText(values: list[Any]) -> Any:
     """Sends objects as JSON, so integer keys, such as token ids, become text."""
-
-    def key(self, key: Any) -> Any:
-        return str(key) if type(key) is int else key
+    return _recoded(values, key=lambda key: str(key) if type(key) is int else key)
 
 
-@memory_mutant("PUT-21", evidence="to be 9223372036854775807")
-class PutObjectIntegersAsDoubles(_Recodes):
+@put_objects_mutant("PUT-21", evidence="to be 9223372036854775807")
+def PutObjectIntegersAsDoubles(values: list[Any]) -> Any:
     """Stores integers in objects as doubles, so seeds above 2**53 change."""
-
-    def value(self, value: Any) -> Any:
-        return int(float(value)) if type(value) is int else value
+    return _recoded(values, leaf=lambda leaf: int(float(leaf)) if type(leaf) is int else leaf)
 
 
-@memory_mutant("PUT-21", evidence="to be 'aaaa")
-class PutLongTextsTruncated(_Recodes):
+@put_objects_mutant("PUT-21", evidence="to be 'aaaa")
+def PutLongTextsTruncated(values: list[Any]) -> Any:
     """Truncates texts to 65,535 characters, because it stores their length in 16 bits."""
-
-    def value(self, value: Any) -> Any:
-        return value[: 2**16 - 1] if isinstance(value, str) else value
+    return _recoded(values, leaf=lambda leaf: leaf[: 2**16 - 1] if isinstance(leaf, str) else leaf)
 
 
 def _alike(value: Any) -> Any:
@@ -97,90 +68,65 @@ def _alike(value: Any) -> Any:
     return [{key: each.get(key) for key in keys} for each in value]
 
 
-@memory_mutant("PUT-21", evidence="of 'log' to be")
-class GetMessagesShareKeys(AlteredReads):
+@get_samples_mutant("PUT-21", evidence="of 'log' to be")
+def GetMessagesShareKeys(read: MethodCall) -> TensorDict:
     """Stores a list of dicts as columns, so each dict gets the keys of all others, as None."""
-
-    def changed(self, leaf: Any, cells: list[tuple[str, str, str]]) -> Any:
-        if not is_object_column(leaf):
-            return leaf
-        return object_column(_alike(value) for value in object_rows(leaf, len(cells)))
+    return with_objects(read(), lambda values: list(map(_alike, values)))
 
 
-@memory_mutant("PUT-21", "WIRE-06", evidence="row 0 of 'log' to be")
-class GetObjectsInStoredOrder(MemoryClient):
+@get_samples_mutant("PUT-21 WIRE-06", evidence="row 0 of 'log' to be")
+def GetObjectsInStoredOrder(read: MethodCall) -> TensorDict:
     """Returns object columns sorted by id, not in the order of the read."""
-
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        order = sorted(range(len(sample_ids)), key=lambda n: sample_ids[n])
-        changed: TensorDict = with_objects(batch, lambda values: [values[n] for n in order])
-        return changed
+    order = sorted(range(len(read.sample_ids)), key=lambda n: read.sample_ids[n])
+    return with_objects(read(), lambda values: [values[n] for n in order])
 
 
-@memory_mutant("PUT-21", evidence="to be None")
-class PutObjectTypeGuessed(AlteringObjects):
+@put_objects_mutant("PUT-21", evidence="to be None")
+def PutObjectTypeGuessed(values: list[Any]) -> list[Any]:
     """Converts a column to text if its first and last values are text (TQ-28)."""
-
-    def stored(self, values: list[Any]) -> list[Any]:
-        ends = values[:1] + values[-1:]
-        return list(map(str, values)) if all(isinstance(end, str) for end in ends) else values
+    ends = values[:1] + values[-1:]
+    return list(map(str, values)) if all(isinstance(end, str) for end in ends) else values
 
 
-@memory_mutant("PUT-21", "PUT-13", "PUT-14", "CLEAR-04", evidence="None in a column")
-class PutNoneRefused(AlteringObjects):
+@put_objects_mutant("PUT-21 PUT-13 PUT-14 CLEAR-04", evidence="None in a column")
+def PutNoneRefused(values: list[Any]) -> list[Any]:
     """Rejects object columns that contain None, because it has no encoding for it (TQ-22)."""
-
-    def stored(self, values: list[Any]) -> list[Any]:
-        if None in values:
-            raise TypeError("None in a column")
-        return values
+    if None in values:
+        raise TypeError("None in a column")
+    return values
 
 
-@memory_mutant("PUT-21", evidence="row 0 of 'log'")
-class PutBytesBecomeNumbers(AlteringObjects):
+@put_objects_mutant("PUT-21", evidence="row 0 of 'log'")
+def PutBytesBecomeNumbers(values: list[Any]) -> list[Any]:
     """Stores bytes as a list of numbers, because they have a length and items (TQ-21)."""
-
-    def stored(self, values: list[Any]) -> list[Any]:
-        return [list(value) if isinstance(value, bytes) else value for value in values]
+    return [list(value) if isinstance(value, bytes) else value for value in values]
 
 
-@memory_mutant("PUT-21", "PUT-13", "CLEAR-04", evidence="to be {}")
-class PutEmptyDictBecomesNone(AlteringObjects):
+@put_objects_mutant("PUT-21 PUT-13 CLEAR-04", evidence="to be {}")
+def PutEmptyDictBecomesNone(values: list[Any]) -> list[Any]:
     """Stores empty dicts as no bytes, which it reads as None (NR-11)."""
-
-    def stored(self, values: list[Any]) -> list[Any]:
-        return [None if value == {} else value for value in values]
+    return [None if value == {} else value for value in values]
 
 
-@memory_mutant("PUT-21", "WIRE-06", evidence="to be")
-class PutObjectsBesideTensorsEmptied(MemoryClient):
+@put_samples_mutant("PUT-21 WIRE-06", evidence="to be")
+def PutObjectsBesideTensorsEmptied(put: MethodCall) -> KVBatchMeta:
     """Replaces objects with None in batches that also have tensors (NR-12)."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        leaves = [] if not isinstance(fields, TensorDict) else list(fields.values())
-        if any(isinstance(leaf, Tensor) for leaf in leaves):
-            fields = with_objects(fields, lambda values: [None] * len(values))
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+    leaves = put.fields.values() if isinstance(put.fields, TensorDict) else ()
+    if not any(isinstance(leaf, Tensor) for leaf in leaves):
+        return put()
+    return put(fields=with_objects(put.fields, lambda values: [None] * len(values)))
 
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
 class GetOneRowReturnsFirstObject(MemoryClient):
     """Returns the object of the first row of a put for a read of any one row of it."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._put: dict[tuple[str, str], str] = {}
+    _put = State(dict[tuple[str, str], str])
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, *args: Any, **kwargs: Any
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, *args, **kwargs)
-        self._put.update(
-            {(partition_id, i): sample_ids[0] for i in sample_ids} if receipt.fields else {}
-        )
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        if receipt.fields:
+            self._put.update({(partition_id, i): sample_ids[0] for i in sample_ids})
         return receipt
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
@@ -197,46 +143,29 @@ def _is_batch(leaf: Any) -> bool:
     return is_tensor_collection(leaf) and not is_non_tensor(leaf)
 
 
-@memory_mutant("PUT-25", evidence="a leaf that is no column")
-class PutNestedLeavesDropped(MemoryClient):
+@put_samples_mutant("PUT-25", evidence="a leaf that is no column")
+def PutNestedLeavesDropped(put: MethodCall) -> KVBatchMeta:
     """Silently drops a leaf that is a batch itself (NR-13)."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if isinstance(fields, TensorDict):
-            names = list(map(str, fields.keys()))
-            fields = fields.exclude(*[n for n in names if _is_batch(fields.get(n))])
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+    batches = [name for name in names_of(put.fields) if _is_batch(put.fields.get(name))]
+    return put(fields=put.fields.exclude(*batches)) if batches else put()
 
 
-@memory_mutant("PUT-25", evidence="a leaf that is no column")
-class PutSparseValuesOnly(MemoryClient):
+def _is_sparse(leaf: Tensor) -> bool:
+    return leaf.layout is torch.sparse_coo
+
+
+@put_samples_mutant("PUT-25", evidence="a leaf that is no column")
+def PutSparseValuesOnly(put: MethodCall) -> KVBatchMeta:
     """Stores the values of a sparse leaf as a dense column, without their indexes."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if isinstance(fields, TensorDict):
-            fields = fields.copy()
-            for name in map(str, list(fields.keys())):
-                leaf = fields.get(name)
-                if isinstance(leaf, Tensor) and leaf.layout is torch.sparse_coo:
-                    fields.set(name, leaf.coalesce().values())
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+    return put(fields=mapped(put.fields, lambda leaf: leaf.coalesce().values(), _is_sparse))
 
 
-@memory_mutant("PUT-25", evidence="of shape (1,)")
-class PutStridedNestedPadded(MemoryClient):
+def _is_nested_and_strided(leaf: Tensor) -> bool:
+    return leaf.is_nested and leaf.layout is torch.strided
+
+
+@put_samples_mutant("PUT-25", evidence="of shape (1,)")
+def PutStridedNestedPadded(put: MethodCall) -> KVBatchMeta:
     """Pads nested leaves with strided layout, so rows of unequal length become longer."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if isinstance(fields, TensorDict):
-            fields = fields.copy()
-            for name in map(str, list(fields.keys())):
-                leaf = fields.get(name)
-                if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
-                    fields.set(name, leaf.to_padded_tensor(0))
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+    padded = mapped(put.fields, lambda leaf: leaf.to_padded_tensor(0), _is_nested_and_strided)
+    return put(fields=padded)

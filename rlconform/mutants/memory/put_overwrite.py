@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -9,173 +11,122 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.column_helpers import is_dense
-from rlconform.mutants.memory.helpers import PrefetchesClaims, held, memory_mutant, names_of
-from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.memory.helpers import (
+    PrefetchesClaims,
+    get_data_mutant,
+    known_rows,
+    names_of,
+    partition_of,
+    put_mutant,
+    put_samples_mutant,
+)
 from rlconform.wire.object_columns import is_object_column
 
 
-@memory_mutant("PUT-13", evidence="row:")
-class GetDataReturnsRowsOfClaimTime(PrefetchesClaims):
+@get_data_mutant("PUT-13", evidence="row:", plane=PrefetchesClaims)
+def GetDataReturnsRowsOfClaimTime(read: MethodCall) -> TensorDict:
     """Returns the values at the time of the claim from get_data, not those put later."""
-
-    def get_data(self, meta: Any, select_fields: Names | None = None) -> TensorDict:
-        batch = super().get_data(meta, select_fields)
-        fetched = self.fetched(meta)
-        return batch if fetched is None or select_fields is not None else fetched.clone()
+    batch: TensorDict = read()
+    fetched = read.plane.fetched(read.meta)
+    return batch if fetched is None or read.select_fields is not None else fetched.clone()
 
 
-@memory_mutant("PUT-13", evidence="row 0 of 'log' to be")
-class PutFirstObjectsKept(MemoryClient):
+@put_samples_mutant("PUT-13", evidence="row 0 of 'log' to be")
+def PutFirstObjectsKept(put: MethodCall) -> KVBatchMeta:
     """Ignores overwrites of objects: a row's first object stays."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if not isinstance(fields, TensorDict) or not isinstance(partition_id, str):
-            return super().put_samples(sample_ids, partition_id, fields, tags)
-        rows = held(self, partition_id)._rows
-        has = {name for i in sample_ids if i in rows for name in rows[i].fields}
-        names = list(map(str, fields.keys()))
-        again = [n for n in names if n in has and is_object_column(fields.get(n))]
-        if again:
-            fields = fields.exclude(*again)
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        return replace(receipt, fields=names)
+    names = names_of(put.fields)
+    if not names or not isinstance(put.partition_id, str):
+        return put()
+    has = {name for row in known_rows(put) for name in row.fields}
+    again = [n for n in names & has if is_object_column(put.fields.get(n))]
+    receipt = put(fields=put.fields.exclude(*again))
+    return replace(receipt, fields=list(map(str, put.fields.keys())))
 
 
-class KnowingDtypes(MemoryClient):
-    """A plane that applies a field's dtype from its first put to later puts."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._dtypes: dict[tuple[str, str], torch.dtype] = {}
-
-    def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
-        """The column, changed to the known dtype."""
-        raise NotImplementedError
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        if isinstance(fields, TensorDict) and isinstance(partition_id, str):
-            fields = fields.copy()
-            for name in map(str, list(fields.keys())):
-                leaf = fields.get(name)
-                if isinstance(leaf, Tensor) and is_dense(leaf):
-                    known = self._dtypes.setdefault((partition_id, name), leaf.dtype)
-                    fields.set(name, leaf if leaf.dtype is known else self.as_known(leaf, known))
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+def _put_as_first(put: MethodCall, as_known: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
+    """The put, with ``as_known`` applied to dense columns of another dtype than the first put's."""
+    fields = put.fields
+    if isinstance(fields, TensorDict) and isinstance(put.partition_id, str):
+        fields = fields.copy()
+        for name in names_of(fields):
+            leaf = fields.get(name)
+            if isinstance(leaf, Tensor) and is_dense(leaf):
+                known = put.notes.setdefault((put.partition_id, name), leaf.dtype)
+                fields.set(name, leaf if leaf.dtype is known else as_known(leaf, known))
+    return put(fields=fields)
 
 
-@memory_mutant("PUT-13", evidence="of torch.int32")
-class PutBytesReadAsFirstDtype(KnowingDtypes):
+#: The decorator of a function that changes a column from its dtype to that of the first put.
+_known_dtype_mutant = applied(put_samples_mutant, _put_as_first)
+
+
+@_known_dtype_mutant("PUT-13", evidence="of torch.int32")
+def PutBytesReadAsFirstDtype(leaf: Tensor, dtype: torch.dtype) -> Tensor:
     """Reinterprets the bytes of a second put as the dtype of the first (TQ-03)."""
-
-    def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
-        return leaf.view(dtype) if leaf.dtype.itemsize == dtype.itemsize else leaf
+    return leaf.view(dtype) if leaf.dtype.itemsize == dtype.itemsize else leaf
 
 
-@memory_mutant("PUT-13", "CLEAR-04", evidence="no room for a larger value")
-class PutLargerValueRefused(MemoryClient):
+@put_samples_mutant("PUT-13 CLEAR-04", evidence="no room for a larger value")
+def PutLargerValueRefused(put: MethodCall) -> KVBatchMeta:
     """Refuses to overwrite a value with a larger one (MC-05)."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._sizes: dict[tuple[str, str, str], int] = {}
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        for name in map(str, fields.keys()) if isinstance(fields, TensorDict) else ():
-            leaf = fields.get(name) if fields is not None else None
-            if isinstance(leaf, Tensor) and is_dense(leaf) and len(leaf):
-                size = max(leaf.nbytes // len(leaf), 1 << 16)
-                for sample_id in sample_ids:
-                    if size > self._sizes.setdefault((partition_id, sample_id, name), size):
-                        raise RuntimeError("no room for a larger value")
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+    for name in names_of(put.fields):
+        leaf = put.fields.get(name)
+        if isinstance(leaf, Tensor) and is_dense(leaf) and len(leaf):
+            size = max(leaf.nbytes // len(leaf), 1 << 16)
+            for sample_id in put.sample_ids:
+                if size > put.notes.setdefault((put.partition_id, sample_id, name), size):
+                    raise RuntimeError("no room for a larger value")
+    return put()
 
 
-@memory_mutant("PUT-13", evidence="row:", may_fail=("PUT-02", "PUT-23"))
-class PutOneRowOverwriteIgnored(MemoryClient):
+@put_samples_mutant("PUT-13", evidence="row:", may_fail="PUT-02 PUT-23")
+def PutOneRowOverwriteIgnored(put: MethodCall) -> KVBatchMeta:
     """Ignores an overwrite of one row, which it treats as a repeated put (MC-02)."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        rows = held(self, partition_id)._rows
-        row = rows.get(sample_ids[0]) if len(sample_ids) == 1 else None
-        names = set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()
-        if row and names and names <= row.fields:
-            return super().put_samples(sample_ids, partition_id, None, tags or [{}])
-        return super().put_samples(sample_ids, partition_id, fields, tags)
+    rows = known_rows(put) if len(put.sample_ids) == 1 else []
+    if rows and names_of(put.fields) and names_of(put.fields) <= rows[0].fields:
+        return put(fields=None, tags=put.tags or [{}])
+    return put()
 
 
-@memory_mutant("PUT-23", evidence="float32")
-class PutOverwritesCast(MemoryClient):
+@put_samples_mutant("PUT-23", evidence="float32")
+def PutOverwritesCast(put: MethodCall) -> KVBatchMeta:
     """Casts overwrites of another dtype to the old dtype, and refuses only new rows."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        try:
-            return super().put_samples(sample_ids, partition_id, fields, tags)
-        except ValueError:
-            row = held(self, partition_id)._rows.get(sample_ids[0]) if sample_ids else None
-            if fields is None or row is None or not row.fields.issuperset(fields.keys()):
-                raise
-            known = super().get_samples(
-                sample_ids[:1], partition_id, sorted(map(str, fields.keys()))
-            )
-        like = {name: leaf.to(known.get(name).dtype) for name, leaf in fields.items()}
-        cast = TensorDict(like, batch_size=fields.batch_size)
-        return super().put_samples(sample_ids, partition_id, cast, tags)
-
-
-@memory_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
-class PutRefusedPartStored(MemoryClient):
-    """Stores the other columns of a put that it refuses for a column of another dtype."""
-
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        try:
-            return super().put_samples(sample_ids, partition_id, fields, tags)
-        except ValueError as refusal:
-            if fields is not None and "must replace all" in str(refusal):
-                good = [n for n in names_of(fields) if f"field {n!r}" not in str(refusal)]
-                super().put_samples(sample_ids, partition_id, fields.select(*good))
+    try:
+        return put()
+    except ValueError:
+        rows = partition_of(put)._rows
+        first, names = put.sample_ids[:1], names_of(put.fields)
+        if not names or not first or first[0] not in rows or not names <= rows[first[0]].fields:
             raise
+    known = put.plane.get_samples(first, put.partition_id, sorted(names))
+    cast = {name: put.fields.get(name).to(known.get(name).dtype) for name in names}
+    return put(fields=TensorDict(cast, batch_size=put.fields.batch_size))
 
 
-@memory_mutant("PUT-23", evidence="of torch.float32")
-class PutCastToFirstDtype(KnowingDtypes):
+@put_samples_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
+def PutRefusedPartStored(put: MethodCall) -> KVBatchMeta:
+    """Stores the other columns of a put that it refuses for a column of another dtype."""
+    try:
+        return put()
+    except ValueError as refusal:
+        if put.fields is not None and "must replace all" in str(refusal):
+            good = [n for n in names_of(put.fields) if f"field {n!r}" not in str(refusal)]
+            put(fields=put.fields.select(*good), tags=None)
+        raise
+
+
+@_known_dtype_mutant("PUT-23", evidence="of torch.float32")
+def PutCastToFirstDtype(leaf: Tensor, dtype: torch.dtype) -> Tensor:
     """Casts a one-row put to the dtype of the field's first put, as stacking the rows does."""
-
-    def as_known(self, leaf: Tensor, dtype: torch.dtype) -> Tensor:
-        wider = torch.promote_types(leaf.dtype, dtype) is not dtype
-        return leaf.to(dtype) if wider and len(leaf) == 1 else leaf
+    wider = torch.promote_types(leaf.dtype, dtype) is not dtype
+    return leaf.to(dtype) if wider and len(leaf) == 1 else leaf
 
 
-class QuietEngine(MemoryEngine):
-    """An engine whose put ignores refusals."""
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        try:
-            super().put(partition_id, sample_ids, fields, tags)
-        except ValueError:
-            return
-
-
-@memory_mutant("PUT-23", evidence="no sample 'second'")
-class PutRefusalReportedAsSuccess(MemoryClient):
+@put_mutant("PUT-23", evidence="no sample 'second'")
+def PutRefusalReportedAsSuccess(put: MethodCall) -> None:
     """Reports success for a put that it refused for a second dtype (TQ-03)."""
-
-    def __init__(self, cfg: Any = None, bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._engine.close()
-        self._engine = QuietEngine(None, bootstrap)
+    with suppress(ValueError):
+        put()

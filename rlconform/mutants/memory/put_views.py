@@ -8,80 +8,72 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.memory.column_helpers import Altering, is_dense
-from rlconform.mutants.memory.helpers import IMPATIENT, TracksClears, memory_mutant
+from rlconform.mutants.call import State
+from rlconform.mutants.memory.column_helpers import (
+    is_dense,
+    put_column_mutant,
+    put_jagged_mutant,
+    read_column_mutant,
+)
+from rlconform.mutants.memory.helpers import IMPATIENT, memory_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
-from rlconform.wire.leaves import is_jagged
 
 
-@memory_mutant("PUT-08", evidence="stride")
-class PutExpandedRowsRefused(Altering):
+@put_column_mutant("PUT-08", evidence="stride")
+def PutExpandedRowsRefused(leaf: Tensor) -> Tensor:
     """Rejects expanded columns, because it can't view them as bytes."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        if is_dense(leaf) and leaf.dim() == 2 and leaf.stride(0) == 0 and len(leaf) > 1:
-            raise RuntimeError("view size is not compatible with input tensor's size and stride")
-        return leaf
+    if is_dense(leaf) and leaf.dim() == 2 and leaf.stride(0) == 0 and len(leaf) > 1:
+        raise RuntimeError("view size is not compatible with input tensor's size and stride")
+    return leaf
 
 
-@memory_mutant("PUT-08", evidence="of 'x' =")
-class PutStridesIgnored(Altering):
+@put_column_mutant("PUT-08", evidence="of 'x' =")
+def PutStridesIgnored(leaf: Tensor) -> Tensor:
     """Ignores the strides of a column and reads its bytes in memory order."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        square = is_dense(leaf) and leaf.dim() == 2 and leaf.stride() == (1, len(leaf))
-        return leaf.T.reshape(leaf.shape) if square else leaf
+    square = is_dense(leaf) and leaf.dim() == 2 and leaf.stride() == (1, len(leaf))
+    return leaf.T.reshape(leaf.shape) if square else leaf
 
 
-@memory_mutant("PUT-08", evidence="requires grad")
-class PutGradRefused(Altering):
+@put_column_mutant("PUT-08", evidence="requires grad")
+def PutGradRefused(leaf: Tensor) -> Tensor:
     """Rejects tensors that require grad, because it converts them to numpy."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        if leaf.requires_grad:
-            raise RuntimeError("can't call numpy() on a tensor that requires grad")
-        return leaf
+    if leaf.requires_grad:
+        raise RuntimeError("can't call numpy() on a tensor that requires grad")
+    return leaf
 
 
-@memory_mutant("PUT-08", evidence="untouched by a write to row 0")
-class GetEqualRowsExpanded(Altering):
+@read_column_mutant("PUT-08", evidence="untouched by a write to row 0")
+def GetEqualRowsExpanded(leaf: Tensor) -> Tensor:
     """Returns a column of equal rows as one expanded row, so a write to one row changes all."""
-
-    def given(self, leaf: Tensor) -> Tensor:
-        if not is_dense(leaf) or leaf.dim() != 2 or not leaf.numel():
-            return leaf
-        return leaf[:1].expand_as(leaf) if bool((leaf == leaf[:1]).all()) else leaf
-
-
-@memory_mutant("PUT-08", evidence="row")
-class PutJaggedGapsForgotten(Altering):
-    """Ignores the lengths of a jagged column with gaps, so rows include the gaps."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        plain: Any = leaf.detach()
-        if not is_jagged(leaf) or plain.lengths() is None:
-            return leaf
-        return torch.nested.nested_tensor_from_jagged(plain.values(), plain.offsets())
-
-
-@memory_mutant("PUT-08", evidence="requires grad")
-class PutJaggedGradRefused(Altering):
-    """Rejects jagged columns that require grad, because it detaches only dense ones."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        if is_jagged(leaf) and leaf.requires_grad:
-            raise RuntimeError("can't call numpy() on a tensor that requires grad")
+    if not is_dense(leaf) or leaf.dim() != 2 or not leaf.numel():
         return leaf
+    return leaf[:1].expand_as(leaf) if bool((leaf == leaf[:1]).all()) else leaf
+
+
+@put_jagged_mutant("PUT-08", evidence="row")
+def PutJaggedGapsForgotten(leaf: Tensor) -> Tensor:
+    """Ignores the lengths of a jagged column with gaps, so rows include the gaps."""
+    plain: Any = leaf.detach()
+    if plain.lengths() is None:
+        return leaf
+    return torch.nested.nested_tensor_from_jagged(plain.values(), plain.offsets())
+
+
+@put_jagged_mutant("PUT-08", evidence="requires grad")
+def PutJaggedGradRefused(leaf: Tensor) -> Tensor:
+    """Rejects jagged columns that require grad, because it detaches only dense ones."""
+    if leaf.requires_grad:
+        raise RuntimeError("can't call numpy() on a tensor that requires grad")
+    return leaf
 
 
 @memory_mutant("PUT-10", evidence="views of 2 MiB")
-class PutViewKeepsItsStorage(TracksClears):
+class PutViewKeepsItsStorage(MemoryClient):
     """Keeps the whole storage of a view in memory until a clear."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._kept: dict[str, list[torch.UntypedStorage]] = {}
+    _kept = State(dict[str, list[torch.UntypedStorage]])
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
@@ -102,31 +94,24 @@ class PutViewKeepsItsStorage(TracksClears):
 PATIENT = replace(IMPATIENT, operation=10, check=60)
 
 
-@memory_mutant("PUT-10", evidence="putting a 1 MiB slice of 512 MiB", timeouts=PATIENT)
-class PutViewSendsStorage(Altering):
+@put_column_mutant("PUT-10", evidence="putting a 1 MiB slice of 512 MiB", timeouts=PATIENT)
+def PutViewSendsStorage(leaf: Tensor) -> Tensor:
     """Sends the whole storage of a view, as pickle does."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        if is_dense(leaf):
-            leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
-        return leaf
+    if is_dense(leaf):
+        leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    return leaf
 
 
-@memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
-class PutStridedViewSendsStorage(Altering):
+@put_column_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
+def PutStridedViewSendsStorage(leaf: Tensor) -> Tensor:
     """Sends the whole storage of a view that is not contiguous."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        if is_dense(leaf) and not leaf.is_contiguous():
-            leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
-        return leaf
+    if is_dense(leaf) and not leaf.is_contiguous():
+        leaf.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    return leaf
 
 
-@memory_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
-class PutJaggedViewSendsStorage(Altering):
+@put_jagged_mutant("PUT-10", evidence="within 5x", timeouts=PATIENT)
+def PutJaggedViewSendsStorage(leaf: Tensor) -> Tensor:
     """Sends the whole storage of a jagged column's tokens, as pickle does."""
-
-    def stored(self, leaf: Tensor) -> Tensor:
-        if is_jagged(leaf):
-            leaf.detach().values().untyped_storage().clone()  # type: ignore[no-untyped-call]
-        return leaf
+    leaf.detach().values().untyped_storage().clone()  # type: ignore[no-untyped-call]
+    return leaf

@@ -7,29 +7,30 @@ from typing import Any
 from rlconform.backends.columns.column_block import extents_of
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
-    engine_mutant,
+    all_claimed_mutant,
+    claim_meta_mutant,
+    clear_mutant,
+    clear_samples_mutant,
     give_back,
     held,
     memory_mutant,
     partitions_of,
+    put_mutant,
+    register_mutant,
 )
-from rlconform.mutants.types import AnyBatch, Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
 
 class ByIdAlone(MemoryClient):
     """A plane with a table keyed by id instead of by partition and id."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._noted: dict[str, Any] = {}
+    _noted = State(dict[str, Any])
 
     def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
-        gone = sample_ids
-        if gone is None:
-            gone = held(self, partition_id).rows_of("")
+        gone = held(self, partition_id).sample_ids if sample_ids is None else sample_ids
         super().clear_samples(sample_ids, partition_id)
         for sample_id in gone:
             self._noted.pop(sample_id, None)
@@ -54,81 +55,66 @@ class TagsSharedAcrossPartitions(ByIdAlone):
         return meta
 
 
-@memory_mutant("REG-04", evidence="rows claimed in each partition")
-class ClaimsSharedAcrossPartitions(ByIdAlone):
+@claim_meta_mutant("REG-04", evidence="rows claimed in each partition", plane=ByIdAlone)
+def ClaimsSharedAcrossPartitions(claim: MethodCall) -> KVBatchMeta:
     """Marks claimed rows by id alone, so another partition's row with that id is never claimed."""
-
-    def claim_meta(
-        self, partition_id: str, task_name: str, *args: Any, **kwargs: Any
-    ) -> KVBatchMeta:
-        meta = super().claim_meta(partition_id, task_name, *args, **kwargs)
-        left = []
-        for n, sample_id in enumerate(meta.sample_ids):
-            tasks = self._noted.setdefault(sample_id, {})
-            if tasks.setdefault(task_name, partition_id) == partition_id:
-                left.append(n)
-        return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
+    meta: KVBatchMeta = claim()
+    left = []
+    for n, sample_id in enumerate(meta.sample_ids):
+        tasks = claim.plane._noted.setdefault(sample_id, {})
+        if tasks.setdefault(claim.task_name, claim.partition_id) == claim.partition_id:
+            left.append(n)
+    return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
 
 
-@memory_mutant("REG-04", evidence="tags")
-class ClearTagsInAllPartitions(MemoryClient):
+@clear_samples_mutant("REG-04", evidence="tags")
+def ClearTagsInAllPartitions(clear: MethodCall) -> None:
     """Clears the tags of the same ids in every other partition too."""
-
-    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
-        super().clear_samples(sample_ids, partition_id)
-        for partition in partitions_of(self).values():
-            for sample_id in sample_ids or ():
-                if sample_id in partition._rows:
-                    partition._rows[sample_id].tags = {}
+    clear()
+    for partition in partitions_of(clear.plane).values():
+        for sample_id in clear.sample_ids or ():
+            if sample_id in partition._rows:
+                partition._rows[sample_id].tags = {}
 
 
-@engine_mutant("REG-04", evidence="after the other partition was registered again")
-class RegisterResetsAllPartitions(MemoryEngine):
+@register_mutant("REG-04", evidence="after the other partition was registered again")
+def RegisterResetsAllPartitions(register: MethodCall) -> None:
     """Resets the claims of every other partition when one is registered again."""
-
-    def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
-        with self._locked() as index:
-            known = partition_id in index._partitions
-            super().register(partition_id, tasks, group_size)
-            for name, partition in index._partitions.items():
-                for task in partition._tasks if known and name != partition_id else ():
-                    rows = [r for r in partition._rows.values() if task in r.claimed_by]
-                    give_back(partition, rows, task)
+    with register.plane._locked() as index:
+        known = register.partition_id in index._partitions
+        register()
+        for name, partition in index._partitions.items():
+            for task in partition._tasks if known and name != register.partition_id else ():
+                rows = [r for r in partition._rows.values() if task in r.claimed_by]
+                give_back(partition, rows, task)
 
 
-@engine_mutant("REG-04", evidence="must replace all of them")
-class PutSchemaSharedAcrossPartitions(MemoryEngine):
+@put_mutant("REG-04", evidence="must replace all of them")
+def PutSchemaSharedAcrossPartitions(put: MethodCall) -> None:
     """Shares field dtypes between partitions, so train and val can't use different ones."""
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        extents = extents_of(pack(fields, len(sample_ids)))
-        with self._locked() as index:
-            for other, partition in index._partitions.items():
-                if other != partition_id:
-                    partition.check_kinds([], extents)
-        super().put(partition_id, sample_ids, fields, tags)
+    extents = extents_of(pack(put.fields, len(put.sample_ids)))
+    with put.plane._locked() as index:
+        for other, partition in index._partitions.items():
+            if other != put.partition_id:
+                partition.check_kinds([], extents)
+    put()
 
 
-@engine_mutant("REG-04", evidence="never put, or cleared")
-class ClearPartitionsByPrefix(MemoryEngine):
+@clear_mutant("REG-04", evidence="never put, or cleared")
+def ClearPartitionsByPrefix(clear: MethodCall) -> None:
     """Clears partitions by prefix, so clearing train also clears train_async."""
-
-    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
-        super().clear(partition_id, sample_ids)
-        with self._locked() as index:
-            others = [name for name in index._partitions if name.startswith(partition_id)]
-        for other in others if sample_ids is None else []:
-            super().clear(other, None)
+    clear()
+    for other in list(partitions_of(clear.plane)) if clear.sample_ids is None else []:
+        if other.startswith(clear.partition_id):
+            clear(partition_id=other)
 
 
-@engine_mutant("REG-04", evidence="whatever the other holds", may_fail=("STAT-01",))
-class StatusCountsAllPartitions(MemoryEngine):
+@all_claimed_mutant("REG-04", evidence="whatever the other holds", may_fail="STAT-01")
+def StatusCountsAllPartitions(status: MethodCall) -> bool:
     """Counts the rows of all partitions, so train is not consumed while val has unclaimed rows."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            return super().all_claimed(partition_id, tasks) and all(
-                not partition._produced or partition.all_claimed(tasks)
-                for partition in index._partitions.values()
-                if partition._tasks.issuperset(tasks)
-            )
+    with status.plane._locked() as index:
+        return status() and all(
+            not partition._produced or partition.all_claimed(status.tasks)
+            for partition in index._partitions.values()
+            if partition._tasks.issuperset(status.tasks)
+        )

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from rlconform.backends.memory import MemoryClient
+from collections import Counter
+
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition
-from rlconform.mutants.memory.helpers import engine_mutant, memory_mutant, rows_in
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    all_claimed_mutant,
+    check_consumption_status_mutant,
+    engine_mutant,
+    find_rows,
+    held,
+    names_of,
+    partition_of,
+    partitions_of,
+)
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
 
 
-@engine_mutant("STAT-01", "STAT-03", evidence="for a second task that claimed nothing")
-class StatusAnyTaskSuffices(MemoryEngine):
+@all_claimed_mutant("STAT-01 STAT-03", evidence="for a second task that claimed nothing")
+def StatusAnyTaskSuffices(status: MethodCall) -> bool:
     """Reports a partition as consumed when one of the named tasks has consumed it."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        has_claimed_all = super().all_claimed
-        return any(has_claimed_all(partition_id, [task]) for task in tasks)
+    return any(status(tasks=[task]) for task in status.tasks)
 
 
 @engine_mutant("STAT-01", evidence="after one more row")
 class StatusTrueIsCached(MemoryEngine):
     """Caches that a partition is consumed until it is registered or cleared, despite new rows."""
 
-    def __init__(self, capacity: int | None, owner: bool) -> None:
-        super().__init__(capacity, owner)
-        self._done: set[tuple[str, ...]] = set()
+    _done = State(set[tuple[str, ...]])
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
         if super().all_claimed(partition_id, tasks):
@@ -43,35 +49,29 @@ class StatusTrueIsCached(MemoryEngine):
 class _CountsClaims(MemoryEngine):
     """Compares a count of claims, which a clear does not reduce, with the number of rows."""
 
+    _gone = State(Counter[tuple[str, str]])  # claims of cleared rows by partition and task
+
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        before = super().all_claimed(partition_id, tasks)
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            gone = self.__dict__.get("_gone", {})
-            return before or (
-                partition is not None
-                and partition._produced > 0
-                and all(
-                    task in partition._tasks
-                    and partition._claimed[task] + gone.get((partition_id, task), 0)
-                    >= partition._produced
-                    for task in tasks
-                )
+        partition = held(self, partition_id)
+        return super().all_claimed(partition_id, tasks) or (
+            partition._produced > 0
+            and partition._tasks.issuperset(tasks)
+            and all(
+                partition._claimed[task] + self._gone[partition_id, task] >= partition._produced
+                for task in tasks
             )
+        )
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
-        gone = self.__dict__.setdefault("_gone", {})
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            for row in rows_in(index, partition_id, sample_ids):
-                for task in row.claimed_by:
-                    gone[partition_id, task] = gone.get((partition_id, task), 0) + 1
+        for row in find_rows(self, partition_id, sample_ids):
+            self._gone.update((partition_id, task) for task in row.claimed_by)
         super().clear(partition_id, sample_ids)
-        if not self.lasts and partition is not None and not partition._rows:
-            for task in partition._tasks:
-                gone.pop((partition_id, task), None)
 
-    lasts = True
+    def forget(self, partition_id: str) -> None:
+        """Forget the claims if the partition is empty."""
+        if not held(self, partition_id)._rows:
+            for task in held(self, partition_id)._tasks:
+                del self._gone[partition_id, task]
 
 
 @engine_mutant("STAT-01", evidence="for new rows after every earlier one was cleared")
@@ -80,154 +80,110 @@ class StatusClaimsNeverForgotten(_CountsClaims):
 
     def register(self, partition_id: str, tasks: Names, group_size: int) -> None:
         super().register(partition_id, tasks, group_size)
-        with self._locked() as index:
-            if not index.partition(partition_id)._rows:
-                for task in tasks:
-                    self.__dict__.get("_gone", {}).pop((partition_id, task), None)
+        self.forget(partition_id)
 
 
 @engine_mutant("STAT-01", evidence="check_consumption_status False")
 class StatusClearedClaimsCounted(_CountsClaims):
     """Counts claims of cleared rows until the partition is empty, so it opens the barrier early."""
 
-    lasts = False
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        super().clear(partition_id, sample_ids)
+        self.forget(partition_id)
 
 
 @engine_mutant("STAT-01", evidence="of a field that nobody declared")
 class StatusUndeclaredFieldsIgnored(MemoryEngine):
     """Ignores rows that have only undeclared fields, so it reports them as consumed."""
 
-    def __init__(self, capacity: int | None, owner: bool) -> None:
-        super().__init__(capacity, owner)
-        self._first: dict[str, frozenset[str]] = {}  # fields of a partition's first put
+    _first = State(dict[str, set[str]])  # fields of a partition's first put
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         super().put(partition_id, sample_ids, fields, tags)
         if fields is not None:
-            self._first.setdefault(partition_id, frozenset(map(str, fields.keys())))
+            self._first.setdefault(partition_id, names_of(fields))
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        if super().all_claimed(partition_id, tasks):
-            return True
-        schema = self._first.get(partition_id, frozenset())
-        with self._locked() as index:
-            rows = [row for row in rows_in(index, partition_id, None) if row.fields & schema]
-            known = bool(rows) and index.partition(partition_id)._tasks.issuperset(tasks)
-            return known and all(row.claimed_by.issuperset(tasks) for row in rows)
-
-
-@engine_mutant("STAT-03", evidence="an unknown task")
-class StatusUnknownTaskOfEmptyIsTrue(MemoryEngine):
-    """Reports an empty partition as consumed for an unknown task."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            if partition is not None and not partition._rows and set(tasks) - partition._tasks:
-                return True
-        return super().all_claimed(partition_id, tasks)
-
-
-@engine_mutant("STAT-03", evidence="False or an error for an unknown task")
-class StatusUnknownTasksIgnored(MemoryEngine):
-    """Ignores unknown tasks, so for a mistyped task alone the partition is consumed."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            known = [task for task in tasks if partition and task in partition._tasks]
-        return super().all_claimed(partition_id, known)
-
-
-@engine_mutant("STAT-03", evidence="False or an error for an unknown task")
-class StatusUnknownTasksAmongKnownIgnored(MemoryEngine):
-    """Ignores unknown tasks if at least one of the named tasks is known."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            known = [task for task in tasks if partition and task in partition._tasks]
-        return super().all_claimed(partition_id, known or tasks)
-
-
-@engine_mutant(
-    "STAT-03", "STAT-01", "GET-08", "GET-11", "REG-04", evidence="for a task that claimed nothing"
-)
-class StatusIdleTasksIgnored(MemoryEngine):
-    """Ignores tasks that have not claimed any row yet."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            begun = [t for t in tasks if (partition and partition._claimed[t]) or not partition]
-            idle = [t for t in tasks if partition and t not in begun and t in partition._tasks]
-        return super().all_claimed(partition_id, [t for t in tasks if t not in idle])
-
-
-@engine_mutant("STAT-04", evidence="with tags and no row")
-class StatusTagsAloneAreTrue(MemoryEngine):
-    """Reports a partition as consumed if its rows have only tags."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            rows = rows_in(index, partition_id, None)
+        schema = self._first.get(partition_id, set())
+        rows = [row for row in find_rows(self, partition_id) if row.fields & schema]
+        known = bool(rows) and held(self, partition_id)._tasks.issuperset(tasks)
         return super().all_claimed(partition_id, tasks) or (
-            bool(rows) and not any(row.fields for row in rows)
+            known and all(row.claimed_by.issuperset(tasks) for row in rows)
         )
 
 
-@engine_mutant("STAT-04", evidence="before the first row")
-class StatusEmptyPartitionIsTrue(MemoryEngine):
+@all_claimed_mutant("STAT-03", evidence="an unknown task")
+def StatusUnknownTaskOfEmptyIsTrue(status: MethodCall) -> bool:
+    """Reports an empty partition as consumed for an unknown task."""
+    if status.partition_id not in partitions_of(status.plane) or partition_of(status)._rows:
+        return status()
+    return not partition_of(status)._tasks.issuperset(status.tasks) or status()
+
+
+@all_claimed_mutant("STAT-03", evidence="False or an error for an unknown task")
+def StatusUnknownTasksIgnored(status: MethodCall) -> bool:
+    """Ignores unknown tasks, so for a mistyped task alone the partition is consumed."""
+    return status(tasks=[task for task in status.tasks if task in partition_of(status)._tasks])
+
+
+@all_claimed_mutant("STAT-03", evidence="False or an error for an unknown task")
+def StatusUnknownTasksAmongKnownIgnored(status: MethodCall) -> bool:
+    """Ignores unknown tasks if at least one of the named tasks is known."""
+    known = [task for task in status.tasks if task in partition_of(status)._tasks]
+    return status(tasks=known or status.tasks)
+
+
+@all_claimed_mutant(
+    "STAT-03 STAT-01 GET-08 GET-11 REG-04", evidence="for a task that claimed nothing"
+)
+def StatusIdleTasksIgnored(status: MethodCall) -> bool:
+    """Ignores tasks that have not claimed any row yet."""
+    partition = partition_of(status)
+    idle = {task for task in partition._tasks if not partition._claimed[task]}
+    return status(tasks=[task for task in status.tasks if task not in idle])
+
+
+@all_claimed_mutant("STAT-04", evidence="with tags and no row")
+def StatusTagsAloneAreTrue(status: MethodCall) -> bool:
+    """Reports a partition as consumed if its rows have only tags."""
+    rows = find_rows(status.plane, status.partition_id)
+    return status() or (bool(rows) and not any(row.fields for row in rows))
+
+
+@all_claimed_mutant("STAT-04", evidence="before the first row")
+def StatusEmptyPartitionIsTrue(status: MethodCall) -> bool:
     """Reports a partition as consumed before any row is put (NR-05)."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            empty = partition is not None and not partition._rows
-            if partition is not None and empty:
-                return partition._tasks >= set(tasks)
-        return super().all_claimed(partition_id, tasks)
+    partition = partition_of(status)
+    return status() if partition._rows else partition._tasks.issuperset(status.tasks)
 
 
-@memory_mutant("STAT-04", evidence="UnknownPartition")
-class StatusEmptyPartitionRaises(MemoryClient):
+@check_consumption_status_mutant("STAT-04", evidence="UnknownPartition")
+def StatusEmptyPartitionRaises(status: MethodCall) -> bool:
     """Raises an error for a partition without rows, where the answer is False."""
-
-    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
-        answer = super().check_consumption_status(partition_id, task_names)
-        with self._engine._locked() as index:  # type: ignore[attr-defined]
-            partition = index._partitions.get(partition_id)
-            if partition is not None and not partition._ever_produced:
-                raise UnknownPartition(f"no rows in {partition_id!r}")
-        return answer
+    answer: bool = status()
+    known = status.partition_id in partitions_of(status.plane)
+    if known and not partition_of(status)._ever_produced:
+        raise UnknownPartition(f"no rows in {status.partition_id!r}")
+    return answer
 
 
-@engine_mutant("STAT-05", evidence="with every produced row claimed")
-class StatusTagOnlyRowsCounted(MemoryEngine):
+@all_claimed_mutant("STAT-05", evidence="with every produced row claimed")
+def StatusTagOnlyRowsCounted(status: MethodCall) -> bool:
     """Counts rows that have only tags, which no task can claim, so the barrier never opens."""
-
-    def all_claimed(self, partition_id: str, tasks: Names) -> bool:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            bare = partition is not None and partition._produced < len(partition._rows)
-        return not bare and super().all_claimed(partition_id, tasks)
+    partition = partition_of(status)
+    return partition._produced == partition.size and status()
 
 
-@engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail=("STAT-01",))
+@engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail="STAT-01")
 class StatusUnclaimedClearedRowsCounted(MemoryEngine):
     """Counts rows that were cleared unclaimed, so the barrier never opens."""
 
-    def __init__(self, capacity: int | None, owner: bool) -> None:
-        super().__init__(capacity, owner)
-        self._missing: set[tuple[str, str]] = set()  # pairs of partition and task
+    _missing = State(set[tuple[str, str]])  # pairs of partition and task
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            for row in rows_in(index, partition_id, sample_ids):
-                if partition is not None and row.fields:
-                    missed = partition._tasks - row.claimed_by
-                    self._missing |= {(partition_id, task) for task in missed}
+        for row in find_rows(self, partition_id, sample_ids):
+            missed = held(self, partition_id)._tasks - row.claimed_by if row.fields else ()
+            self._missing |= {(partition_id, task) for task in missed}
         super().clear(partition_id, sample_ids)
 
     def all_claimed(self, partition_id: str, tasks: Names) -> bool:
@@ -235,8 +191,6 @@ class StatusUnclaimedClearedRowsCounted(MemoryEngine):
         return not missing and super().all_claimed(partition_id, tasks)
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        with self._locked() as index:
-            partition = index._partitions.get(partition_id)
-            if partition is not None and not partition._rows:
-                self._missing = {key for key in self._missing if key[0] != partition_id}
+        if not held(self, partition_id)._rows:
+            self._missing = {key for key in self._missing if key[0] != partition_id}
         super().put(partition_id, sample_ids, fields, tags)

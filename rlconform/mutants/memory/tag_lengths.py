@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,60 +11,56 @@ import torch
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import INPUT_LENGTHS
-from rlconform.mutants.memory.helpers import memory_mutant
+from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.helpers import claim_meta_mutant, memory_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 from rlconform.wire import rows_of
 
 
-@memory_mutant("TAG-06", evidence="expected sequence_lengths; got None")
-class ClaimLengthZeroDropsLengths(MemoryClient):
+@claim_meta_mutant("TAG-06", evidence="expected sequence_lengths; got None")
+def ClaimLengthZeroDropsLengths(claim: MethodCall) -> KVBatchMeta:
     """Tests ``if all(lengths)``, so one row of length 0 removes the lengths of all rows."""
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        meta = super().claim_meta(*args, **kwargs)
-        return meta if all(meta.sequence_lengths or []) else replace(meta, sequence_lengths=None)
+    meta = claim()
+    return meta if all(meta.sequence_lengths or []) else replace(meta, sequence_lengths=None)
 
 
-class _CountsTokens(MemoryClient):
-    """Guesses the lengths of a claim that has none."""
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        meta = super().claim_meta(*args, **kwargs)
-        if meta.sequence_lengths is None:
-            meta = replace(meta, sequence_lengths=self.lengths(meta))
+def _claim_with_lengths(claim: MethodCall, lengths: Callable[..., list[int] | None]) -> Any:
+    meta: KVBatchMeta = claim()
+    if meta.sequence_lengths is not None:
         return meta
-
-    def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        """The lengths of rows of which at least one has no length."""
-        return [int(row.get(INPUT_LENGTHS, 0)) for row in meta.tags or []]
+    return replace(meta, sequence_lengths=lengths(claim.plane, meta))
 
 
-@memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class ClaimMissingLengthIsZero(_CountsTokens):
+#: The decorator of a function that guesses the lengths of a claim in which a row has none.
+guess_mutant = applied(claim_meta_mutant, _claim_with_lengths)
+
+
+def _lengths_or_zeros(meta: KVBatchMeta) -> list[int]:
+    return [int(row.get(INPUT_LENGTHS, 0)) for row in meta.tags or []]
+
+
+@guess_mutant("TAG-06", evidence="sequence_lengths where a row has none")
+def ClaimMissingLengthIsZero(plane: MemoryClient, meta: KVBatchMeta) -> list[int]:
     """Reports length 0 for a row without a length tag."""
+    return _lengths_or_zeros(meta)
 
 
-@memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class ClaimLengthsDecidedByFirstRow(_CountsTokens):
+@guess_mutant("TAG-06", evidence="sequence_lengths where a row has none")
+def ClaimLengthsDecidedByFirstRow(plane: MemoryClient, meta: KVBatchMeta) -> list[int] | None:
     """Decides by the first row alone whether a claim has lengths."""
-
-    def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        tags = meta.tags or [{}]
-        return super().lengths(meta) if INPUT_LENGTHS in tags[0] else None
+    return _lengths_or_zeros(meta) if meta.tags and INPUT_LENGTHS in meta.tags[0] else None
 
 
-@memory_mutant("TAG-06", evidence="sequence_lengths where a row has none")
-class ClaimLengthsMeasured(_CountsTokens):
+@guess_mutant("TAG-06", evidence="sequence_lengths where a row has none")
+def ClaimLengthsMeasured(plane: MemoryClient, meta: KVBatchMeta) -> list[int] | None:
     """Measures missing lengths from the rows' first field, which may be the bytes of an image."""
-
-    def lengths(self, meta: KVBatchMeta) -> list[int] | None:
-        try:
-            leaf = self.get_data(meta).get((meta.fields or [])[0])
-        except LookupError:
-            return None
-        if not isinstance(leaf, torch.Tensor):
-            return None
-        return [row.shape[0] if row.dim() else 1 for row in rows_of(leaf)]
+    try:
+        leaf = plane.get_data(meta).get((meta.fields or [])[0])
+    except LookupError:
+        return None
+    if not isinstance(leaf, torch.Tensor):
+        return None
+    return [row.shape[0] if row.dim() else 1 for row in rows_of(leaf)]
 
 
 class _KeepsLengths(MemoryClient):
@@ -72,19 +69,16 @@ class _KeepsLengths(MemoryClient):
     #: Whether a new length replaces the recorded one, and whether clears drop it.
     follows, forgets = True, True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._lengths: dict[tuple[str, str], Any] = {}
+    _lengths = State(dict[tuple[str, str], Any])
 
     def put_samples(
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
         for sample_id, row in zip(sample_ids, tags or [], strict=False):
-            if INPUT_LENGTHS in row and self.follows:
-                self._lengths[partition_id, sample_id] = row[INPUT_LENGTHS]
-            elif INPUT_LENGTHS in row:
-                self._lengths.setdefault((partition_id, sample_id), row[INPUT_LENGTHS])
+            key = (partition_id, sample_id)
+            if INPUT_LENGTHS in row and (self.follows or key not in self._lengths):
+                self._lengths[key] = row[INPUT_LENGTHS]
         return receipt
 
     def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:

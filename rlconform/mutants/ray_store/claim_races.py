@@ -12,15 +12,14 @@ from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, StoredPut, answers
+from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.ray_store.race_helpers import second_message
 from rlconform.mutants.types import Ids, Names, Wait
 
 
 @controller_mutant(
-    "CLAIM-02",
-    evidence="duplicated",
-    may_fail=("CLAIM-10", "CLEAR-07", "CLAIM-12", "LOAD-01", "FAULT-04"),
+    "CLAIM-02", evidence="duplicated", may_fail="CLAIM-10 CLEAR-07 CLAIM-12 LOAD-01 FAULT-04"
 )
 class ClaimChosenThenMarked(Controller):
     """Chooses the rows of a claim, then marks them as claimed in a second step.
@@ -28,9 +27,7 @@ class ClaimChosenThenMarked(Controller):
     Two consumers get the same rows.
     """
 
-    def __init__(self, capacity: int | None) -> None:
-        super().__init__(capacity)
-        self._chosen: dict[tuple[str, str, tuple[str, ...]], Any] = {}
+    _chosen = State(dict[tuple[str, str, tuple[str, ...]], Any])
 
     async def claim(
         self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
@@ -47,17 +44,15 @@ class ClaimChosenThenMarked(Controller):
         return claimed
 
 
-@controller_mutant("CLAIM-10", evidence="null-id", may_fail=("CLEAR-07",))
+@controller_mutant("CLAIM-10", evidence="null-id", may_fail="CLEAR-07")
 class ClaimIdsLookedUpLater(Controller):
     """Claims internal indexes, then looks up their ids in a second step.
 
     In 4,419 claims, 656 ids were null.
     """
 
-    async def claim(
-        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
-    ) -> Any:
-        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+    async def claim(self, partition_id: str, *args: Any) -> Any:
+        claimed = await super().claim(partition_id, *args)
         if not isinstance(claimed, tuple) or not claimed[0]:
             return claimed
         await second_message()
@@ -72,10 +67,8 @@ class ClaimDroppedWhenRowCleared(Controller):
     The other rows stay marked as claimed, and no consumer gets them (TQ-09).
     """
 
-    async def claim(
-        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
-    ) -> Any:
-        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+    async def claim(self, partition_id: str, *args: Any) -> Any:
+        claimed = await super().claim(partition_id, *args)
         if not isinstance(claimed, tuple) or not claimed[0]:
             return claimed
         await second_message()
@@ -95,10 +88,8 @@ class StatusCountersUpdatedInTwoSteps(Controller):
     (TQ-08).
     """
 
-    def __init__(self, capacity: int | None) -> None:
-        super().__init__(capacity)
-        self._counting: set[str] = set()
-        self._missed: Counter[str] = Counter()
+    _counting = State(set[str])
+    _missed = State(Counter[str])
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         partition = self._index._partitions.get(put.partition_id)
@@ -107,10 +98,8 @@ class StatusCountersUpdatedInTwoSteps(Controller):
         await self._count(put.partition_id, new)
         return done
 
-    async def claim(
-        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
-    ) -> Any:
-        claimed = await super().claim(partition_id, task, names, rows, wait_s)
+    async def claim(self, partition_id: str, task: str, *args: Any) -> Any:
+        claimed = await super().claim(partition_id, task, *args)
         if isinstance(claimed, tuple):
             await self._count(f"{partition_id}/{task}", len(claimed[0]))
         return claimed

@@ -8,17 +8,15 @@ from typing import Any
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, Refusal, StoredPut, answers
-from rlconform.mutants.ray_store.mutant import controller_mutant, ray_mutant
-from rlconform.mutants.types import Ids
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutant, ray_mutant
 
 
-@ray_mutant("CLEAR-03", evidence="not to be readable")
-class AttachedClearAllIgnored(RayStoreClient):
+@ray_call_mutant(RayStoreClient.clear_samples, "CLEAR-03", evidence="not to be readable")
+def AttachedClearAllIgnored(clear: MethodCall) -> None:
     """Records writers in the owner only: a clear of all from another process does nothing."""
-
-    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
-        if sample_ids is not None or self._owner:
-            super().clear_samples(sample_ids, partition_id)
+    if clear.sample_ids is not None or clear.plane._owner:
+        clear()
 
 
 @controller_mutant("CLEAR-03", evidence="not to be readable", chance=False)
@@ -35,28 +33,19 @@ class ClearAllByLastWriter(Controller):
         return due
 
 
-class _Signs:
-    """A session that sends its puts and clears with the host as the writer."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def call(self, method: str, *args: Any) -> Any:
-        """The controller's answer."""
-        if method == "commit":
-            args = (replace(args[0], writer="host"), *args[1:])
-        if method == "clear":
-            args = (*args[:2], "host")
-        return self._connection.call(method, *args)
-
-
 @ray_mutant("CLEAR-08", evidence="UnknownSample")
 class ClearAllByHost(RayStoreClient):
     """Records a put's host, not its process: a clear of all clears others' rows too (NR-30)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._engine._connection = _Signs(self._connection)  # type: ignore[attr-defined]
+        call = self._connection.call
+
+        def call_as_host(method: str, *args: Any) -> Any:
+            if method == "commit":
+                args = (replace(args[0], writer="host"), *args[1:])
+            if method == "clear":
+                args = (*args[:2], "host")
+            return call(method, *args)
+
+        self._connection.call = call_as_host

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tensordict import TensorDict
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import ray_mutant
 from rlconform.mutants.types import Ids, Names
 
 
-@ray_mutant("GET-10", "PUT-13", "PUT-22", "CLEAR-01", "CLEAR-07", evidence="row 0 of 'x' = row:")
+@ray_mutant("GET-10 PUT-13 PUT-22 CLEAR-01 CLEAR-07", evidence="row 0 of 'x' = row:")
 class AttachedGetCached(RayStoreClient):
     """Caches the rows that it has read until the same process puts or clears.
 
@@ -21,9 +21,7 @@ class AttachedGetCached(RayStoreClient):
     (NR-61).
     """
 
-    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._read: dict[tuple[str, ...], TensorDict] = {}
+    _read = State(dict[tuple[str, ...], TensorDict])
 
     def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
         key = tuple(map(str, (partition_id, *sample_ids, "", *select_fields)))

@@ -7,47 +7,42 @@ from typing import Any
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.ray_store.mutant import ray_mutant
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.call import MethodCall
+from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
 
 
-@ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-06",))
-class AttachedSecondCloseEndsPlane(RayStoreClient):
+@ray_call_mutant(RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-06")
+def AttachedSecondCloseEndsPlane(close: MethodCall) -> None:
     """Counts calls of close, not closed clients: a second close of one client stops the plane."""
-
-    _closed = 0
-
-    def close(self) -> None:
-        super().close()
-        self._closed += 1
-        if self._closed == 2 and not self._owner:
-            self._connection.kill_controller()
+    close()
+    close.notes["calls"] = close.notes.get("calls", 0) + 1
+    if close.notes["calls"] == 2 and not close.plane._owner:
+        close.plane._connection.kill_controller()
 
 
-@ray_mutant("LIFE-02", evidence="PlaneUnavailable", may_fail=("LIFE-03", "LIFE-06"))
-class AttachedCloseEndsPlane(RayStoreClient):
+@ray_call_mutant(
+    RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-03 LIFE-06"
+)
+def AttachedCloseEndsPlane(close: MethodCall) -> None:
     """Every client's close stops the plane, as if there were no other client."""
-
-    def close(self) -> None:
-        super().close()
-        if not self._owner:
-            self._connection._stop()
+    close()
+    if not close.plane._owner:
+        close.plane._connection._stop()
 
 
-@ray_mutant("LIFE-03", evidence="of a client that was closed")
-class AttachedCloseIgnored(RayStoreClient):
+@ray_call_mutant(RayStoreClient.close, "LIFE-03", evidence="of a client that was closed")
+def AttachedCloseIgnored(close: MethodCall) -> None:
     """An attached client's close does nothing: only the owner's close works."""
-
-    def close(self) -> None:
-        if self._owner:
-            super().close()
+    if close.plane._owner:
+        close()
 
 
 #: Tag with the time at which a row was put.
 _PUT_AT = "put_at"
 
 
-@ray_mutant("LIFE-06", evidence="rows claimable by a late client", may_fail=("TAG-07", "CLAIM-02"))
+@ray_mutant("LIFE-06", evidence="rows claimable by a late client", may_fail="TAG-07 CLAIM-02")
 class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
     """An attached client gets only rows that are put after it attaches and drops earlier ones."""
 
@@ -69,13 +64,9 @@ class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
         return meta.subset([n for n, at in enumerate(put_at) if at >= self._since])
 
 
-@ray_mutant("LIFE-07", evidence="PlaneUnavailable")
-class AttachedClaimEmptyFieldsEndsPlane(RayStoreClient):
+@ray_call_mutant(RayStoreClient.claim_meta, "LIFE-07", evidence="PlaneUnavailable")
+def AttachedClaimEmptyFieldsEndsPlane(claim: MethodCall) -> KVBatchMeta:
     """A claim without required fields, sent from an attached process, stops the controller."""
-
-    def claim_meta(
-        self, partition_id: str, task_name: str, required_fields: Names, *args: Any, **kw: Any
-    ) -> KVBatchMeta:
-        if required_fields == [] and not self._owner:
-            self._connection._stop()
-        return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
+    if claim.required_fields == [] and not claim.plane._owner:
+        claim.plane._connection._stop()
+    return claim()

@@ -9,33 +9,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock, extents_of
-from rlconform.backends.index import Index
-from rlconform.backends.index.row import IndexRow
+from rlconform.backends.index import Index, PartitionIndex
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut, answers
 from rlconform.contract import DataPlaneError
+from rlconform.mutants.call import State
+from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.ray_store.race_helpers import GAP_S, second_message
-from rlconform.mutants.types import Ids, MaybeTags, Names, Wait
+from rlconform.mutants.types import Ids, Names
 
 
 def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
     """Whether the index would refuse the put because of its dtypes."""
-    partition = index._partitions.get(put.partition_id)
+    partition = index._partitions.get(put.partition_id) or PartitionIndex()
     try:
-        if partition is not None:
-            partition.check_kinds(put.sample_ids, extents_of(parcel))
+        partition.check_kinds(put.sample_ids, extents_of(parcel))
     except ValueError:
         return True
     return False
 
 
 @controller_mutant(
-    "GET-10",
-    evidence="stale-read",
-    may_fail=("CLEAR-07", "CLAIM-10", "REG-06", "PUT-22", "STAT-01", "TAG-07"),
+    "GET-10", evidence="stale-read", may_fail="CLEAR-07 CLAIM-10 REG-06 PUT-22 STAT-01 TAG-07"
 )
 class PutAcknowledgedBeforeVisible(Controller):
     """Acknowledges a put before its rows are visible, if another put is being stored.
@@ -44,10 +43,8 @@ class PutAcknowledgedBeforeVisible(Controller):
     reader saw its rows (TQ-08).
     """
 
-    def __init__(self, capacity: int | None) -> None:
-        super().__init__(capacity)
-        self._storing = 0
-        self._later: set[asyncio.Task[None]] = set()
+    _storing = 0
+    _later = State(set[asyncio.Task[None]])
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if self._storing and not _refuses(self._index, put, parcel):
@@ -66,15 +63,11 @@ class PutAcknowledgedBeforeVisible(Controller):
         await super().commit(put, parcel, reference)
 
 
-@controller_mutant(
-    "PUT-13", evidence="refused", may_fail=("CLEAR-07", "CLAIM-10", "PUT-22", "LIFE-05")
-)
+@controller_mutant("PUT-13", evidence="refused", may_fail="CLEAR-07 CLAIM-10 PUT-22 LIFE-05")
 class PutRefusedWhileRead(Controller):
     """Refuses to overwrite a row while a reader holds it (MC-09)."""
 
-    def __init__(self, capacity: int | None) -> None:
-        super().__init__(capacity)
-        self._readers: Counter[tuple[str, str]] = Counter()
+    _readers = State(Counter[tuple[str, str]])
 
     async def locate(self, partition_id: str, sample_ids: Ids, names: Names) -> list[Location]:
         rows = [(partition_id, sample_id) for sample_id in sample_ids]
@@ -91,10 +84,6 @@ class PutRefusedWhileRead(Controller):
         return await super().commit(put, parcel, reference)
 
 
-def _with_tags(put: StoredPut, tags: MaybeTags) -> StoredPut:
-    return StoredPut(put.partition_id, put.sample_ids, tags, put.writer)
-
-
 @controller_mutant("PUT-22", evidence="torn")
 class PutVisibleColumnByColumn(Controller):
     """Makes the columns of a put visible one after the other.
@@ -109,7 +98,7 @@ class PutVisibleColumnByColumn(Controller):
         await super().commit(put, {names[0]: parcel[names[0]]}, [])
         for name in names[1:]:
             await second_message()
-            await super().commit(_with_tags(put, None), {name: parcel[name]}, [])
+            await super().commit(replace(put, tags=None), {name: parcel[name]}, [])
         return []
 
 
@@ -121,19 +110,15 @@ class ClaimSchemaChangesDuringIteration(Controller):
     claim on the partition fails (NR-16).
     """
 
-    def __init__(self, capacity: int | None) -> None:
-        super().__init__(capacity)
-        self._schemas: dict[str, dict[str, None]] = defaultdict(dict)
-        self._broken: set[str] = set()
+    _schemas = State(lambda: defaultdict[str, dict[str, None]](dict))
+    _broken = State(set[str])
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         self._schemas[put.partition_id].update(dict.fromkeys(parcel))
         return await super().commit(put, parcel, reference)
 
     @answers
-    async def claim(
-        self, partition_id: str, task: str, names: Names, rows: int, wait_s: Wait
-    ) -> Any:
+    async def claim(self, partition_id: str, *args: Any) -> Any:
         if partition_id in self._broken:
             raise DataPlaneError("the controller's thread is dead")
         try:
@@ -142,7 +127,7 @@ class ClaimSchemaChangesDuringIteration(Controller):
         except RuntimeError as error:
             self._broken.add(partition_id)
             raise DataPlaneError(f"the controller's thread died: {error}") from error
-        return await super().claim(partition_id, task, names, rows, wait_s)
+        return await super().claim(partition_id, *args)
 
 
 @controller_mutant("TAG-04", evidence="tags-late")
@@ -155,7 +140,7 @@ class ClaimBeforeTags(Controller):
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if put.tags is None or not parcel:
             return await super().commit(put, parcel, reference)
-        due = await super().commit(_with_tags(put, None), parcel, reference)
+        due = await super().commit(replace(put, tags=None), parcel, reference)
         await second_message()
         await super().commit(put, {}, [])
         return due
@@ -171,14 +156,11 @@ class ConcurrentStampsLost(Controller):
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         if put.tags is None or _refuses(self._index, put, parcel):
             return await super().commit(put, parcel, reference)
-        before = [dict(row.tags) if row else {} for row in self._rows(put)]
+        rows = (self._index, put.partition_id, put.sample_ids)
+        before = {row.sample_id: dict(row.tags) for row in rows_in(*rows)}
         await second_message()
         done = await super().commit(put, parcel, reference)
-        for row, old, new in zip(self._rows(put), before, put.tags, strict=True):
-            if row is not None:
-                row.tags = {**old, **new}
+        new = dict(zip(put.sample_ids, put.tags, strict=True))
+        for row in rows_in(*rows):
+            row.tags = {**before.get(row.sample_id, {}), **new[row.sample_id]}
         return done
-
-    def _rows(self, put: StoredPut) -> list[IndexRow | None]:
-        partition = self._index._partitions.get(put.partition_id)
-        return [partition._rows.get(i) if partition else None for i in put.sample_ids]

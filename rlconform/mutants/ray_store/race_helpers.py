@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ray
-from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.call import MethodCall, State, applied
+from rlconform.mutants.memory.column_helpers import mapped
+from rlconform.mutants.ray_store.mutant import ray_call_mutant
+from rlconform.mutants.types import Ids
 
 
-class AlteredForeignRows(RayStoreClient):
-    """A client that alters the columns it reads, unless it has put all the rows."""
+class KnowsOwnRows(RayStoreClient):
+    """A client that records the ids that it has put, without a defect."""
 
-    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool = True) -> None:
-        super().__init__(cfg, bootstrap)
-        self._own: set[str] = set()
+    own = State(set[str])
 
-    def put_samples(
-        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
-    ) -> KVBatchMeta:
-        receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        self._own.update(sample_ids)
+    def put_samples(self, sample_ids: Ids, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, *args, **kwargs)
+        self.own.update(sample_ids)
         return receipt
 
-    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
-        batch = super().get_samples(sample_ids, partition_id, select_fields)
-        for name, leaf in list(batch.items()):
-            if isinstance(leaf, Tensor) and not self._own.issuperset(sample_ids):
-                batch.set(name, self.arrived(leaf))
-        return batch
 
-    def arrived(self, leaf: Tensor) -> Tensor:
-        """Return the altered column."""
-        raise NotImplementedError
+def _foreign_altered(read: MethodCall, altered: Callable[[Tensor], Tensor]) -> Any:
+    own = read.plane.own.issuperset(read.sample_ids)
+    return read() if own else mapped(read(), altered)
+
+
+#: The decorator of a function that alters a column that is read, unless this client put all rows.
+foreign_column_mutant = applied(
+    partial(ray_call_mutant, RayStoreClient.get_samples), _foreign_altered, plane=KnowsOwnRows
+)
 
 
 #: Minimum delay before the second step, s.

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 from rlconform.backends.columns.column_block import ColumnBlock
 from rlconform.backends.ray_store.controller import Controller, Location, StoredPut
+from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.ray_store.race_helpers import GAP_S, second_message
 from rlconform.mutants.types import Ids, Names
@@ -21,12 +23,10 @@ from rlconform.mutants.types import Ids, Names
 class Slotted(Controller):
     """Assigns each row a slot number, the last freed slot first. It has no defect itself."""
 
-    def __init__(self, capacity: int | None) -> None:
-        super().__init__(capacity)
-        self._slot_of: dict[tuple[str, str], int] = {}
-        self._owner_of: dict[tuple[str, int], str] = {}
-        self._free: dict[str, list[int]] = defaultdict(list)
-        self._fresh = itertools.count()
+    _slot_of = State(dict[tuple[str, str], int])
+    _owner_of = State(dict[tuple[str, int], str])
+    _free = State(lambda: defaultdict[str, list[int]](list))
+    _fresh = State(itertools.count)
 
     def _slots(self, partition_id: str, sample_ids: Ids, make: bool) -> list[int | None]:
         slots: list[int | None] = []
@@ -85,7 +85,7 @@ class ProcessesGetReadsReusedSlot(Slotted):
         return found
 
 
-@controller_mutant("CLEAR-07", evidence="", may_fail=("CLAIM-10",))
+@controller_mutant("CLEAR-07", evidence="", may_fail="CLAIM-10")
 class ProcessesPutWritesReusedSlot(Slotted):
     """Looks up the slots of the rows to put, then writes to the slots in a second message.
 
@@ -98,6 +98,4 @@ class ProcessesPutWritesReusedSlot(Slotted):
         owners = self._owners(put.partition_id, slots, put.sample_ids)
         if len(set(owners)) < len(owners):
             owners = put.sample_ids
-        return await super().commit(
-            StoredPut(put.partition_id, owners, put.tags, put.writer), parcel, reference
-        )
+        return await super().commit(replace(put, sample_ids=owners), parcel, reference)

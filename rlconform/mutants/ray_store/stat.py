@@ -7,18 +7,17 @@ from typing import Any
 
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import State
 from rlconform.mutants.ray_store.mutant import ray_mutant
 from rlconform.mutants.types import Ids, Names
 
 
-@ray_mutant("STAT-02", evidence="status", may_fail=("FLOW-03", "STAT-01", "LOAD-01", "CLAIM-02"))
+@ray_mutant("STAT-02", evidence="status", may_fail="FLOW-03 STAT-01 LOAD-01 CLAIM-02")
 class StatusCountsOwnCallsOnly(RayStoreClient):
     """Compares the rows put by this process with those claimed by this process."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._claimed: Counter[tuple[str, str]] = Counter()
-        self._put: dict[str, set[str]] = {}
+    _claimed = State(Counter[tuple[str, str]])
+    _put = State(dict[str, set[str]])
 
     def put_samples(self, sample_ids: Ids, partition_id: str, *a: Any, **k: Any) -> Any:
         meta = super().put_samples(sample_ids, partition_id, *a, **k)

@@ -35,7 +35,7 @@ from rlconform.selftest.trial import counted
 SAYS = "expected a row"
 
 
-@mutant(TARGET, "GET-04", "GET-06", evidence=SAYS, may_fail=("GET-05",))
+@mutant(TARGET, "GET-04 GET-06", evidence=SAYS, may_fail="GET-05")
 class LeavesRowsOut(MemoryClient):
     """Leaves rows out."""
 
