@@ -74,9 +74,7 @@ def functional(session: nox.Session) -> None:
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
     # Three workers on two cores: these tests wait for more than half of their time.
-    session.run(
-        "pytest", "suites/functional", "tests/functional", "-n", "3", *ANY_ORDER, *session.posargs
-    )
+    session.run("pytest", "tests/functional", "-n", "3", *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -84,7 +82,7 @@ def e2e(session: nox.Session) -> None:
     """Whole GRPO runs: the legacy trainer against the plane trainer, learning, resuming."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
-    session.run("pytest", "suites/e2e", "tests/e2e", *session.posargs)
+    session.run("pytest", "tests/e2e", *session.posargs)
 
 
 @nox.session

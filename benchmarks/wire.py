@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from tensordict import TensorDict
 
-from rlconform.wire import materialize, pack_jagged_fields, to_nested_by_length
+from rlconform.wire import materialize, pack_jagged_fields, pack_per_token_field
 
 DTYPES = (torch.int64, torch.float32, torch.bfloat16)
 WIRE, TORCH, CLONE = "wire", "torch", "clone"
@@ -101,10 +101,10 @@ def main(
 def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
     """Time padded to jagged, compared with a list of row slices."""
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
-    values = values_of(to_nested_by_length(padded, lengths))
+    values = values_of(pack_per_token_field(padded, lengths))
     times = time_in_rotation(
         {
-            WIRE: lambda: to_nested_by_length(padded, lengths),
+            WIRE: lambda: pack_per_token_field(padded, lengths),
             TORCH: lambda: nest_slices(padded, lengths),
             CLONE: values.clone,
         },
@@ -116,7 +116,7 @@ def bench_pack(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: in
 def bench_materialize(lengths: torch.Tensor, width: int, dtype: torch.dtype, rounds: int) -> Result:
     """Time jagged to padded, compared with ``to_padded_tensor``."""
     padded = torch.randint(0, 100, (len(lengths), width)).to(dtype)
-    nested = to_nested_by_length(padded, lengths)
+    nested = pack_per_token_field(padded, lengths)
     batch = TensorDict({"input_ids": nested}, batch_size=[len(lengths)])
     times = time_in_rotation(
         {

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from os import PathLike
 from typing import Any
 
 from rlconform.backends.base import BaseClient
-from rlconform.plane.metrics import MetricEvent, MetricsClient
+from rlconform.plane.metrics import MetricEvent, MetricsClient, measured
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,26 +30,9 @@ _NAMES = {
 class ObservedClient(MetricsClient):
     """A ``MetricsClient`` that also reports the additional methods of the built-in planes."""
 
-    def __init__(self, client: BaseClient, callback: Callable[[MetricEvent], object]) -> None:
-        super().__init__(client, callback)
-        self._built_in = client
-
-    def list_sample_ids(self, partition_id: str) -> list[str]:
-        """List the ids of all rows of a partition."""
-        with self._measured("list_sample_ids", partition_id):
-            return self._built_in.list_sample_ids(partition_id)
-
-    def save_checkpoint(
-        self, checkpoint_dir: str | PathLike[str], *, metadata: dict[str, Any] | None = None
-    ) -> None:
-        """Write the whole plane to a folder."""
-        with self._measured("save_checkpoint", None):
-            self._built_in.save_checkpoint(checkpoint_dir, metadata=metadata)
-
-    def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
-        """Fill an empty plane from a folder."""
-        with self._measured("load_checkpoint", None):
-            return self._built_in.load_checkpoint(checkpoint_dir)
+    list_sample_ids = measured(BaseClient.list_sample_ids)
+    save_checkpoint = measured(BaseClient.save_checkpoint)
+    load_checkpoint = measured(BaseClient.load_checkpoint)
 
 
 def observed(

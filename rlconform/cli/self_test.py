@@ -22,7 +22,7 @@ from rlconform.contract import ConfigError, did_you_mean, load_requirements
 from rlconform.mutants.mutant import Mutant
 from rlconform.mutants.registry import all_mutants
 from rlconform.selftest.classify import GOOD
-from rlconform.selftest.console import TrialProgress, judgement_table, mutant_table, print_summary
+from rlconform.selftest.console import TrialProgress, mutant_table, print_summary, result_table
 from rlconform.selftest.kill_matrix import KillMatrix, matrix_of, render_html, render_markdown
 from rlconform.selftest.runner import Settings, cases, run_trials
 
@@ -99,13 +99,13 @@ def self_test(
     try:
         check_writable(out)
         with progress:
-            judgements = run_trials(due, Settings(jobs, seeds, effort, gate), progress.hear)
+            judgements = run_trials(due, Settings(jobs, seeds, effort, gate), progress.record)
     except ConfigError as error:
         fail(str(error))
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what follows takes a moment
             signal.signal(number, signal.SIG_IGN)
-        judgements = progress.heard
+        judgements = progress.results
         if not judgements:
             fail(
                 "self-test: interrupted before a trial was over; nothing was written",
@@ -115,7 +115,7 @@ def self_test(
     partial = f"Interrupted: {left} were not tried." if left else ""
     if partial:
         console.print(f"[bold red]{partial}[/]")
-    console.print(judgement_table(judgements))
+    console.print(result_table(judgements))
     mutants = {name: held for name, (_, held) in known.items()}
     matrix = matrix_of(load_requirements(), mutants, judgements)
     print_summary(console, judgements, None if mutant else matrix)

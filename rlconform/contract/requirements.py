@@ -27,7 +27,7 @@ class Requirement:
 
     Attributes:
         id: Stable name, ``SECTION-NN``.
-        level: MUST decides the verdict, SHOULD warns.
+        level: The strength: MUST decides the verdict, SHOULD warns.
         scope: ``plane``, or ``kit`` for rows that no plane can break: rlconform's own tests check
             them.
         title: The requirement in a few words.
@@ -36,7 +36,7 @@ class Requirement:
         capability: The row applies to planes that declare any of these; empty for every plane.
         profile: Smallest level of certification whose verdict counts the row.
         since: Requirement set that first contained it, or ``draft``.
-        excluded: Why no mutant is caught by it alone, if there is none.
+        excluded: Why no mutant must be killed by it alone, if there is none.
         seen: Ids of incidents of this kind, in ``incidents.toml``.
         unchecked: Why nothing checks it yet, if nothing does.
     """

@@ -8,56 +8,21 @@ metrics          MetricsClient: a client that measures another
 """
 
 from rlconform.plane.columns import kv_first_write, mint_sample_ids, read_columns, write_columns
-from rlconform.plane.fetch_policy import ChosenFetchPolicy, FetchPolicy, ModelRanks, choose_policy
-from rlconform.plane.group_broadcast import (
-    GroupLost,
-    ReplicaFailed,
-    ReplicaGroup,
-    SourceFailed,
-    SourceLookupFailed,
-)
-from rlconform.plane.metrics import MetricEvent, MetricsClient, PartitionTotals
-from rlconform.plane.packing import PACKING_ALGORITHMS, PackingAlgorithm, pack_sequences
-from rlconform.plane.sharding import (
-    DynamicBatching,
-    SequencePacking,
-    ShardPlan,
-    plan_shards,
-    shard_meta_for_dp,
-)
-from rlconform.plane.worker_mixin import (
-    DataPlaneWorkerMixin,
-    ShardMismatch,
-    WorkerBatch,
-    WriteBack,
-)
+from rlconform.plane.group_broadcast import ReplicaGroup
+from rlconform.plane.metrics import MetricEvent, MetricsClient
+from rlconform.plane.sharding import DynamicBatching, SequencePacking, shard_meta_for_dp
+from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, ModelRanks
 
 __all__ = [
-    "PACKING_ALGORITHMS",
-    "ChosenFetchPolicy",
     "DataPlaneWorkerMixin",
     "DynamicBatching",
-    "FetchPolicy",
-    "GroupLost",
     "MetricEvent",
     "MetricsClient",
     "ModelRanks",
-    "PackingAlgorithm",
-    "PartitionTotals",
-    "ReplicaFailed",
     "ReplicaGroup",
     "SequencePacking",
-    "ShardMismatch",
-    "ShardPlan",
-    "SourceFailed",
-    "SourceLookupFailed",
-    "WorkerBatch",
-    "WriteBack",
-    "choose_policy",
     "kv_first_write",
     "mint_sample_ids",
-    "pack_sequences",
-    "plan_shards",
     "read_columns",
     "shard_meta_for_dp",
     "write_columns",

@@ -59,7 +59,7 @@ def read_columns(
 
     Args:
         client: Any client of the plane.
-        meta: The rows and their partition.
+        meta: The rows.
         select_fields: Columns to read; nothing else is fetched.
         layout: ``padded`` for per-token fields (N, S, ...), ``jagged`` for (N, j, ...).
         pad_value_dict: Pad value by field; 0 for other fields.
@@ -90,7 +90,7 @@ def write_columns(
 
     Args:
         client: Any client of the plane.
-        meta: The rows and their partition.
+        meta: The rows.
         columns: Any mapping of names to tensors (N, ...) or object columns of N values. A per-token
             one (N, S, ...) may be wider than the longest row; each row is cut to its own length.
         lengths: (N,) valid tokens of each row; the meta's ``sequence_lengths`` by default.
@@ -123,7 +123,6 @@ def kv_first_write(
     sample_ids: Sequence[str],
     partition_id: str,
     *,
-    lengths_field: str = INPUT_LENGTHS,
     token_fields: Collection[str] = PER_TOKEN_FIELDS,
     tags: Sequence[Tags] | None = None,
     extra_info: Mapping[str, Any] | None = None,
@@ -132,10 +131,10 @@ def kv_first_write(
 
     Args:
         client: Any client of the plane.
-        batch: Any mapping of names to columns, as in ``write_columns``.
+        batch: Any mapping of names to columns, as in ``write_columns``; among them
+            ``input_lengths`` (N,), the valid tokens of each row.
         sample_ids: N names, see ``mint_sample_ids``.
         partition_id: The rows' partition.
-        lengths_field: Column (N,) of integers, the valid tokens of each row.
         token_fields: Names of the per-token fields, among them those that have a second dimension.
         tags: N dicts of primitives; ``input_lengths`` is added to each row's.
         extra_info: Batch-level values for the meta; the plane doesn't store them.
@@ -149,9 +148,9 @@ def kv_first_write(
             differs from the column.
     """
     rows = _batch(batch, len(sample_ids))
-    counted = rows.get(lengths_field, None)
+    counted = rows.get(INPUT_LENGTHS, None)
     if not isinstance(counted, torch.Tensor):
-        raise ValueError(f"the batch needs a column {lengths_field!r} of (N,) integers")
+        raise ValueError(f"the batch needs a column {INPUT_LENGTHS!r} of (N,) integers")
     packed = pack_jagged_fields(rows, counted, _per_token(rows, token_fields))
     lengths: list[int] = counted.tolist()
     stamped = _stamp(tags, lengths)

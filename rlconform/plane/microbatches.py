@@ -12,13 +12,16 @@ plan is therefore made for all ranks, where all lengths are known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
-from rlconform.plane.packing import PACKING_ALGORITHMS, PackingAlgorithm, pack_sequences
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from rlconform.plane.packing import PackingAlgorithm, pack_sequences
 
 MicrobatchOrder = Literal["packer", "largest_first"]
+Count = Annotated[int, Field(strict=True, ge=1)]
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,11 @@ class SequencePacking:
         ValueError: A value out of range.
     """
 
-    max_tokens_per_microbatch: int
+    max_tokens_per_microbatch: Count
     algorithm: PackingAlgorithm = "modified_first_fit_decreasing"
-    sequence_length_pad_multiple: int = 1
+    sequence_length_pad_multiple: Count = 1
     microbatch_order: MicrobatchOrder = "packer"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_count("max_tokens_per_microbatch", self.max_tokens_per_microbatch)
-        check_count("sequence_length_pad_multiple", self.sequence_length_pad_multiple)
-        check_count("seed", self.seed, least=0)
-        _check_choice("algorithm", self.algorithm, PACKING_ALGORITHMS)
-        _check_choice("microbatch_order", self.microbatch_order, get_args(MicrobatchOrder))
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
 
 
 @dataclass(frozen=True)
@@ -65,12 +61,8 @@ class DynamicBatching:
         ValueError: A value out of range.
     """
 
-    max_tokens_per_microbatch: int
-    sequence_length_round: int = 1
-
-    def __post_init__(self) -> None:
-        check_count("max_tokens_per_microbatch", self.max_tokens_per_microbatch)
-        check_count("sequence_length_round", self.sequence_length_round)
+    max_tokens_per_microbatch: Count
+    sequence_length_round: Count = 1
 
 
 class MicroBatch(NamedTuple):
@@ -92,13 +84,7 @@ def split_evenly(lengths: Sequence[int], dp_world: int) -> list[list[MicroBatch]
 
 
 def pack(lengths: Sequence[int], dp_world: int, packing: SequencePacking) -> list[list[MicroBatch]]:
-    """Each rank's micro-batches under sequence packing: bins, distributed round-robin.
-
-    Args:
-        lengths: (N,) tokens of each row, N a multiple of ``dp_world``.
-        dp_world: Number of ranks.
-        packing: How rows share micro-batches.
-    """
+    """Each rank's micro-batches under sequence packing: bins, distributed round-robin."""
     padded = [round_up(length, packing.sequence_length_pad_multiple) for length in lengths]
     bins = [
         MicroBatch(rows, sum(map(padded.__getitem__, rows)))
@@ -124,11 +110,6 @@ def batch_by_length(
     Rows are distributed round-robin, the shortest first, so that the n-th rows of all ranks have
     similar lengths. A micro-batch takes further n-th rows while it stays within its limit at the
     width of the longest of them on any rank.
-
-    Args:
-        lengths: (N,) tokens of each row, N a multiple of ``dp_world``.
-        dp_world: Number of ranks.
-        batching: How many tokens a micro-batch may have.
     """
     ascending = sorted(range(len(lengths)), key=lengths.__getitem__)
     widths = [
@@ -149,14 +130,3 @@ def batch_by_length(
 def round_up(length: int, multiple: int) -> int:
     """The least multiple of ``multiple`` that is at least ``length``."""
     return -(-length // multiple) * multiple
-
-
-def check_count(name: str, value: int, *, least: int = 1) -> None:
-    """Raise ValueError unless ``value`` is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")

@@ -17,6 +17,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from random import Random
 from typing import Literal, get_args
 
@@ -268,24 +269,19 @@ def _even_out(bins: list[list[int]], lengths: Sequence[int], bin_multiple: int) 
             f"{n_rows} rows can't fill {len(bins) + missing} bins, the next multiple of "
             f"{bin_multiple}; give a number of rows that is a multiple of it"
         )
-    # A heap of (minus tokens, bin, place in that bin, rows): the least is the fullest, then the
-    # first. At most the `missing` fullest bins can be split.
-    pieces = [(number, 0, rows) for number, rows in enumerate(bins)]
-    fullest = heapq.nsmallest(
-        missing, ((-_total(rows, lengths), *piece) for piece in pieces if len(rows := piece[2]) > 1)
-    )
-    touched = {number for _, number, _, _ in fullest}
-    pieces = [piece for piece in pieces if piece[0] not in touched]
+
+    def piece(number: int, start: int, rows: list[int]) -> tuple[bool, int, int, int, list[int]]:
+        """Rows from place ``start`` of a bin on; the least is the fullest of several rows."""
+        return len(rows) == 1, -_total(rows, lengths), number, start, rows
+
+    pieces = [piece(number, 0, rows) for number, rows in enumerate(bins)]
+    heapq.heapify(pieces)
     for _ in range(missing):
-        _, number, start, rows = heapq.heappop(fullest)
+        _, _, number, start, rows = heapq.heappop(pieces)
         cut = _middle([lengths[row] for row in rows])
-        for piece in ((number, start, rows[:cut]), (number, start + cut, rows[cut:])):
-            if len(piece[2]) > 1:
-                heapq.heappush(fullest, (-_total(piece[2], lengths), *piece))
-            else:
-                pieces.append(piece)
-    pieces += [(number, start, rows) for _, number, start, rows in fullest]
-    return [rows for _, _, rows in sorted(pieces)]
+        heapq.heappush(pieces, piece(number, start, rows[:cut]))
+        heapq.heappush(pieces, piece(number, start + cut, rows[cut:]))
+    return [rows for *_, rows in sorted(pieces, key=itemgetter(2, 3))]
 
 
 def _total(rows: Iterable[int], lengths: Sequence[int]) -> int:

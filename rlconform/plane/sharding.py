@@ -35,7 +35,6 @@ from rlconform.plane.microbatches import (
     MicroBatch,
     SequencePacking,
     batch_by_length,
-    check_count,
     pack,
     round_up,
     split_evenly,
@@ -119,14 +118,8 @@ def plan_shards(
     """Plan each rank's rows and micro-batches.
 
     The rows are cut into global batches of ``batch_size``, and each of these is split among the
-    ranks independently of the others.
-
-    Args:
-        lengths: (N,) tokens of each row.
-        dp_world: Number of ranks.
-        batch_size: Rows of a global batch; all N by default.
-        sequence_packing: Plan micro-batches of rows laid end to end.
-        dynamic_batching: Plan micro-batches of rows padded to a common width.
+    ranks independently of the others. ``lengths`` has the (N,) tokens of each row; the other
+    arguments are those of ``shard_meta_for_dp``.
 
     Raises:
         ValueError: No rows, an unknown length, a batch that can't be split evenly, a row over a
@@ -144,11 +137,11 @@ def plan_shards(
 
 
 def _global_batch_size(n_rows: int, dp_world: int, batch_size: int | None) -> int:
-    check_count("dp_world", dp_world)
+    _check_count("dp_world", dp_world)
     if n_rows == 0:
         raise ValueError("there are no rows to shard: every rank would wait for the others")
     size = n_rows if batch_size is None else batch_size
-    check_count("batch_size", size)
+    _check_count("batch_size", size)
     if n_rows % size:
         raise ValueError(
             f"{n_rows} rows aren't a multiple of batch_size {size}; drop or keep back "
@@ -160,6 +153,11 @@ def _global_batch_size(n_rows: int, dp_world: int, batch_size: int | None) -> in
             f"a number of rows that is a multiple of dp_world"
         )
     return size
+
+
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _splitter(

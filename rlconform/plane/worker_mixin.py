@@ -2,7 +2,7 @@
 
     driver    shard_meta_for_dp ── shards[dp_rank], the same one to each rank of a replica ──▶ ranks
 
-    fetch_shard, independent             fetch_shard, leader_broadcast
+    fetch_shard, each rank alone         fetch_shard, with a replica group
       rank ── get ──▶ plane                src rank ── get ──▶ plane   waits for the plane
       rank ── get ──▶ plane                  └── rows or error ──▶     other ranks wait for src
                                            all-reduce                  each waits for every other
@@ -16,65 +16,65 @@ A wait ends with the rows, with any rank's error, with a rank's death, or with t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensordict import TensorDict, TensorDictBase
 
 from rlconform.contract import BatchMeta, DataPlaneClient, DataPlaneError
-from rlconform.contract.fields import PER_TOKEN_FIELDS
 from rlconform.plane.columns import write_columns
-from rlconform.plane.fetch_policy import ChosenFetchPolicy, FetchPolicy, ModelRanks, choose_policy
 from rlconform.plane.group_broadcast import ReplicaGroup
-from rlconform.plane.shard_request import PlainBatch, ShardRequest
-from rlconform.wire import Layout, is_object_column
+from rlconform.plane.shard_request import ShardRequest
+from rlconform.wire import is_object_column
 
 
 class ShardMismatch(DataPlaneError, ValueError):
     """This rank got another shard, or other settings, than the src rank of its replica."""
 
 
-@dataclass(frozen=True)
-class WorkerBatch:
+@dataclass(frozen=True, kw_only=True)
+class ModelRanks:
+    """A worker's tensor-, context- and pipeline-parallel ranks within its replica of the model.
+
+    No rank has a default: a worker with a forgotten rank would write as rank 0 does.
+
+    Raises:
+        ValueError: Not a non-negative integer.
+    """
+
+    tp: int
+    cp: int
+    pp: int
+
+    def __post_init__(self) -> None:
+        for name, rank in vars(self).items():
+            if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+                raise ValueError(f"{name} must be a rank, an integer from 0 on, got {rank!r}")
+
+    @property
+    def is_src(self) -> bool:
+        """Whether this worker writes back for its replica."""
+        return self.tp == self.cp == self.pp == 0
+
+
+class WorkerBatch(NamedTuple):
     """A worker's input.
 
     Attributes:
         batch: The shard's N rows; per-token columns (N, S, ...) of the step's one width S.
         packing: The driver's ``micro_batch_indices``, ``micro_batch_lengths`` and
             ``elem_counts_per_gb``; empty where it planned no micro-batches.
-        meta: The shard.
     """
 
     batch: TensorDict
     packing: dict[str, Any]
-    meta: BatchMeta
 
 
-@dataclass(frozen=True)
-class WriteBack:
-    """The result of ``write_back``.
-
-    Attributes:
-        receipt: The plane's receipt; None if this rank wrote nothing.
-        reason: Why this rank wrote, or didn't.
-    """
-
-    receipt: BatchMeta | None
-    reason: str
-
-    @property
-    def written(self) -> bool:
-        """Whether this rank wrote."""
-        return self.receipt is not None
-
-
-@dataclass(frozen=True)
-class _Attached:
+class _Attached(NamedTuple):
     client: DataPlaneClient
     ranks: ModelRanks
     replica: ReplicaGroup | None
-    choice: ChosenFetchPolicy
     pad_values: dict[str, complex]
 
 
@@ -111,42 +111,34 @@ class DataPlaneWorkerMixin:
         *,
         ranks: ModelRanks,
         replica: ReplicaGroup | None = None,
-        policy: FetchPolicy = "auto",
         pad_values: Mapping[str, complex] | None = None,
-    ) -> ChosenFetchPolicy:
-        """Set what all later calls use; returns how shards will be fetched, and why.
+    ) -> None:
+        """Set what all later calls use.
 
         Args:
             client: This process's client of the plane.
             ranks: This worker's ranks within its replica of the model.
-            replica: The ranks that work on the same shard.
-            policy: Who reads, see ``choose_policy``.
+            replica: The ranks that work on the same shard. Its rank 0 reads for all of them, so
+                that the plane, which serves all replicas, sends each row once. Without a group
+                this rank reads by itself.
             pad_values: Pad value by column, 0 where it names none.
 
         Raises:
-            ValueError: An unknown policy, ``leader_broadcast`` without a replica group, or a group
-                whose rank 0 isn't the one with tp = cp = pp = 0.
+            ValueError: A group whose rank 0 isn't the one with tp = cp = pp = 0.
         """
-        choice = choose_policy(policy, replica)
         if replica is not None and replica.is_src != ranks.is_src:
             raise ValueError(
                 f"{ranks} is rank {replica.rank} of its replica group: rank 0, and no other, must "
                 f"be the one with tp = cp = pp = 0, or none or two would write"
             )
-        self._plane = _Attached(client, ranks, replica, choice, dict(pad_values or {}))
-        return choice
+        self._plane = _Attached(client, ranks, replica, dict(pad_values or {}))
 
     def detach_plane(self) -> None:
         """Forget the client and the replica group, without closing them. Idempotent."""
         self._plane = None
 
     def fetch_shard(
-        self,
-        shard: BatchMeta,
-        select_fields: Sequence[str] | None = None,
-        *,
-        layout: Layout = "padded",
-        token_fields: Collection[str] | None = None,
+        self, shard: BatchMeta, select_fields: Sequence[str] | None = None
     ) -> WorkerBatch:
         """Fetch this rank's rows, padded to the step's width, with the driver's packing plan.
 
@@ -155,47 +147,34 @@ class DataPlaneWorkerMixin:
 
         Args:
             shard: One of ``shard_meta_for_dp``'s, with ``global_forward_pad_seqlen`` in its
-                ``extra_info``; under ``leader_broadcast`` equal on all ranks of the replica.
+                ``extra_info``; equal on all ranks of a replica group.
             select_fields: Columns to read; the shard's ``fields`` by default.
-            layout: ``padded`` for per-token columns (N, S, ...); ``jagged`` for (N, j, ...), which
-                needs no width.
-            token_fields: Names of the per-token columns, see ``wire.materialize``.
 
         Raises:
             RuntimeError: ``attach_plane`` was not called.
             LookupError: An unknown row, or a column not produced for every row.
             ValueError: No width, no columns, a row longer than the width.
-            ShardMismatch: ``leader_broadcast``: the src rank got another shard.
-            DataPlaneError: ``leader_broadcast``: see ``ReplicaGroup.share``.
+            ShardMismatch: The src rank of the replica group got another shard.
+            DataPlaneError: Another rank failed, see ``ReplicaGroup.share``.
         """
-        plane = self._attached()
+        client, _, replica, pad_values = self._attached()
 
-        def request() -> ShardRequest:
-            return ShardRequest.of(shard, select_fields, layout, plane.pad_values, token_fields)
+        def read() -> tuple[ShardRequest, TensorDict]:
+            requested = ShardRequest.of(shard, select_fields, pad_values)
+            return requested, requested.read(client)
 
-        def read() -> tuple[ShardRequest, PlainBatch]:
-            requested = request()
-            return requested, PlainBatch.of(requested.read(plane.client))
+        def use(received: tuple[ShardRequest, TensorDict]) -> WorkerBatch:
+            by_src, rows = received
+            requested = ShardRequest.of(shard, select_fields, pad_values)
+            _check_same(requested, by_src)
+            return WorkerBatch(rows, requested.packing)
 
-        def use(received: tuple[ShardRequest, PlainBatch]) -> WorkerBatch:
-            requested = request()
-            _check_same(requested, received[0])
-            return WorkerBatch(requested.shape(received[1].batch()), requested.packing, shard)
+        if replica is None:
+            return use(read())
+        # A malformed shard raises within share, so that it fails on the other ranks too.
+        return replica.share(read, use)
 
-        if plane.choice.policy == "leader_broadcast" and plane.replica is not None:
-            # A malformed shard raises within share, so that it fails on the other ranks too.
-            return plane.replica.share(read, use)
-        requested = request()
-        return WorkerBatch(requested.shape(requested.read(plane.client)), requested.packing, shard)
-
-    def write_back(
-        self,
-        meta: BatchMeta,
-        field: str,
-        values: Any,
-        *,
-        token_fields: Collection[str] = PER_TOKEN_FIELDS,
-    ) -> WriteBack:
+    def write_back(self, meta: BatchMeta, field: str, values: Any) -> BatchMeta | None:
         """Write one result column of the meta's rows, once per replica.
 
         Args:
@@ -204,10 +183,9 @@ class DataPlaneWorkerMixin:
             values: A tensor (N, ...), an object column, or any mapping that holds ``field``. A
                 per-token column (N, S, ...) may be wider than the longest row, as sequence
                 parallelism leaves it: each row is cut to its own length.
-            token_fields: Names of the per-token columns.
 
         Returns:
-            The plane's receipt on the rank with tp = cp = pp = 0; none, and why, on the others.
+            The plane's receipt on the rank with tp = cp = pp = 0; None on the others.
 
         Raises:
             RuntimeError: ``attach_plane`` was not called.
@@ -217,10 +195,8 @@ class DataPlaneWorkerMixin:
         """
         plane = self._attached()
         if not plane.ranks.is_src:
-            return WriteBack(None, f"{plane.ranks} leaves it to the rank with tp = cp = pp = 0")
-        column = {field: _column(field, values)}
-        receipt = write_columns(plane.client, meta, column, token_fields=token_fields)
-        return WriteBack(receipt, f"{plane.ranks} writes for its replica")
+            return None
+        return write_columns(plane.client, meta, {field: _column(field, values)})
 
     def _attached(self) -> _Attached:
         if self._plane is None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from rlconform.certify.results import Outcome, RequirementResult
 from rlconform.mutants.mutant import Mutant
 
-#: A race counts as killed if at least this share of the seeds show it.
+#: A race counts as killed if at least this share of the seeds kill it.
 KILL_SHARE = 0.9
 
 
@@ -34,11 +34,9 @@ class TrialResult:
     """The result of the trial of one mutant or conforming plane.
 
     Attributes:
-        name: Name of the mutant or plane.
-        kind: The outcome.
         broken: The violated requirements, each with the failure text of its first failed check.
-        seconds: Wall time of the trial, s.
-        detail: What is wrong, in one line; for a race, how many seeds showed it.
+        seconds: Wall time of the trial.
+        detail: What is wrong, in one line; for a race, how many seeds killed it.
     """
 
     name: str
@@ -61,7 +59,7 @@ def judge_mutant(
     """
     broken, ours = _broken(results), _our_fault(results, complete)
     missed = [declared for declared in mutant.fails if declared not in broken]
-    others = [came for came in broken if came not in {*mutant.fails, *mutant.may_fail}]
+    others = [killer for killer in broken if killer not in {*mutant.fails, *mutant.may_fail}]
     first = next((r.failures for r in results if r.id == mutant.fails[0]), [])
     kind, detail = TrialOutcome.KILLED, ""
     if ours:
@@ -70,12 +68,10 @@ def judge_mutant(
         kind, detail = TrialOutcome.SURVIVED, f"passed by {', '.join(missed)}"
     elif not any(mutant.evidence in failure for failure in first):
         kind = TrialOutcome.KILLED_FOR_OTHER_REASON
-        detail = f"{mutant.fails[0]} says {first[0]!r}, where {mutant.evidence!r} was due"
+        detail = f"{mutant.fails[0]}: expected {mutant.evidence!r}; got {first[0]!r}"
     elif others:
-        kind, detail = (
-            TrialOutcome.KILLED_BY_OTHERS_TOO,
-            "; ".join(f"{other}: {broken[other]}" for other in others),
-        )
+        kind = TrialOutcome.KILLED_BY_OTHERS_TOO
+        detail = "; ".join(f"{other}: {broken[other]}" for other in others)
     return TrialResult(name, kind, broken, seconds, detail)
 
 
@@ -88,10 +84,8 @@ def judge_reference(
     if ours:
         kind, detail = TrialOutcome.SUITE_ERROR, ours
     elif broken:
-        kind, detail = (
-            TrialOutcome.FALSE_ALARM,
-            "; ".join(f"{one}: {why}" for one, why in broken.items()),
-        )
+        kind = TrialOutcome.FALSE_ALARM
+        detail = "; ".join(f"{one}: {why}" for one, why in broken.items())
     return TrialResult(name, kind, broken, seconds, detail)
 
 

@@ -17,7 +17,8 @@ from rlconform.wire import is_object_column
 class TakesOddities(MemoryClient):
     """Accepts leaves that are not columns, and treats None as no fields.
 
-    A read of the same rows in the same order as in the put returns such a leaf unchanged.
+    A read of the same rows in the same order as in the put returns such a leaf unchanged. A clear
+    of any of its rows removes it.
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
@@ -27,7 +28,6 @@ class TakesOddities(MemoryClient):
     def register_partition(
         self, partition_id: str, fields: list[str] | None, *args: Any, **kwargs: Any
     ) -> None:
-        """Register; None means no fields."""
         super().register_partition(partition_id, fields or [], *args, **kwargs)
 
     def put_samples(
@@ -37,7 +37,6 @@ class TakesOddities(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put the columns, and store the other leaves."""
         odd = odd_leaves(fields)
         if isinstance(fields, TensorDict) and odd:
             fields = fields.exclude(*odd)
@@ -49,7 +48,6 @@ class TakesOddities(MemoryClient):
         return replace(receipt, fields=[*(receipt.fields or ()), *odd])
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear rows; a clear of any of its rows removes a leaf."""
         super().clear_samples(sample_ids, partition_id)
         for (partition, name), (ids, _) in list(self._odd.items()):
             if partition == partition_id and (sample_ids is None or {*ids} & {*sample_ids}):
@@ -58,7 +56,6 @@ class TakesOddities(MemoryClient):
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str] | None
     ) -> TensorDict:
-        """Read rows; None means no fields."""
         if select_fields is None:
             return TensorDict({}, batch_size=[len(sample_ids)])
         kept = {name: self._odd.get((partition_id, name), ([], None)) for name in select_fields}

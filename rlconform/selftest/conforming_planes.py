@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import wraps
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from rlconform.backends.memory import TARGET as RIGHT
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import (
     CLIENT_METHODS,
-    DataPlaneClient,
     KVBatchMeta,
     Tags,
     Target,
@@ -39,34 +37,23 @@ from rlconform.mutants.memory.helpers import partitions_of
 from rlconform.selftest.conforming_inputs import TakesOddities
 from rlconform.wire import is_object_column, object_column, object_rows, rows_of, stack_or_nest
 
-
-@dataclass(frozen=True)
-class TupleMeta:
-    """A meta that has tuples instead of lists."""
-
-    partition_id: str
-    task_name: str | None
-    sample_ids: tuple[str, ...]
-    fields: tuple[str, ...] | None
-    sequence_lengths: tuple[int, ...] | None
-    extra_info: dict[str, Any]
-    tags: tuple[Tags, ...] | None
-
-    @classmethod
-    def of(cls, meta: KVBatchMeta) -> TupleMeta:
-        """The same meta with tuples instead of lists."""
-        return cls(
-            meta.partition_id,
-            meta.task_name,
-            tuple(meta.sample_ids),
-            None if meta.fields is None else tuple(meta.fields),
-            None if meta.sequence_lengths is None else tuple(meta.sequence_lengths),
-            meta.extra_info,
-            None if meta.tags is None else tuple(meta.tags),
-        )
+Opens = Callable[[Mapping[str, Any], bool], Any]
 
 
-class NestsFields(TakesOddities):
+def tuple_meta(meta: KVBatchMeta) -> Any:
+    """The same meta as an object of another class, with tuples instead of lists."""
+    values = {n: tuple(v) if isinstance(v, list) else v for n, v in vars(meta).items()}
+    return SimpleNamespace(**values)
+
+
+class NestsColumns:
+    """Returns every column of two or more dimensions jagged."""
+
+    def get_samples(self, *args: Any, **kwargs: Any) -> TensorDict:
+        return nested_where_it_may(super().get_samples(*args, **kwargs))  # type: ignore[misc]
+
+
+class NestsFields(NestsColumns, TakesOddities):
     """Returns every column of two or more dimensions jagged.
 
     Columns of scalars stay dense: PUT-03 distinguishes (N,) from (N, 1), and ``torch.jagged`` has
@@ -75,24 +62,15 @@ class NestsFields(TakesOddities):
     """
 
     def put_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """Put; the receipt holds tuples."""
-        return TupleMeta.of(super().put_samples(*args, **kwargs))
+        return tuple_meta(super().put_samples(*args, **kwargs))
 
     def claim_meta(self, *args: Any, **kwargs: Any) -> Any:
-        """Claim rows; the meta holds tuples."""
         if isinstance(kwargs.get("batch_size"), str):
             kwargs["batch_size"] = int(kwargs["batch_size"])
-        return TupleMeta.of(super().claim_meta(*args, **kwargs))
+        return tuple_meta(super().claim_meta(*args, **kwargs))
 
     def check_consumption_status(self, *args: Any, **kwargs: Any) -> Any:
-        """Check the status; the result is a numpy bool."""
         return np.bool_(super().check_consumption_status(*args, **kwargs))
-
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str] | None
-    ) -> TensorDict:
-        """Read rows."""
-        return nested_where_it_may(super().get_samples(sample_ids, partition_id, select_fields))
 
 
 def nested_where_it_may(batch: TensorDict) -> TensorDict:
@@ -112,27 +90,12 @@ def _nested(dense: torch.Tensor) -> torch.Tensor:
     )
 
 
-class GathersBackwards(MemoryClient):
-    """Gathers rows one by one in reverse order, then reverses the result.
+class ReversesRows:
+    """Gathers copies of the rows in reverse order, then reverses the result.
 
     Rows of one shape are returned dense, even if they were put jagged; ragged rows are returned
-    nested in torch's default layout, which is strided. A second registration drops the rows of a
-    partition. The plane refuses a claim that requires a field neither declared nor put, a stack of
-    objects, and a schema column of another shape or kind of number. A clear of everything ends the
-    registration, and an unregistered partition accepts no rows.
+    nested in torch's default layout, which is strided. The plane refuses a stack of objects.
     """
-
-    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
-        super().__init__(cfg, bootstrap)
-        self._heard: dict[str, set[str]] = {}  # declared or put fields by partition
-
-    def register_partition(
-        self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
-    ) -> None:
-        """Register, and drop all rows of the partition."""
-        super().register_partition(partition_id, fields, *args, **kwargs)
-        self.clear_samples(list(partitions_of(self)[partition_id]._rows), partition_id)
-        self._heard[partition_id] = set(fields)
 
     def put_samples(
         self,
@@ -141,37 +104,62 @@ class GathersBackwards(MemoryClient):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> KVBatchMeta:
-        """Put."""
-        if partition_id not in self._heard:
-            raise UnknownPartition(f"partition {partition_id!r} is not registered")
         refuse_stacks(fields)
+        receipt: KVBatchMeta = super().put_samples(sample_ids, partition_id, fields, tags)  # type: ignore[misc]
+        return receipt
+
+    def get_samples(self, sample_ids: list[str], *args: Any, **kwargs: Any) -> TensorDict:
+        backwards = sample_ids[::-1] if isinstance(sample_ids, list) else sample_ids
+        return reversed_rows(super().get_samples(backwards, *args, **kwargs))  # type: ignore[misc]
+
+
+class GathersBackwards(ReversesRows, MemoryClient):
+    """Gathers rows in reverse order, and refuses what the contract does not require.
+
+    A second registration drops the rows of a partition. The plane refuses a claim that requires a
+    field neither declared nor put, and a schema column of another shape or kind of number. A clear
+    of everything ends the registration, and an unregistered partition accepts no rows.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
+        super().__init__(cfg, bootstrap)
+        self._known: dict[str, set[str]] = {}  # declared or put fields by partition
+
+    def register_partition(
+        self, partition_id: str, fields: list[str], *args: Any, **kwargs: Any
+    ) -> None:
+        super().register_partition(partition_id, fields, *args, **kwargs)
+        self.clear_samples(list(partitions_of(self)[partition_id]._rows), partition_id)
+        self._known[partition_id] = set(fields)
+
+    def put_samples(
+        self,
+        sample_ids: list[str],
+        partition_id: str,
+        fields: TensorDict | None = None,
+        tags: list[Tags] | None = None,
+    ) -> KVBatchMeta:
+        if partition_id not in self._known:
+            raise UnknownPartition(f"partition {partition_id!r} is not registered")
         refuse_what_the_schema_does_not_say(fields)
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        self._heard.setdefault(partition_id, set()).update(receipt.fields or [])
+        self._known.setdefault(partition_id, set()).update(receipt.fields or [])
         return receipt
 
     def claim_meta(
         self, partition_id: str, task_name: str, required_fields: list[str], *args: Any, **kw: Any
     ) -> KVBatchMeta:
-        """Claim rows."""
-        heard = self._heard.get(partition_id, set())
-        if isinstance(required_fields, list) and (strange := set(required_fields) - heard):
-            raise UnknownField(f"nobody declared or put {', '.join(sorted(strange))}")
+        known = self._known.get(partition_id, set())
+        if isinstance(required_fields, list) and (unknown := set(required_fields) - known):
+            raise UnknownField(f"nobody declared or put {', '.join(sorted(unknown))}")
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Clear rows; None also removes the partition, as in NeMo-RL's plane for tests."""
+        """None also removes the partition, as in NeMo-RL's plane for tests."""
         super().clear_samples(sample_ids, partition_id)
-        if sample_ids is None and partition_id in self._heard:
+        if sample_ids is None and partition_id in self._known:
             partitions_of(self).pop(partition_id)
-            self._heard.pop(partition_id, None)
-
-    def get_samples(
-        self, sample_ids: list[str], partition_id: str, select_fields: list[str]
-    ) -> TensorDict:
-        """Read rows."""
-        backwards = sample_ids[::-1] if isinstance(sample_ids, list) else sample_ids
-        return turned_round(super().get_samples(backwards, partition_id, select_fields))
+            self._known.pop(partition_id, None)
 
 
 def refuse_stacks(fields: object) -> None:
@@ -179,7 +167,7 @@ def refuse_stacks(fields: object) -> None:
     if isinstance(fields, TensorDictBase):
         stacks = [n for n in fields.keys() if isinstance(fields.get(n), NonTensorStack)]  # noqa: SIM118
         if stacks:
-            raise TypeError(f"objects come as numpy arrays, {stacks} as NonTensorStack")
+            raise TypeError(f"expected numpy arrays of objects; got NonTensorStack in {stacks}")
 
 
 def refuse_what_the_schema_does_not_say(fields: object) -> None:
@@ -214,10 +202,10 @@ _KINDS: Mapping[str, bool | None] = {
 }
 
 
-def turned_round(batch: TensorDict) -> TensorDict:
+def reversed_rows(batch: TensorDict) -> TensorDict:
     """The batch with its rows in reverse order."""
     for name, leaf in list(batch.items()):
-        batch.set(name, _turned_round(leaf, batch.batch_size[0]))
+        batch.set(name, _reversed_leaf(leaf, batch.batch_size[0]))
     return batch
 
 
@@ -227,7 +215,7 @@ _NOT_IN_THE_OLDER_LAYOUT = {
 }  # fmt: skip
 
 
-def _turned_round(leaf: Any, count: int) -> Any:
+def _reversed_leaf(leaf: Any, count: int) -> Any:
     """Copies of a column's rows in reverse order."""
     if is_object_column(leaf):
         return object_column(object_rows(leaf, count)[::-1])
@@ -237,42 +225,31 @@ def _turned_round(leaf: Any, count: int) -> Any:
     return stack_or_nest(rows)
 
 
-class AnswersLate:
-    """Executes each call immediately and returns 50 ms later."""
+def answers_late(opens: Opens) -> Opens:
+    """Open a client that executes each call immediately and returns 50 ms later."""
 
-    def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
-        answer_late(self, MemoryClient(cfg, bootstrap))
+    def late(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wait_after(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            finally:
+                time.sleep(0.05)
 
+        return wait_after
 
-def answer_late(outer: object, client: DataPlaneClient) -> None:
-    """Give ``outer`` the client's methods, each of which returns 50 ms late."""
-    for method in CLIENT_METHODS:
-        setattr(outer, method, _late(getattr(client, method)))
+    def open_late(cfg: Mapping[str, Any], bootstrap: bool) -> Any:
+        client = opens(cfg, bootstrap)
+        return SimpleNamespace(**{name: late(getattr(client, name)) for name in CLIENT_METHODS})
 
-
-def _late(call: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(call)
-    def late(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return call(*args, **kwargs)
-        finally:
-            time.sleep(0.05)
-
-    return late
+    return open_late
 
 
-def unusual(
-    name: str, opens: Callable[[Mapping[str, Any], bool], Any], right: Target = RIGHT
-) -> Target:
+def unusual(name: str, opens: Opens, right: Target = RIGHT) -> Target:
     """The target of a conforming plane, with the declarations of the target ``right``."""
-
-    def client(cfg: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
-        return cast(DataPlaneClient, opens(cfg, bootstrap))
-
     return Target(
         name=f"unusual/{name}",
         vendor="rlconform",
-        open=client,
+        open=opens,
         level=right.level,
         capabilities=right.capabilities,
         timeouts=right.timeouts,
@@ -282,4 +259,4 @@ def unusual(
 
 NESTED = unusual("nested", NestsFields)
 BACKWARDS = unusual("backwards", GathersBackwards)
-LATE = unusual("late", AnswersLate)
+LATE = unusual("late", answers_late(MemoryClient))

@@ -18,30 +18,29 @@ from rlconform.selftest.kill_matrix import KillMatrix
 class TrialProgress(LiveBar):
     """A progress bar, and a line for each failed trial; without a terminal, for each trial.
 
-    Attributes:
-        heard: The results, in the order in which the trials ended.
+    ``results`` are in the order in which the trials ended.
     """
 
     def __init__(self, console: Console, total: int) -> None:
-        super().__init__(console, "on trial", total)
-        self.heard: list[TrialResult] = []
+        super().__init__(console, "starting", total)
+        self.results: list[TrialResult] = []
 
-    def hear(self, judgement: TrialResult) -> None:
+    def record(self, result: TrialResult) -> None:
         """Record and show the result of a trial."""
-        self.heard.append(judgement)
+        self.results.append(result)
         self.advance()
-        self.show(judgement.name[:34])
-        good = judgement.kind in GOOD
+        self.show(result.name[:34])
+        good = result.kind in GOOD
         if not good or not self.console.is_terminal:
             style = "green" if good else "bold red"
-            detail = f": {escape(judgement.detail)}" if judgement.detail else ""
-            self.console.print(f"[{style}]{judgement.kind}[/] {escape(judgement.name)}{detail}")
+            detail = f": {escape(result.detail)}" if result.detail else ""
+            self.console.print(f"[{style}]{result.kind}[/] {escape(result.name)}{detail}")
 
 
 def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
     """One row for each mutant: the requirements that must kill it, and its defect in a sentence."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Mutant", "Must fail", "Its defect"):
+    for heading in ("Mutant", "Must be killed by", "Its defect"):
         table.add_column(heading, no_wrap=heading == "Mutant")
     for name, mutant in mutants.items():
         first = mutant.rationale.partition("\n\n")[0].replace("\n", " ")
@@ -49,32 +48,32 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
     return table
 
 
-def judgement_table(judgements: Sequence[TrialResult]) -> Table:
+def result_table(results: Sequence[TrialResult]) -> Table:
     """One row for each target: outcome, violated requirements and duration."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Target", "Came", "Broke", "s"):
-        table.add_column(
-            heading, no_wrap=heading != "Broke", justify="right" if heading == "s" else "left"
-        )
-    for one in judgements:
-        style = "green" if one.kind in GOOD else "bold red"
-        broke = ", ".join(one.broken) + (
-            f" ({one.detail})" if one.detail and one.kind in GOOD else ""
-        )
-        table.add_row(escape(one.name), f"[{style}]{one.kind}[/]", broke, f"{one.seconds:.1f}")
+    table.add_column("Target", no_wrap=True)
+    table.add_column("Outcome", no_wrap=True)
+    table.add_column("Killed by")
+    table.add_column("s", no_wrap=True, justify="right")
+    for one in results:
+        good = one.kind in GOOD
+        outcome = f"[{'green' if good else 'bold red'}]{one.kind}[/]"
+        detail = f" ({one.detail})" if one.detail and good else ""
+        killed_by = ", ".join(one.broken) + detail
+        table.add_row(escape(one.name), outcome, escape(killed_by), f"{one.seconds:.1f}")
     return table
 
 
 def print_summary(
-    console: Console, judgements: Sequence[TrialResult], matrix: KillMatrix | None
+    console: Console, results: Sequence[TrialResult], matrix: KillMatrix | None
 ) -> None:
     """Print the number of each outcome, and two counts of the matrix unless it is None."""
-    counted = Counter(one.kind for one in judgements)
+    counted = Counter(one.kind for one in results)
     console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
     if matrix is None:
         return
     alone = sum(bool(row.alone) for row in matrix.rows)
     console.print(
-        f"{alone} of {len(matrix.rows)} requirements have a mutant that they alone catch; "
+        f"{alone} of {len(matrix.rows)} requirements have a mutant that they alone must kill; "
         f"{sum(not row.mutants for row in matrix.rows)} have none"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
@@ -36,21 +37,15 @@ class KillMatrix:
 def matrix_of(
     requirements: Mapping[str, Requirement],
     mutants: Mapping[str, Mutant],
-    judgements: Iterable[TrialResult] = (),
+    results: Iterable[TrialResult] = (),
 ) -> KillMatrix:
     """The matrix of the published requirements on planes."""
-    by_id: dict[str, list[str]] = {}
-    for name, mutant in mutants.items():
-        for killed in mutant.fails:
-            by_id.setdefault(killed, []).append(name)
-    rows = [
-        MutantRow(
-            row, by_id.get(row.id, []), [n for n in by_id.get(row.id, []) if is_alone(mutants[n])]
-        )
-        for row in requirements.values()
-        if row.scope == "plane" and row.published
-    ]
-    return KillMatrix(rows, {one.name: one for one in judgements})
+    rows = []
+    for row in requirements.values():
+        if row.scope == "plane" and row.published:
+            killed = [name for name, mutant in mutants.items() if row.id in mutant.fails]
+            rows.append(MutantRow(row, killed, [n for n in killed if is_alone(mutants[n])]))
+    return KillMatrix(rows, {one.name: one for one in results})
 
 
 def is_alone(mutant: Mutant) -> bool:
@@ -58,16 +53,14 @@ def is_alone(mutant: Mutant) -> bool:
     return len(mutant.fails) == 1
 
 
-@dataclass(frozen=True)
-class KillCell:
+class KillCell(NamedTuple):
     """One cell: its kind (``sole``, ``killed``, ``may``, ``wrong`` or empty) and its tooltip."""
 
     kind: str = ""
     title: str = ""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One row of the page: a mutant with a cell for each requirement."""
 
     name: str
@@ -81,38 +74,30 @@ class Line:
 def lines_of(matrix: KillMatrix, mutants: Mapping[str, Mutant]) -> list[Line]:
     """The mutants that ran, in the order of the first requirement that must kill each."""
     order = {row.requirement.id: place for place, row in enumerate(matrix.rows)}
-    places = {
-        name: min(order.get(killed, len(order)) for killed in mutant.fails)
-        for name, mutant in mutants.items()
-    }
-    return [
-        _line(name, mutants[name], matrix)
-        for name in sorted(mutants, key=lambda name: (places[name], name))
-        if name in matrix.judged
-    ]
+
+    def place(name: str) -> tuple[int, str]:
+        return min(order.get(killer, len(order)) for killer in mutants[name].fails), name
+
+    lines = []
+    for name in sorted(mutants.keys() & matrix.judged.keys(), key=place):
+        mutant, result = mutants[name], matrix.judged[name]
+        wrong = result.kind not in GOOD
+        detail = f"{result.kind} {result.detail}".strip() if wrong else ""
+        cells = [_cell(row.requirement, mutant, result) for row in matrix.rows]
+        lines.append(Line(name, mutant.rationale, ", ".join(mutant.fails), detail, wrong, cells))
+    return lines
 
 
-def _line(name: str, mutant: Mutant, matrix: KillMatrix) -> Line:
-    judged = matrix.judged[name]
-    wrong = judged.kind not in GOOD
-    detail = f"{judged.kind} {judged.detail}".strip()
-    cells = [_cell(row.requirement, mutant, judged) for row in matrix.rows]
-    shown = detail if wrong else ""
-    return Line(name, mutant.rationale, ", ".join(mutant.fails), shown, wrong, cells)
-
-
-def _cell(row: Requirement, mutant: Mutant, judged: TrialResult) -> KillCell:
+def _cell(row: Requirement, mutant: Mutant, result: TrialResult) -> KillCell:
     declared, may = row.id in mutant.fails, row.id in mutant.may_fail
-    broke = row.id in judged.broken
-    if declared != broke and not may:
-        says = "survived" if declared else f"killed too: {judged.broken[row.id]}"
+    if declared != (row.id in result.broken) and not may:
+        says = "survived" if declared else f"killed too: {result.broken[row.id]}"
         return KillCell("wrong", f"{row.id} {says}")
     if declared:
-        evidence = judged.broken[row.id]
         kind = "sole" if is_alone(mutant) else "killed"
-        return KillCell(kind, f"{row.id} {evidence}".strip())
+        return KillCell(kind, f"{row.id} {result.broken[row.id]}".strip())
     if may:
-        return KillCell("may", f"{row.id} may catch it as well")
+        return KillCell("may", f"{row.id} may kill it as well")
     return KillCell()
 
 
@@ -133,11 +118,13 @@ def render_html(
 
 def render_markdown(matrix: KillMatrix) -> str:
     """Render the matrix as a Markdown table for the docs, one row per requirement."""
-    lines = ["| Requirement | It alone must catch | Caught with others |", "| --- | --- | --- |"]
+    lines = [
+        "| Requirement | Must be killed by it alone | Must be killed by it and others |",
+        "| --- | --- | --- |",
+    ]
     for row in matrix.rows:
         others = [name for name in row.mutants if name not in row.alone]
-        alone = ", ".join(row.alone) or (
-            f"({row.requirement.excluded})" * bool(row.requirement.excluded)
-        )
+        excluded = row.requirement.excluded
+        alone = ", ".join(row.alone) or (f"({excluded})" if excluded else "")
         lines.append(f"| {row.requirement.id} | {alone} | {', '.join(others)} |")
     return "\n".join(lines) + "\n"

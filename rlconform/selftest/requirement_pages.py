@@ -59,7 +59,7 @@ def _index(sections: Mapping[str, tuple[Evidence, ...]]) -> str:
     for section, rows in sections.items():
         lines += [f"## [{section}]({section.lower()}.md): {SECTIONS[section]}", ""]
         lines += [
-            "| Requirement | Level | Title | Checks | Mutants |",
+            "| Requirement | Strength | Title | Checks | Mutants |",
             "| --- | --- | --- | --- | --- |",
         ]
         lines += [_index_row(section, row) for row in rows]

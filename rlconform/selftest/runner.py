@@ -67,9 +67,6 @@ class Case:
     """One target to try: a mutant, or a correct plane if ``mutant`` is None.
 
     Attributes:
-        name: Its name in reports.
-        spec: The spec of the target.
-        mutant: The mutant with the planted defect.
         several: Whether it needs several processes.
         requirements: The requirements whose checks run on a correct plane; empty means all.
     """
@@ -118,45 +115,45 @@ def _length(mutant: Mutant) -> tuple[bool, bool, int]:
 
 
 def run_trials(
-    chosen: Sequence[Case], settings: Settings, hear: Callable[[TrialResult], None]
+    chosen: Sequence[Case], settings: Settings, record: Callable[[TrialResult], None]
 ) -> list[TrialResult]:
-    """Try every case and judge the results; call ``hear`` with each result when it is ready.
+    """Try every case and judge the results; call ``record`` with each result when it is ready.
 
     Raises:
         ConfigError: Ray is needed and not installed.
         KeyboardInterrupt: Passed on after every process has been stopped.
     """
-    held: list[ForkServer | SharedRay] = []
+    started: list[ForkServer | SharedRay] = []
     local = threading.local()
     several = any(case.several for case in chosen)
     if several and find_spec("ray") is None:
         raise ConfigError('some of these need the Python package ray: pip install "rlconform[ray]"')
 
-    def attend() -> None:
+    def start_job() -> None:
         environment: Mapping[str, str] = {}
         if several:
-            held.append(cluster := SharedRay())
+            started.append(cluster := SharedRay())
             environment = cluster.environment()
         local.fork_server = ForkServer(environment)
-        held.append(local.fork_server)
+        started.append(local.fork_server)
 
-    judged: dict[str, TrialResult] = {}
-    pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=attend)
+    results: dict[str, TrialResult] = {}
+    pool = ThreadPoolExecutor(settings.jobs, "trial", initializer=start_job)
     try:
         waiting: list[Future[TrialResult]] = [
             pool.submit(lambda case=case: _try(case, local.fork_server, settings))  # type: ignore[misc]
             for case in chosen
         ]
         for done in as_completed(waiting):
-            judgement = done.result()
-            judged[judgement.name] = judgement
-            hear(judgement)
+            result = done.result()
+            results[result.name] = result
+            record(result)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for one in reversed(held):
+        for one in reversed(started):
             one.close()
         pool.shutdown(wait=True)
-    return [judged[case.name] for case in chosen]
+    return [results[case.name] for case in chosen]
 
 
 def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult:

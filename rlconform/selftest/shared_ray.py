@@ -44,7 +44,7 @@ class SharedRay:
         assert self._process.stdout is not None
         address = self._process.stdout.readline().strip()
         if not address:
-            raise RuntimeError("the Ray of the self-test did not start; its words are above")
+            raise RuntimeError("the Ray of the self-test did not start; its messages are above")
         return {SHARED_RAY: address, KEPT_ACTORS: NAMESPACE}
 
     def close(self) -> None:

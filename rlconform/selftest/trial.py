@@ -57,7 +57,6 @@ class Races:
         seeds: Number of turns that ran; each turn uses one seed.
         kills: Number of turns in which a check failed for the reason that the mutant declares.
         errors: Texts of the suite's errors.
-        seconds: Wall time of the run, s.
         others: Failure texts of the turns that failed for another reason.
     """
 
@@ -91,17 +90,12 @@ def try_once(
 ) -> Trial:
     """Run the short checks once, or all checks without races if ``effort`` is above 0.
 
-    Args:
-        spec: The target.
-        fork_server: Starts the test processes.
-        level: Level that the target declares.
-        effort: Share of the generated examples; with 0 only the short checks run.
-        requirements: Requirements whose checks run; empty means all.
+    ``effort`` is the share of the generated examples. Without ``requirements`` the checks of all
+    of them run.
     """
-    checks = CHECKS if effort else SHORT[level]
     options = CertifyOptions(
         spec,
-        checks=checks,
+        checks=CHECKS if effort else SHORT[level],
         requirements=requirements,
         effort=effort or 1.0,
         races=False,
@@ -133,10 +127,8 @@ def _marks() -> Mapping[str, frozenset[str]]:
 
 def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:
     run = _run(options, fork_server)
-    target = run.target
-    results = requirement_results(
-        load_requirements(), run.plan, run.results, target["level"], target["capabilities"]
-    )
+    level, capabilities = run.target["level"], run.target["capabilities"]
+    results = requirement_results(load_requirements(), run.plan, run.results, level, capabilities)
     return Trial(results, run.complete, run.seconds)
 
 

@@ -1,7 +1,6 @@
 """Batch layouts: the padded layout of a training step, and the jagged one that a plane stores.
 
-    jagged          one field: to_nested_by_length, pack_per_token_field, stack_or_nest, as_read,
-                    response_from_nested
+    jagged          one field: pack_per_token_field, stack_or_nest, as_read, response_from_nested
     batch           a whole batch: pack_jagged_fields before a put, materialize after a get
     object_columns  object_array, object_column, object_rows
     message_logs    message logs without their token ids
@@ -17,7 +16,6 @@ from rlconform.wire.jagged import (
     pack_per_token_field,
     response_from_nested,
     stack_or_nest,
-    to_nested_by_length,
 )
 from rlconform.wire.leaves import LeafKind, classify_leaf, rows_of, same_rows
 from rlconform.wire.message_logs import rebuild_message_logs, strip_message_logs
@@ -50,5 +48,4 @@ __all__ = [
     "same_rows",
     "stack_or_nest",
     "strip_message_logs",
-    "to_nested_by_length",
 ]

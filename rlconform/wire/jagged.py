@@ -11,16 +11,6 @@ from rlconform.wire.leaves import classify_leaf, is_jagged, jagged_parts, rows_o
 from rlconform.wire.ragged_rows import Lengths, RaggedRows
 
 
-def to_nested_by_length(padded: Tensor, lengths: Lengths) -> Tensor:
-    """Jagged (N, j, ...) copy of the rows ``padded[i, :lengths[i]]`` of (N, S, ...).
-
-    Raises:
-        ValueError: ``lengths`` is not N non-negative integers, or one exceeds S.
-    """
-    rows = RaggedRows(lengths, padded.device)
-    return rows.nest(rows.take_padded(padded))
-
-
 def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tensor:
     """Jagged (N, j, ...) copy of a per-token field, row i with ``lengths[i]`` tokens.
 

@@ -55,8 +55,10 @@ def test_the_report_is_complete_and_the_plane_certified(
 
 @pytest.mark.timeout(900)
 def test_the_suite_finds_by_itself_what_is_not_repaired(certify: Callable[..., Any]) -> None:
-    # Only short checks run, because failing generated examples and races take minutes to shrink.
-    done = certify("thin_transfer_queue:SIMPLE", "-k", "contract")
+    # Only short checks of these sections run: a check that hangs or shrinks an example takes long.
+    files = ("put_writes", "put_overwrite", "get", "tag", "claim_blocking", "stat", "clear", "life")
+    chosen = " or ".join(f"test_{file}.py or test_{file}_processes.py" for file in files)
+    done = certify("thin_transfer_queue:SIMPLE", "-k", f"contract and ({chosen})")
     assert done.report["footer"]["complete"]
     outcomes = done.outcomes()
     assert {name: outcomes[name] for name in KNOWN_DEFECTS if outcomes[name] not in BROKEN} == {}

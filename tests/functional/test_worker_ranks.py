@@ -26,7 +26,6 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import ForeignRow, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, PACKING_KEYS
 from rlconform.plane import kv_first_write, read_columns
-from rlconform.plane.fetch_policy import ModelRanks
 from rlconform.plane.group_broadcast import (
     GroupLost,
     ReplicaFailed,
@@ -35,8 +34,8 @@ from rlconform.plane.group_broadcast import (
     SourceLookupFailed,
 )
 from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
-from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, ShardMismatch
-from rlconform.wire import rows_of, to_nested_by_length
+from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, ModelRanks, ShardMismatch
+from rlconform.wire import pack_per_token_field, rows_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -82,8 +81,8 @@ class Rank(DataPlaneWorkerMixin):
             self.release.wait()
         return self.whole_get(**asked)
 
-    def join(self, store: str, rank: int, replicas: list[list[int]], timeout_s: float) -> str:
-        """Form the run's groups; return this rank's fetch policy."""
+    def join(self, store: str, rank: int, replicas: list[list[int]], timeout_s: float) -> None:
+        """Form the run's groups, and attach."""
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         world = sum(map(len, replicas))
         dist = torch.distributed
@@ -96,26 +95,19 @@ class Rank(DataPlaneWorkerMixin):
         groups = [dist.new_group(ranks) for ranks in replicas]
         mine = next(i for i, ranks in enumerate(replicas) if rank in ranks)
         self.replica = ReplicaGroup(groups[mine], timeout_s=timeout_s)
-        self.place = ModelRanks(tp=self.replica.rank, cp=0, pp=0)
         self.reads, self.fault = 0, ""
         self.reading.clear()
         self.release.clear()
-        return self.follow("auto")
+        self.stand(ModelRanks(tp=self.replica.rank, cp=0, pp=0))
 
-    def stand(self, place: ModelRanks) -> str:
-        """Attach with these ranks; return the chosen policy."""
-        self.place = place
-        return self.follow("auto")
-
-    def follow(self, policy: Any) -> str:
-        """Attach with this policy; return the chosen one."""
-        return self.attach_plane(
+    def stand(self, place: ModelRanks, alone: bool = False) -> None:
+        """Attach with these ranks, and read ``alone`` or through the replica group."""
+        self.attach_plane(
             self.client,
-            ranks=self.place,
-            replica=self.replica,
-            policy=policy,
+            ranks=place,
+            replica=None if alone else self.replica,
             pad_values={"input_ids": PAD, "generation_logprobs": float("nan")},
-        ).policy
+        )
 
     def fetch(self, shard: KVBatchMeta, *args: Any, **kwargs: Any) -> CallResult:
         """``fetch_shard``: the batch as plain bytes, and the packing."""
@@ -128,7 +120,7 @@ class Rank(DataPlaneWorkerMixin):
 
     def write(self, shard: KVBatchMeta, field: str, values: Any) -> bool:
         """Whether ``write_back`` wrote."""
-        return self.write_back(shard, field, values).written
+        return self.write_back(shard, field, values) is not None
 
     def break_get(self, fault: str) -> None:
         """Make later reads ``raise``, be ``interrupt``ed, or ``hang`` until ``let_go``."""
@@ -228,9 +220,7 @@ def join(pool: RankPool, tmp_path: Path) -> Iterator[Callable[..., list[Any]]]:
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         replicas = [list(range(at, at + size)) for at, size in zip(starts, sizes, strict=True)]
         store = str(tmp_path / "store")
-        policies = call(taken, "join", lambda rank: (store, rank, replicas, timeout_s))
-        alone = {size: "independent" if size == 1 else "leader_broadcast" for size in sizes}
-        assert policies == [alone[size] for size in sizes for _ in range(size)]
+        call(taken, "join", lambda rank: (store, rank, replicas, timeout_s))
         return list(taken)
 
     yield form
@@ -279,7 +269,7 @@ def meta(owner: RayStoreClient, tmp_path: Path) -> KVBatchMeta:
         "token_mask": torch.ones(8, 9, dtype=torch.int32),
         "sample_mask": torch.tensor([True, False] * 4),
         "scales": torch.randn(8, 3).to(torch.float8_e5m2),
-        "routes": to_nested_by_length(tokens()[..., None].expand(8, 9, 2).short(), LENGTHS),
+        "routes": pack_per_token_field(tokens()[..., None].expand(8, 9, 2).short(), LENGTHS),
         "pixels": torch.full((8, 2, 3), float("nan")),
         "nothing": torch.empty(8, 0, 4, dtype=torch.float16),
         "message_log": [[{"role": "user", "ids": torch.arange(i)}, None] for i in range(8)],
@@ -289,21 +279,20 @@ def meta(owner: RayStoreClient, tmp_path: Path) -> KVBatchMeta:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("layout", ["padded", "jagged"])
 def test_every_rank_gets_the_bytes_that_it_would_have_read(
-    join: Callable[..., list[Any]], meta: KVBatchMeta, size: int, layout: str
+    join: Callable[..., list[Any]], meta: KVBatchMeta, size: int
 ) -> None:
     ranks = join(size)
     (shard,), _inverse = shard_meta_for_dp(meta, 1, sequence_packing=SequencePacking(16))
-    results = fetched(ranks, shard, layout=layout)
+    results = fetched(ranks, shard)
     assert_all_have_it(results)
     assert ray.get(start(ranks, "count_reads")) == [1] + [0] * (size - 1)
     batch, packing = results[0].value
     assert set(batch) == set(meta.fields or ())
     assert packing == {key: shard.extra_info[key] for key in PACKING_KEYS}
 
-    assert set(ray.get(start(ranks, "follow", "independent"))) == {"independent"}
-    alone = fetched(ranks, shard, layout=layout)
+    ray.get(start(ranks, "stand", ModelRanks(tp=0, cp=0, pp=0), alone=True))
+    alone = fetched(ranks, shard)
     assert_all_have_it(alone)
     assert ray.get(start(ranks, "count_reads")) == [2] + [1] * (size - 1)
     assert alone[0].value == results[0].value
@@ -342,8 +331,7 @@ def test_one_rank_writes_for_a_replica_that_is_split_in_two_ways(
 ) -> None:
     ranks = join(4)
     places = [{"tp": 0, "cp": 0, "pp": 0} | {"tp": i % 2, other: i // 2} for i in range(4)]
-    policies = call(ranks, "stand", lambda rank: (ModelRanks(**places[rank]),))
-    assert policies == ["leader_broadcast"] * 4
+    call(ranks, "stand", lambda rank: (ModelRanks(**places[rank]),))
     assert_all_have_it(fetched(ranks, meta))
     wrote = [  # one after another: a second writer would overwrite the value
         ray.get(rank.write.remote(meta, "prev_logprobs", torch.full((8, WIDTH), 1.0 + i)))

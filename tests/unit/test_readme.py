@@ -27,7 +27,7 @@ def test_its_example_is_the_one_that_is_tested() -> None:
 
 
 def test_its_files_in_docs_exist() -> None:
-    named = set(re.findall(r"`(docs/[^`]+)`", README.read_text("utf-8")))
+    named = set(re.findall(r"\]\((docs/[^)]+)\)", README.read_text("utf-8")))
     assert named
     assert [name for name in named if not (README.parent / name).is_file()] == []
 

@@ -16,7 +16,7 @@ from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import ELEM_COUNTS_PER_GB, MICRO_BATCH_INDICES, MICRO_BATCH_LENGTHS
 from rlconform.grpo.trainers.legacy_sharding import shard_batch_for_dp
 from rlconform.plane.sharding import DynamicBatching, SequencePacking, shard_meta_for_dp
-from rlconform.wire import object_column, object_rows, to_nested_by_length
+from rlconform.wire import object_column, object_rows, pack_per_token_field
 
 PACKINGS: list[dict[str, Any]] = [
     {},
@@ -131,7 +131,7 @@ def test_a_batch_that_does_not_divide_is_refused() -> None:
 
 
 def test_a_jagged_column_is_refused() -> None:
-    jagged = to_nested_by_length(torch.zeros(2, 3), [1, 3])
+    jagged = pack_per_token_field(torch.zeros(2, 3), [1, 3])
     with pytest.raises(TypeError, match="'x'"):
         shard_batch_for_dp(numbered(2, x=jagged), [1, 3], 2)
 

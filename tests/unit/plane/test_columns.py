@@ -133,10 +133,6 @@ def test_a_first_write_needs_lengths(client: MemoryClient) -> None:
     del batch["input_lengths"]
     with pytest.raises(ValueError, match="input_lengths"):
         kv_first_write(client, batch, IDS, "train")
-    batch["n_tokens"] = torch.tensor(LENGTHS)
-    assert kv_first_write(client, batch, IDS, "train", lengths_field="n_tokens").tags == [
-        {"input_lengths": length} for length in LENGTHS
-    ]
 
 
 @pytest.mark.parametrize("tags", [[{}], [{"input_lengths": 2}, {"input_lengths": 1}, {}]])

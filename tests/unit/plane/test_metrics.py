@@ -1,4 +1,4 @@
-"""``MetricsClient`` records the events and totals of a memory plane."""
+"""``MetricsClient`` records the events of a memory plane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import CLIENT_METHODS, DataPlaneClient, UnknownSample
-from rlconform.plane import MetricEvent, MetricsClient, PartitionTotals
+from rlconform.plane import MetricEvent, MetricsClient
 
 
 @pytest.fixture
@@ -107,38 +107,40 @@ def test_malformed_calls_are_the_clients_to_refuse(client: MetricsClient, wrong:
     ):
         with pytest.raises((TypeError, ValueError)):
             call()
-    assert client.totals() == {}
 
 
-def test_totals_follow_puts_overwrites_and_clears(client: MetricsClient) -> None:
+def freed(client: MetricsClient, log: list[MetricEvent], ids: list[str] | None) -> tuple[int, int]:
+    """Rows and bytes that a clear reports."""
+    client.clear_samples(ids, "p")
+    return log[-1].n_keys, log[-1].n_bytes
+
+
+def test_a_clear_frees_the_newest_bytes_of_this_clients_rows(
+    client: MetricsClient, log: list[MetricEvent]
+) -> None:
     client.put_samples(["a", "b"], "p", TensorDict({"x": torch.zeros(2, 4)}, 2))
-    assert client.totals() == {"p": PartitionTotals(2, 32, 32)}
     client.put_samples(["b", "c"], "p", TensorDict({"x": torch.zeros(2, 2)}, 2))
-    assert client.totals() == {"p": PartitionTotals(3, 32, 32)}
     client.put_samples(["a"], "p", TensorDict({"y": torch.zeros(1).half()}, 1))
-    assert client.totals() == {"p": PartitionTotals(3, 34, 34)}
-    client.clear_samples(["a"], "p")
-    client.clear_samples(["a", "never"], "p")
-    assert client.totals() == {"p": PartitionTotals(2, 16, 34)}
+    assert freed(client, log, ["a"]) == (1, 16 + 2)
+    assert freed(client, log, ["a", "never"]) == (2, 0)
     client.put_samples(["a"], "p", TensorDict({"x": torch.zeros(1, 2)}, 1))
-    assert client.totals() == {"p": PartitionTotals(3, 24, 34)}
-    client.clear_samples(None, "p")
-    assert client.totals() == {"p": PartitionTotals(0, 0, 34)}
+    assert freed(client, log, None) == (3, 24)
+    assert freed(client, log, None) == (0, 0)
 
 
 def test_partitions_are_counted_apart(client: MetricsClient, log: list[MetricEvent]) -> None:
     client.put_samples(["a"], "p", columns(1))
     client.put_samples(["a"], "q", columns(1, width=1))
     client.clear_samples(None, "q")
-    assert client.totals() == {"p": PartitionTotals(1, 13, 13), "q": PartitionTotals(0, 0, 5)}
     assert outcome(log[-1]) == ("clear_samples", "q", 1, 5, "ok")
+    assert freed(client, log, None) == (1, 13)
 
 
-def test_a_failed_put_adds_nothing(client: MetricsClient) -> None:
+def test_a_failed_put_adds_nothing(client: MetricsClient, log: list[MetricEvent]) -> None:
     client.put_samples(["a", "b"], "p", columns())
     with pytest.raises(ValueError, match="float64"):
         client.put_samples(["a"], "p", TensorDict({"x": torch.zeros(1, 9).double()}, 1))
-    assert client.totals() == {"p": PartitionTotals(2, 26, 26)}
+    assert freed(client, log, None) == (2, 26)
 
 
 def test_jagged_rows_count_by_their_own_length(
@@ -158,9 +160,9 @@ def test_a_view_counts_by_its_own_size(client: MetricsClient, log: list[MetricEv
     assert [operation.n_bytes for operation in log] == [40, 24]
 
 
-def test_objects_count_as_rows_without_bytes(client: MetricsClient) -> None:
+def test_objects_count_as_rows_without_bytes(client: MetricsClient, log: list[MetricEvent]) -> None:
     client.put_samples(["a", "b"], "p", TensorDict({"log": ["long " * 99, "text"]}, 2))
-    assert client.totals() == {"p": PartitionTotals(2, 0, 0)}
+    assert freed(client, log, None) == (2, 0)
 
 
 def test_a_broken_callback_is_loud_and_the_operation_stands() -> None:
@@ -172,16 +174,21 @@ def test_a_broken_callback_is_loud_and_the_operation_stands() -> None:
     with pytest.raises(RuntimeError, match="no disk"):
         client.put_samples(["a"], "p", columns(1))
     assert plane.get_samples(["a"], "p", ["x"])["x"].shape == (1, 3)
-    assert client.totals() == {"p": PartitionTotals(1, 13, 13)}
     plane.close()
 
 
-def test_a_callback_may_ask_for_totals() -> None:
-    seen: list[dict[str, PartitionTotals]] = []
-    client = MetricsClient(MemoryClient(), lambda _: seen.append(client.totals()))
+def test_a_callback_may_use_the_client() -> None:
+    seen: list[bool] = []
+
+    def use(event: MetricEvent) -> None:
+        if event.op == "put_samples":
+            seen.append(client.check_consumption_status("p", ["t"]))
+
+    client = MetricsClient(MemoryClient(), use)
+    client.register_partition("p", ["x"], 4, ["t"])
     client.put_samples(["a"], "p", columns(1))
     client.close()
-    assert seen == [{"p": PartitionTotals(1, 13, 13)}] * 2
+    assert seen == [False]
 
 
 def test_threads_add_up(client: MetricsClient, log: list[MetricEvent]) -> None:
@@ -195,6 +202,4 @@ def test_threads_add_up(client: MetricsClient, log: list[MetricEvent]) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert len(log) == 4 * 75
-    totals = client.totals()["p"]
-    assert (totals.rows, totals.outstanding_bytes) == (200, 200 * 13)
-    assert totals.outstanding_bytes <= totals.peak_bytes <= 208 * 13
+    assert freed(client, log, None) == (200, 200 * 13)

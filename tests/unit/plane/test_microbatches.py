@@ -62,18 +62,18 @@ class TestSettings:
     def test_a_count_is_a_whole_number_of_at_least_one(
         self, kind: Any, name: str, count: Any
     ) -> None:
-        with pytest.raises(ValueError, match=f"^{name} must be a whole number of at least 1"):
+        with pytest.raises(ValueError, match=name):
             kind(**({"max_tokens_per_microbatch": 64} | {name: count}))
 
     @pytest.mark.parametrize("seed", [-1, 0.5, None, "0"], ids=repr)
     def test_a_seed_is_a_whole_number(self, seed: Any) -> None:
-        with pytest.raises(ValueError, match=r"^seed must be a whole number of at least 0"):
+        with pytest.raises(ValueError, match="seed"):
             SequencePacking(64, seed=seed)
 
     @pytest.mark.parametrize("name", ["algorithm", "microbatch_order"])
     def test_a_choice_is_one_of_the_known_ones(self, name: str) -> None:
         unknown: Any = {name: "best"}
-        with pytest.raises(ValueError, match=rf"^{name} must be one of .*'best'$"):
+        with pytest.raises(ValueError, match=rf"{name}\n.*'best'"):
             SequencePacking(64, **unknown)
 
     @pytest.mark.parametrize("setting", [SequencePacking(64), DynamicBatching(64)])

@@ -23,13 +23,12 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import ClientClosed, KVBatchMeta
 from rlconform.contract.fields import GLOBAL_FORWARD_PAD_SEQLEN, PACKING_KEYS
-from rlconform.plane import kv_first_write
-from rlconform.plane.fetch_policy import ModelRanks
+from rlconform.plane import kv_first_write, read_columns
 from rlconform.plane.group_broadcast import GroupLost, ReplicaGroup
 from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
-from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, WorkerBatch
+from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, ModelRanks, WorkerBatch
 from rlconform.selftest.conforming_planes import nested_where_it_may
-from rlconform.wire import object_column, same_rows, to_nested_by_length
+from rlconform.wire import object_column, pack_per_token_field, same_rows
 from rlconform.wire.serialization import TensorMessage
 
 IDS = ["u_g0", "u_g1", "v_g0", "v_g1"]
@@ -88,16 +87,15 @@ def meta(client: MemoryClient) -> KVBatchMeta:
 
 
 def read_back(worker: PolicyWorker, meta: KVBatchMeta, field: str) -> Any:
-    """A stored column, read by the worker itself."""
-    return worker.fetch_shard(meta, [field], layout="jagged").batch.get(field)
+    """A stored column, read by the worker's client."""
+    assert worker._plane is not None
+    return read_columns(worker._plane.client, meta, [field], layout="jagged").get(field)
 
 
 # The shard
 
 
-def test_a_worker_gets_its_rows_the_plan_and_the_shard(
-    worker: PolicyWorker, meta: KVBatchMeta
-) -> None:
+def test_a_worker_gets_its_rows_and_the_plan(worker: PolicyWorker, meta: KVBatchMeta) -> None:
     work = worker.fetch_shard(meta)
     assert isinstance(work, WorkerBatch)
     assert set(work.batch.keys()) == {"input_ids", "input_lengths", "sample_mask", "message_log"}
@@ -105,7 +103,6 @@ def test_a_worker_gets_its_rows_the_plan_and_the_shard(
     assert work.batch["input_lengths"].tolist() == LENGTHS
     assert work.batch.get("message_log").tolist() == [{"role": "user"}, None, "text", ("a", 1)]
     assert work.packing == {}
-    assert work.meta is meta
 
 
 def test_every_shard_is_padded_to_the_steps_width(worker: PolicyWorker, meta: KVBatchMeta) -> None:
@@ -125,17 +122,14 @@ def test_a_column_is_padded_alike_whether_the_plane_returns_it_dense_or_jagged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = torch.arange(12.0).reshape(4, 3)
-    for name in ("advantages", "routes"):
-        client.put_samples(IDS, "train", TensorDict({name: rows}, [4]))
+    client.put_samples(IDS, "train", TensorDict({"advantages": rows}, [4]))
     if layout == "jagged":
         read = client.get_samples
         monkeypatch.setattr(client, "get_samples", lambda **row: nested_where_it_may(read(**row)))
-    stored = client.get_samples(sample_ids=IDS, partition_id="train", select_fields=["routes"])
-    assert stored["routes"].is_nested == (layout == "jagged")
+    stored = client.get_samples(sample_ids=IDS, partition_id="train", select_fields=["advantages"])
+    assert stored["advantages"].is_nested == (layout == "jagged")
     work = worker.fetch_shard(meta, ["advantages"])
     assert torch.equal(work.batch["advantages"], torch.nn.functional.pad(rows, (0, WIDTH - 3)))
-    work = worker.fetch_shard(meta, ["routes"], token_fields=["routes"])
-    assert work.batch["routes"].shape == (4, WIDTH)
 
 
 @pytest.mark.parametrize("width", [None, True, -1, 8.0, "8", torch.ones(2)], ids=str)
@@ -156,11 +150,6 @@ def test_a_width_below_a_row_is_refused(worker: PolicyWorker, meta: KVBatchMeta)
 def test_a_numpy_integer_is_a_width(worker: PolicyWorker, meta: KVBatchMeta) -> None:
     counted = replace(meta, extra_info={GLOBAL_FORWARD_PAD_SEQLEN: np.int64(5)})
     assert worker.fetch_shard(counted).batch["input_ids"].shape == (4, 5)
-
-
-def test_jagged_rows_need_no_width(worker: PolicyWorker, meta: KVBatchMeta) -> None:
-    batch = worker.fetch_shard(replace(meta, extra_info={}), layout="jagged").batch
-    assert [len(row) for row in batch["input_ids"].unbind()] == LENGTHS
 
 
 def test_the_drivers_plan_comes_along_as_it_is(worker: PolicyWorker, meta: KVBatchMeta) -> None:
@@ -189,29 +178,7 @@ def test_what_is_not_there_is_a_lookup_error(worker: PolicyWorker, meta: KVBatch
         worker.fetch_shard(replace(meta, sample_ids=[*IDS[:3], "w"]))
 
 
-# Which ranks read
-
-
-def test_a_worker_without_a_replica_group_reads_by_itself(client: MemoryClient) -> None:
-    choice = PolicyWorker().attach_plane(client, ranks=SRC)
-    assert choice.policy == "independent"
-    assert choice.reason
-
-
-def test_auto_and_a_group_of_one_read_by_themselves(
-    client: MemoryClient, alone: dist.ProcessGroup
-) -> None:
-    replica = ReplicaGroup(alone)
-    worker = PolicyWorker()
-    assert worker.attach_plane(client, ranks=SRC, replica=replica).policy == "independent"
-    chosen = worker.attach_plane(client, ranks=SRC, replica=replica, policy="leader_broadcast")
-    assert chosen.policy == "leader_broadcast"
-
-
-@pytest.mark.parametrize("policy", ["leader_broadcast", "leader", ""])
-def test_a_policy_that_cannot_be_followed_is_refused(client: MemoryClient, policy: Any) -> None:
-    with pytest.raises(ValueError, match=r"policy|replica"):
-        PolicyWorker().attach_plane(client, ranks=SRC, policy=policy)
+# The ranks
 
 
 def test_rank_0_of_the_group_must_be_the_one_that_writes(
@@ -261,19 +228,13 @@ MAPPINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def test_a_wider_column_is_written_row_by_row(worker: PolicyWorker, meta: KVBatchMeta) -> None:
-    written = worker.write_back(meta, "prev_logprobs", tokens(11, fill=-1).bfloat16())
-    assert written.written
-    assert written.receipt is not None
-    assert written.receipt.sample_ids == IDS
+    receipt = worker.write_back(meta, "prev_logprobs", tokens(11, fill=-1).bfloat16())
+    assert receipt is not None
+    assert receipt.sample_ids == IDS
     assert same_rows(
         read_back(worker, meta, "prev_logprobs"),
-        to_nested_by_length(tokens().bfloat16(), LENGTHS),
+        pack_per_token_field(tokens().bfloat16(), LENGTHS),
     )
-
-
-def test_a_column_of_another_name_can_be_per_token(worker: PolicyWorker, meta: KVBatchMeta) -> None:
-    worker.write_back(meta, "entropy", tokens(11).float(), token_fields=["entropy"])
-    assert [len(row) for row in read_back(worker, meta, "entropy").unbind()] == LENGTHS
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS.values(), ids=MAPPINGS.keys())
@@ -281,7 +242,7 @@ def test_any_mapping_that_holds_the_column_is_taken(
     worker: PolicyWorker, meta: KVBatchMeta, mapping: Callable[[dict[str, Any]], Any]
 ) -> None:
     result = mapping({"score": torch.arange(4), "other": torch.zeros(4)})
-    assert worker.write_back(meta, "score", result).receipt.fields == ["score"]  # type: ignore[union-attr]
+    assert worker.write_back(meta, "score", result).fields == ["score"]  # type: ignore[union-attr]
     assert read_back(worker, meta, "score").tolist() == [0, 1, 2, 3]
     with pytest.raises(LookupError):
         read_back(worker, meta, "other")
@@ -326,19 +287,16 @@ def test_a_column_that_does_not_fit_is_refused_and_nothing_stored(
 
 
 @pytest.mark.parametrize("place", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 2, 3)])
-def test_another_rank_than_src_writes_nothing_and_says_so(
+def test_another_rank_than_src_writes_nothing(
     client: MemoryClient, meta: KVBatchMeta, place: tuple[int, int, int]
 ) -> None:
     other = PolicyWorker()
     other.attach_plane(client, ranks=ModelRanks(tp=place[0], cp=place[1], pp=place[2]))
-    left = other.write_back(meta, "score", torch.ones(4))
-    assert not left.written
-    assert left.receipt is None
-    assert f"tp={place[0]}" in left.reason
+    assert other.write_back(meta, "score", torch.ones(4)) is None
     with pytest.raises(LookupError):
         client.get_samples(IDS, "train", ["score"])
     client.close()
-    assert not other.write_back(meta, "score", torch.ones(4)).written
+    assert other.write_back(meta, "score", torch.ones(4)) is None
     with pytest.raises(ClientClosed):
         other.fetch_shard(meta)
 
@@ -352,25 +310,23 @@ COLUMNS: dict[str, Any] = {
     "bool": torch.tensor([[True], [False], [True], [True]]),
     "complex": torch.complex(torch.arange(4.0), torch.ones(4)),
     "empty": torch.empty(4, 0, 3, dtype=torch.int16),
-    "jagged": to_nested_by_length(tokens().double(), LENGTHS),
-    "jagged_flags": to_nested_by_length(tokens()[..., None] > PAD, LENGTHS),
-    "all_empty": to_nested_by_length(tokens(), [0] * 4),
+    "jagged": pack_per_token_field(tokens().double(), LENGTHS),
+    "jagged_flags": pack_per_token_field(tokens()[..., None] > PAD, LENGTHS),
+    "all_empty": pack_per_token_field(tokens(), [0] * 4),
     "objects": object_column([None, {"a": [torch.ones(2, dtype=torch.bfloat16)]}, (1,), "x"]),
 }
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("layout", ["padded", "jagged"])
-def test_policies_agree_bit_for_bit(
-    client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup, name: str, layout: Any
+def test_a_group_gets_what_a_rank_alone_reads_bit_for_bit(
+    client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup, name: str
 ) -> None:
     client.put_samples(IDS, "train", TensorDict({name: COLUMNS[name]}, [4]))
     got = []
-    for policy in ("independent", "leader_broadcast"):
+    for replica in (None, ReplicaGroup(alone, timeout_s=10)):
         worker = PolicyWorker()
-        replica = ReplicaGroup(alone, timeout_s=10)
-        worker.attach_plane(client, ranks=SRC, replica=replica, policy=policy)  # type: ignore[arg-type]
-        got.append(worker.fetch_shard(meta, [name], layout=layout).batch.get(name))
+        worker.attach_plane(client, ranks=SRC, replica=replica)
+        got.append(worker.fetch_shard(meta, [name]).batch.get(name))
     if name == "objects":
         assert str(got[0].tolist()) == str(got[1].tolist())
     else:
@@ -381,8 +337,7 @@ def test_the_src_rank_raises_the_planes_own_error_and_goes_on(
     client: MemoryClient, meta: KVBatchMeta, alone: dist.ProcessGroup
 ) -> None:
     worker = PolicyWorker()
-    replica = ReplicaGroup(alone, timeout_s=10)
-    worker.attach_plane(client, ranks=SRC, replica=replica, policy="leader_broadcast")
+    worker.attach_plane(client, ranks=SRC, replica=ReplicaGroup(alone, timeout_s=10))
     with pytest.raises(LookupError):
         worker.fetch_shard(meta, ["advantages"])
     with pytest.raises(ValueError, match="input_ids"):
@@ -484,7 +439,7 @@ def test_a_tensor_of_any_strides_comes_back(tensor: torch.Tensor) -> None:
 
 
 def test_tensors_that_are_more_than_their_bytes_are_pickled() -> None:
-    jagged = to_nested_by_length(tokens(), LENGTHS)
+    jagged = pack_per_token_field(tokens(), LENGTHS)
     trained = torch.nn.Parameter(torch.ones(2))
     got = sent_and_back([torch.eye(3).to_sparse(), jagged, trained])
     assert torch.equal(got[0].to_dense(), torch.eye(3))

@@ -15,9 +15,9 @@ from rlconform.wire import (
     object_column,
     object_rows,
     pack_jagged_fields,
+    pack_per_token_field,
     rows_of,
     same_rows,
-    to_nested_by_length,
 )
 
 LENGTHS = [3, 0, 5, 1]
@@ -95,7 +95,7 @@ class TestPackJaggedFields:
         assert pack_jagged_fields(batch, [1, 2])["advantages"].shape == (2,)
 
     def test_ragged_patches_pass(self):
-        patches = to_nested_by_length(torch.randn(2, 9, 4), [9, 2])
+        patches = pack_per_token_field(torch.randn(2, 9, 4), [9, 2])
         batch = TensorDict({"input_ids": torch.ones(2, 3), "patches": patches}, [2])
         assert same_rows(pack_jagged_fields(batch, [1, 2])["patches"], patches)
 
@@ -124,7 +124,7 @@ class TestPackJaggedFields:
     @requirement("WIRE-07")
     def test_rejects_a_jagged_field_of_other_lengths(self):
         batch = rollout()
-        batch["advantages"] = to_nested_by_length(batch["advantages"], [3, 0, 4, 1])
+        batch["advantages"] = pack_per_token_field(batch["advantages"], [3, 0, 4, 1])
         with pytest.raises(ValueError, match="'advantages'"):
             pack_jagged_fields(batch, LENGTHS)
 
@@ -198,7 +198,7 @@ class TestMaterialize:
         batch = TensorDict(
             {
                 "input_ids": torch.ones(2, 3),
-                "token_mask": to_nested_by_length(torch.ones(2, 3).bool(), [1, 3]),
+                "token_mask": pack_per_token_field(torch.ones(2, 3).bool(), [1, 3]),
                 "image": torch.ones(2, 3),
             },
             [2],
@@ -215,8 +215,8 @@ class TestMaterialize:
         columns = {"input_ids": torch.arange(6).view(2, 3)}
         if token_fields:
             columns |= {"routes": torch.arange(24).view(2, 3, 4), "patches": torch.ones(2, 2)}
-        other = {"token_mask": to_nested_by_length(torch.ones(2, 7), [7, 4])}
-        nested = {name: to_nested_by_length(c, [c.shape[1]] * 2) for name, c in columns.items()}
+        other = {"token_mask": pack_per_token_field(torch.ones(2, 7), [7, 4])}
+        nested = {name: pack_per_token_field(c, [c.shape[1]] * 2) for name, c in columns.items()}
         results = [
             materialize(
                 TensorDict(form | other, [2]), layout, {"routes": 7}, token_fields=token_fields
@@ -232,8 +232,8 @@ class TestMaterialize:
     def test_a_ragged_field_off_the_tokens_keeps_its_own_width(self):
         batch = TensorDict(
             {
-                "input_ids": to_nested_by_length(torch.ones(2, 3), [1, 3]),
-                "patches": to_nested_by_length(torch.ones(2, 9, 4), [9, 2]),
+                "input_ids": pack_per_token_field(torch.ones(2, 3), [1, 3]),
+                "patches": pack_per_token_field(torch.ones(2, 9, 4), [9, 2]),
             },
             [2],
         )
@@ -262,7 +262,7 @@ class TestMaterialize:
     def test_results_own_their_memory(self, layout):
         batch = TensorDict(
             {
-                "input_ids": to_nested_by_length(torch.zeros(2, 3), [3, 3]),
+                "input_ids": pack_per_token_field(torch.zeros(2, 3), [3, 3]),
                 "advantages": torch.zeros(2, 3),
                 "scores": torch.zeros(1, 3).expand(2, 3),
                 "grad": torch.zeros(2, requires_grad=True),
@@ -328,7 +328,7 @@ class TestMaterialize:
     def test_rejects_a_row_longer_than_the_steps_width(self, name):
         batch = TensorDict(
             {
-                "input_ids": to_nested_by_length(torch.ones(2, 4), [1, 4]),
+                "input_ids": pack_per_token_field(torch.ones(2, 4), [1, 4]),
                 "advantages": torch.ones(2, 5),
             },
             [2],
@@ -348,20 +348,20 @@ class TestMaterialize:
         ],
     )
     def test_rejects_a_pad_value_that_the_dtype_cannot_hold(self, dtype, pad_value):
-        nested = to_nested_by_length(torch.ones(2, 3).to(dtype), [1, 3])
+        nested = pack_per_token_field(torch.ones(2, 3).to(dtype), [1, 3])
         with pytest.raises(ValueError, match=r"'x'.*does not fit"):
             materialize(TensorDict({"x": nested}, [2]), pad_value_dict={"x": pad_value})
 
     @pytest.mark.parametrize("pad_value", [-100, 2**63 - 1, -(2**63)])
     def test_pads_integers_exactly(self, pad_value):
         """A kernel with a float pad value would round large integers."""
-        nested = to_nested_by_length(torch.ones(2, 2).long(), [0, 2])
+        nested = pack_per_token_field(torch.ones(2, 2).long(), [0, 2])
         batch = TensorDict({"x": nested}, [2])
         back = materialize(batch, pad_value_dict={"x": pad_value})
         assert back["x"].tolist() == [[pad_value, pad_value], [1, 1]]
 
     def test_pads_with_nan(self):
-        nested = to_nested_by_length(torch.zeros(2, 2), [0, 2])
+        nested = pack_per_token_field(torch.zeros(2, 2), [0, 2])
         batch = TensorDict({"x": nested}, [2])
         back = materialize(batch, pad_value_dict={"x": float("nan")})
         assert back["x"].isnan().tolist() == [[True, True], [False, False]]

@@ -19,7 +19,6 @@ from rlconform.wire import (
     pack_jagged_fields,
     pack_per_token_field,
     stack_or_nest,
-    to_nested_by_length,
 )
 from rlconform.wire.ragged_rows import RaggedRows, filled
 
@@ -34,9 +33,8 @@ def padded_batch() -> TensorDict:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: to_nested_by_length(PADDED, [3, 1]),
-        lambda: to_nested_by_length(PADDED, torch.tensor([3, 1])),
         lambda: pack_per_token_field(PADDED, [3, 1]),
+        lambda: pack_per_token_field(PADDED, torch.tensor([3, 1])),
         lambda: pack_jagged_fields(TensorDict({"x": PADDED}, [2]), [3, 1], ["x"])["x"],
         lambda: stack_or_nest([PADDED[0, :3], PADDED[1, :1]]),
     ],
@@ -69,5 +67,5 @@ def test_lengths_follow_the_tokens_and_stay_where_they_are_without_any() -> None
 
 def test_the_longest_row_is_known_without_a_look_at_the_data() -> None:
     """On a GPU, a read of the data waits for all queued kernels."""
-    nested = to_nested_by_length(PADDED, [3, 1])
+    nested = pack_per_token_field(PADDED, [3, 1])
     assert torch.nested.to_padded_tensor(nested, 0.0).shape == (2, 3, 3)

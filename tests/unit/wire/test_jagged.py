@@ -15,7 +15,6 @@ from rlconform.wire import (
     rows_of,
     same_rows,
     stack_or_nest,
-    to_nested_by_length,
 )
 from rlconform.wire import ragged_rows as wire_rows
 
@@ -80,7 +79,7 @@ class TestToNestedByLength:
     def test_takes_each_rows_first_tokens(self, lengths, spare, trailing, dtype, seed):
         width = max(lengths, default=0) + spare
         padded = random_bits((len(lengths), width, *trailing), dtype, seed)
-        nested = to_nested_by_length(padded, lengths)
+        nested = pack_per_token_field(padded, lengths)
         assert is_list_of_rows(nested, [padded[i, :n] for i, n in enumerate(lengths)])
 
     @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ class TestToNestedByLength:
     )
     def test_takes_lengths_in_any_integer_form(self, lengths):
         padded = torch.arange(8).view(2, 4)
-        nested = to_nested_by_length(padded, lengths)
+        nested = pack_per_token_field(padded, lengths)
         assert is_list_of_rows(nested, [padded[0, :3], padded[1, :0]])
 
     @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ class TestToNestedByLength:
     def test_reads_any_view_and_owns_the_result(self, padded):
         lengths = [4, 0, 2, 1][: len(padded)]
         expected = [padded[i, :n].detach().clone() for i, n in enumerate(lengths)]
-        nested = to_nested_by_length(padded, lengths)
+        nested = pack_per_token_field(padded, lengths)
         assert is_list_of_rows(nested, expected)
         assert not nested.requires_grad
         assert storage_of(nested.values()) != storage_of(padded)
@@ -126,23 +125,23 @@ class TestToNestedByLength:
         """Trailing dimensions are copied in wider words, which an unaligned view does not allow."""
         buffer = random_bits((start + 2 * 3 * 8,), dtype)
         padded = buffer[start:].view(2, 3, 8)
-        nested = to_nested_by_length(padded, [1, 3])
+        nested = pack_per_token_field(padded, [1, 3])
         assert is_list_of_rows(nested, [padded[0, :1], padded[1, :3]])
 
     def test_reads_a_single_token_cut_out_of_wider_rows(self):
         """Torch reports the tensor as contiguous although its first stride is odd."""
         padded = random_bits((4, 1, 11), torch.uint8)[1:2, :, :8]
-        assert is_list_of_rows(to_nested_by_length(padded, [1]), [padded[0]])
+        assert is_list_of_rows(pack_per_token_field(padded, [1]), [padded[0]])
 
     def test_carries_out_a_negation_that_is_contiguous(self):
         padded = torch.tensor([[1 + 2j]]).conj().imag
         assert padded.is_neg()
         assert padded.is_contiguous()
-        assert to_nested_by_length(padded, [1]).values().tolist() == [-2.0]
+        assert pack_per_token_field(padded, [1]).values().tolist() == [-2.0]
 
     def test_result_does_not_follow_its_source(self):
         padded = torch.zeros(2, 3)
-        nested = to_nested_by_length(padded, [3, 2])
+        nested = pack_per_token_field(padded, [3, 2])
         padded.fill_(7)
         assert nested.values().tolist() == [0.0] * 5
 
@@ -189,7 +188,7 @@ class TestToNestedByLength:
     )
     def test_rejects_lengths_that_do_not_fit(self, lengths):
         with pytest.raises(ValueError, match=r"lengths|per-token"):
-            to_nested_by_length(torch.zeros(2, 4), lengths)
+            pack_per_token_field(torch.zeros(2, 4), lengths)
 
 
 class TestPackPerTokenField:
@@ -222,7 +221,7 @@ class TestPackPerTokenField:
             pack_per_token_field(values, [7, 0, 3])
 
     def test_takes_a_jagged_field_of_the_same_lengths(self):
-        nested = to_nested_by_length(random_bits((3, 4), torch.float32), [2, 0, 4])
+        nested = pack_per_token_field(random_bits((3, 4), torch.float32), [2, 0, 4])
         packed = pack_per_token_field(nested, [2, 0, 4])
         assert is_list_of_rows(packed, rows_of(nested))
         assert storage_of(packed.values()) != storage_of(nested.values())
@@ -230,7 +229,7 @@ class TestPackPerTokenField:
     @requirement("WIRE-07")
     @pytest.mark.parametrize("lengths", [[2, 1, 3], [2, 0], [2, 0, 4, 0]])
     def test_rejects_a_jagged_field_of_other_lengths(self, lengths):
-        nested = to_nested_by_length(torch.zeros(3, 4), [2, 0, 4])
+        nested = pack_per_token_field(torch.zeros(3, 4), [2, 0, 4])
         with pytest.raises(ValueError, match="row lengths"):
             pack_per_token_field(nested, lengths)
 
@@ -300,7 +299,7 @@ class TestResponseFromNested:
     @requirement("WIRE-05")
     def test_logprob_of_the_next_token_sits_one_place_left(self):
         """The values show the token that each output predicts."""
-        outputs = to_nested_by_length(torch.tensor([[10, 11, 12, 13], [20, 21, 22, 0]]), [4, 3])
+        outputs = pack_per_token_field(torch.tensor([[10, 11, 12, 13], [20, 21, 22, 0]]), [4, 3])
         response = response_from_nested(outputs, torch.tensor([2, 1]))
         assert [row.tolist() for row in rows_of(response)] == [[11, 12], [21]]
 
@@ -331,7 +330,7 @@ class TestResponseFromNested:
         wholes = [whole for whole, _ in spans]
         responses = [response for _, response in spans]
         padded = random_bits((len(spans), max(wholes, default=0), *trailing), dtype)
-        outputs = to_nested_by_length(padded, wholes)
+        outputs = pack_per_token_field(padded, wholes)
         expected = [
             row[len(row) - r - 1 : len(row) - 1] if r else row[:0]
             for row, r in zip(rows_of(outputs), responses, strict=True)
@@ -339,12 +338,12 @@ class TestResponseFromNested:
         assert is_list_of_rows(response_from_nested(outputs, responses), expected)
 
     def test_empty_rows_have_empty_responses(self):
-        outputs = to_nested_by_length(torch.ones(3, 2), [0, 1, 2])
+        outputs = pack_per_token_field(torch.ones(3, 2), [0, 1, 2])
         response = response_from_nested(outputs, [0, 0, 0])
         assert [len(row) for row in rows_of(response)] == [0, 0, 0]
 
     def test_owns_its_memory(self):
-        outputs = to_nested_by_length(torch.zeros(1, 3), [3])
+        outputs = pack_per_token_field(torch.zeros(1, 3), [3])
         response = response_from_nested(outputs, [2])
         outputs.values().fill_(7)
         assert response.values().tolist() == [0.0, 0.0]
@@ -352,7 +351,7 @@ class TestResponseFromNested:
     @requirement("WIRE-05")
     @pytest.mark.parametrize("lengths", [[3, 1], [4, 1], [1, 1], [2], [2, 0, 0], [-1, 0]], ids=str)
     def test_rejects_a_response_that_its_row_cannot_hold(self, lengths):
-        outputs = to_nested_by_length(torch.zeros(2, 3), [3, 1])
+        outputs = pack_per_token_field(torch.zeros(2, 3), [3, 1])
         with pytest.raises(ValueError, match=r"respon|negative"):
             response_from_nested(outputs, lengths)
 

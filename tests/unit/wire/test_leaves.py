@@ -12,12 +12,12 @@ from tensordict import NonTensorData, TensorDict
 from rlconform.wire import (
     classify_leaf,
     object_column,
+    pack_per_token_field,
     rows_of,
     same_rows,
-    to_nested_by_length,
 )
 
-JAGGED = to_nested_by_length(torch.arange(12).view(3, 4), [2, 0, 4])
+JAGGED = pack_per_token_field(torch.arange(12).view(3, 4), [2, 0, 4])
 GAPPED = torch.nested.narrow(
     torch.arange(12).view(3, 4),
     1,
@@ -62,7 +62,7 @@ class TestClassifyLeaf:
             lambda: torch.eye(4).to_sparse_csr(),
             lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
             lambda: strided_nested([2, 3]),
-            lambda: to_nested_by_length(torch.zeros(2, 3, 4), [2, 3]).transpose(1, 2),
+            lambda: pack_per_token_field(torch.zeros(2, 3, 4), [2, 3]).transpose(1, 2),
             lambda: np.arange(3),
             lambda: {"a": 1},
             lambda: "text",
@@ -111,7 +111,7 @@ class TestRowsOf:
         assert leaf.tolist() == [[0, 0, 0], [7, 7, 7]]
 
     def test_jagged_rows_are_views(self):
-        leaf = to_nested_by_length(torch.zeros(2, 3), [1, 2])
+        leaf = pack_per_token_field(torch.zeros(2, 3), [1, 2])
         rows_of(leaf)[1].fill_(7)
         assert leaf.values().tolist() == [0, 7, 7]
 
@@ -128,12 +128,12 @@ class TestRowsOf:
     @pytest.mark.filterwarnings("ignore:.*nested tensors")
     def test_other_nested_tensors_have_rows_too(self):
         assert [row.shape for row in rows_of(strided_nested([2, 3]))] == [(2,), (3,)]
-        turned = to_nested_by_length(torch.arange(12).view(2, 3, 2), [1, 3]).transpose(1, 2)
+        turned = pack_per_token_field(torch.arange(12).view(2, 3, 2), [1, 3]).transpose(1, 2)
         assert [row.shape for row in rows_of(turned)] == [(2, 1), (2, 3)]
 
     def test_no_rows_no_list_items(self):
         assert rows_of(torch.zeros(0, 3)) == []
-        assert rows_of(to_nested_by_length(torch.zeros(0, 3), [])) == []
+        assert rows_of(pack_per_token_field(torch.zeros(0, 3), [])) == []
 
     def test_needs_no_grad(self):
         leaf = torch.zeros(2, 3, requires_grad=True)
@@ -160,7 +160,7 @@ class TestSameRows:
 
     def test_layout_does_not_count(self):
         dense = torch.arange(6).view(2, 3)
-        assert same_rows(dense, to_nested_by_length(dense, [3, 3]))
+        assert same_rows(dense, pack_per_token_field(dense, [3, 3]))
 
     def test_every_bit_counts(self):
         zeros = torch.zeros(2)
@@ -177,7 +177,7 @@ class TestSameRows:
             torch.zeros(1, 3),
             torch.zeros(2, 3, 1),
             torch.zeros(2, 1),
-            to_nested_by_length(torch.zeros(2, 3), [3, 2]),
+            pack_per_token_field(torch.zeros(2, 3), [3, 2]),
         ],
         ids=["dtype", "more rows", "fewer rows", "dimensions", "width", "ragged"],
     )

@@ -12,9 +12,9 @@ from tensordict import TensorDict
 from rlconform.wire import (
     object_column,
     object_rows,
+    pack_per_token_field,
     rebuild_message_logs,
     strip_message_logs,
-    to_nested_by_length,
 )
 
 
@@ -32,7 +32,7 @@ LENGTHS = [6, 1, 0, 2]
 PADDED = torch.tensor(
     [[1, 2, 3, 4, 5, 6, 0], [7, 0, 0, 0, 0, 0, 0], [0] * 7, [8, 9, 0, 0, 0, 0, 0]]
 )
-BATCHES = {"dense": PADDED, "jagged": to_nested_by_length(PADDED, LENGTHS)}
+BATCHES = {"dense": PADDED, "jagged": pack_per_token_field(PADDED, LENGTHS)}
 
 
 def assert_equal_logs(left, right):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.plugin.return_types import remarks_on_types
 from rlconform.certify.scenarios.normalize_metas import meta_of, status_of
 from rlconform.contract import KVBatchMeta
-from rlconform.selftest.conforming_planes import NestsFields, TupleMeta
+from rlconform.selftest.conforming_planes import NestsFields, tuple_meta
 
 META = KVBatchMeta("p", "t", ["a", "b"], ["x"], [1, 2], {}, [{"n": 1}, {}])
 
@@ -22,12 +23,12 @@ def test_a_meta_of_exact_types_is_returned_as_it_is() -> None:
 
 
 def test_a_meta_of_tuples_has_the_same_values() -> None:
-    assert meta_of(TupleMeta.of(META), "claim_meta") == META
+    assert meta_of(tuple_meta(META), "claim_meta") == META
 
 
 def test_a_meta_that_names_no_lengths_and_no_tags_stays_so() -> None:
     bare = replace(META, fields=None, sequence_lengths=None, tags=None)
-    assert meta_of(TupleMeta.of(bare), "put_samples") == bare
+    assert meta_of(tuple_meta(bare), "put_samples") == bare
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_meta_that_names_no_lengths_and_no_tags_stays_so() -> None:
 )
 def test_wrong_values_are_violations(wrong: dict[str, object]) -> None:
     with pytest.raises(ContractViolation, match="claim_meta"):
-        meta_of(replace(TupleMeta.of(META), **wrong), "claim_meta")
+        meta_of(SimpleNamespace(**vars(tuple_meta(META)) | wrong), "claim_meta")
 
 
 @pytest.mark.parametrize("answer", [True, False, np.True_, np.False_])
