@@ -11,9 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 class LiveBar:
     """A progress bar that removes itself when the work is done.
 
-    Attributes:
-        console: Where it is shown; lines printed there stay above the bar.
-        bar: The bar itself.
+    Lines printed on its ``console`` stay above the ``bar``.
     """
 
     def __init__(self, console: Console, doing: str, total: int | None = None) -> None:

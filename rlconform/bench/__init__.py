@@ -1,4 +1,4 @@
-"""``rlconform bench``: measures planes in turns, next to a plain copy of the same bytes.
+"""``rlconform bench``: measures planes turn by turn, next to a plain copy of the same bytes.
 
     cli/bench ──▶ BenchRunner ──pipe──▶ plane process (its own process group) ──▶ plane
                       │                   ├─ TimedClient of the producer, in a separate process

@@ -89,9 +89,7 @@ def describe(shape: BatchShape) -> ShapeResult:
 
 
 def row_checksums(batch: TensorDict, fields: Sequence[str]) -> list[int]:
-    """A checksum per row over its values in ``fields``: dtypes, shapes and bytes.
-
-    A row has the same checksum whether a column is dense or jagged.
+    """A checksum per row over dtypes, shapes and bytes, the same for dense and jagged columns.
 
     Raises:
         LookupError: A field is missing.

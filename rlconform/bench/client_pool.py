@@ -1,7 +1,7 @@
-"""``ClientPool``: the timed clients of one plane, a producer and several consumers.
+"""``ClientPool``: the timed clients of one plane, a producer and several that claim.
 
     plane process ── begin("put", ...) ──▶ Ray actor or thread ── TimedClient.put ──▶ plane
-                  ◀── result, or CallRefused, or ClientLost ──
+                  ◀── result, or CallRefused, or PlaneLost ──
 
 A plane that serves several processes gets a Ray actor for each client; one that runs in a single
 process gets threads of that process.
@@ -9,17 +9,19 @@ process gets threads of that process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from rlconform.bench.timed_client import Answer, AttachedTimedClient, TimedClient
+from rlconform.bench.timed_client import Answer, TimedClient
 from rlconform.certify.recording.shorten import shorten
-from rlconform.contract import DataPlaneClient
+from rlconform.certify.target import open_target
+from rlconform.contract import DataPlaneClient, Target
 
-#: Starts a method of a timed client and returns a function that waits for the answer.
-Submit = Callable[[str, tuple[Any, ...]], Callable[[float], Answer]]
+#: Starts a method of a timed client.
+Submit = Callable[..., "Future[Answer]"]
 
 #: One thread for a consumer's blocking claim, one for the call that checks whether it has begun.
 _THREADS = 2
@@ -29,8 +31,8 @@ class CallRefused(Exception):
     """The plane raised or returned wrong data; other measurements can continue."""
 
 
-class ClientLost(Exception):
-    """A client died or hangs: nothing more can be measured on this plane."""
+class PlaneLost(Exception):
+    """A client or the plane's process died or hangs: nothing more can be measured on the plane."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,18 @@ class ClientHandle:
 
     def begin(self, method: str, *arguments: Any) -> Callable[[], Any]:
         """Start the method; the returned function waits for its result and raises like ``call``."""
-        answer = self.submit(method, arguments)
+        future = self.submit(method, *arguments)
 
         def result() -> Any:
             try:
-                ok, value = answer(self.timeout_s)
+                ok, value = future.result(self.timeout_s)
             except TimeoutError as error:
                 late = f"{self.name}.{method} did not return in {self.timeout_s:g} s"
-                raise ClientLost(late) from error
+                raise PlaneLost(late) from error
+            except Exception as error:  # its process died: `run` returns what the plane raises
+                # Ray's messages begin with a traceback and end with the error
+                last_line = str(error).strip().splitlines()[-1]
+                raise PlaneLost(f"{method}: {shorten(last_line, 300)}") from error
             if not ok:
                 raise CallRefused(f"{self.name}.{method}: {value}")
             return value
@@ -62,90 +68,71 @@ class ClientHandle:
 
         Raises:
             CallRefused: It raised; the message says what.
-            ClientLost: It did not return, or its process has ended.
+            PlaneLost: It did not return, or its process has ended.
         """
         return self.begin(method, *arguments)()
 
 
-@dataclass(frozen=True)
-class ClientPool:
-    """The clients of one plane.
+class ClientPool(NamedTuple):
+    """The clients of one plane: one that puts, and all that can claim at the same time.
 
-    Attributes:
-        producer, consumers: Clients that put, and clients that read and claim.
-        claimers: All clients that can claim at the same time, consumers first. The producer and the
-            plane's owner are idle then; using them saves two processes.
+    The claimers are consumers first, then the producer and the plane's owner, which are idle while
+    others claim; using them saves two processes.
     """
 
     producer: ClientHandle
-    consumers: list[ClientHandle]
     claimers: list[ClientHandle]
+
+    @property
+    def consumer(self) -> ClientHandle:
+        """The client that reads and claims whole batches."""
+        return self.claimers[0]
 
 
 def thread_pool(owner: DataPlaneClient, claimers: int, call_s: float) -> ClientPool:
     """Clients in threads that share the owner's client."""
-    submits = {name: submit_to_threads(owner) for name in _names(claimers)}
-    return _pool(submits, owner, call_s)
+    return _pool(owner, claimers, call_s, lambda: submit_to_threads(owner))
 
 
 def actor_pool(
-    spec: str,
-    config: Mapping[str, Any],
-    owner: DataPlaneClient,
-    claimers: int,
-    start_s: float,
-    call_s: float,
+    spec: str, target: Target, owner: DataPlaneClient, claimers: int, call_s: float
 ) -> ClientPool:
     """Clients in Ray actors, each attached separately.
 
     Raises:
-        ClientLost: One did not attach within ``start_s``.
+        PlaneLost: One did not attach within the target's timeout for a start.
     """
-    submits = {name: _submit_to_actor(spec, config) for name in _names(claimers)}
-    handles = [ClientHandle(name, submit, start_s) for name, submit in submits.items()]
-    for attached in [handle.begin("attached") for handle in handles]:
+    import ray  # noqa: PLC0415 - planes of one process need no Ray
+
+    from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415 - needs Ray
+
+    ensure_ray()  # after the plane, which may start Ray itself; ends with this process
+    remote: Any = ray.remote(TimedClient)
+    attach = partial(open_target, spec, dict(target.config), bootstrap=False)
+
+    def submit_to_actor() -> Submit:
+        actor = remote.options(num_cpus=0, max_concurrency=_THREADS).remote(attach)
+        return lambda *call: actor.run.remote(*call).future()
+
+    pool = _pool(owner, claimers, call_s, submit_to_actor)
+    # An actor runs its first method once its client is attached.
+    starting = [replace(client, timeout_s=target.timeouts.start) for client in pool.claimers[:-1]]
+    for attached in [client.begin("unload") for client in starting]:
         attached()
-    return _pool(submits, owner, call_s)
+    return pool
 
 
 def submit_to_threads(client: DataPlaneClient) -> Submit:
     """Run the methods in threads of this process."""
-    timed, threads = TimedClient(client), ThreadPoolExecutor(_THREADS)
-    return lambda method, arguments: threads.submit(timed.run, method, *arguments).result
+    threads, timed = ThreadPoolExecutor(_THREADS), TimedClient(lambda: client)
+    return lambda *call: threads.submit(timed.run, *call)
 
 
-def _submit_to_actor(spec: str, config: Mapping[str, Any]) -> Submit:
-    """Run the methods in a new Ray actor."""
-    import ray  # noqa: PLC0415 - planes of one process need no Ray
-
-    remote: Any = ray.remote(AttachedTimedClient)
-    actor = remote.options(num_cpus=0, max_concurrency=_THREADS).remote(spec, dict(config))
-
-    def submit(method: str, arguments: tuple[Any, ...]) -> Callable[[float], Answer]:
-        reference = actor.run.remote(method, *arguments)
-
-        def answer(timeout_s: float) -> Answer:
-            try:
-                return ray.get(reference, timeout=timeout_s)  # type: ignore[no-any-return]
-            except ray.exceptions.GetTimeoutError:
-                raise
-            except ray.exceptions.RayError as error:
-                # Ray's messages begin with a traceback and end with the error
-                last_line = str(error).strip().splitlines()[-1]
-                raise ClientLost(f"{method}: {shorten(last_line, 300)}") from error
-
-        return answer
-
-    return submit
-
-
-def _names(claimers: int) -> list[str]:
+def _pool(
+    owner: DataPlaneClient, claimers: int, call_s: float, new_client: Callable[[], Submit]
+) -> ClientPool:
     """The clients that ``claimers`` need in addition to the owner: at least one consumer."""
-    consumers = max(1, claimers - 2)
-    return ["producer", *(f"consumer{number + 1}" for number in range(consumers))]
-
-
-def _pool(submits: Mapping[str, Submit], owner: DataPlaneClient, call_s: float) -> ClientPool:
-    producer, *consumers = [ClientHandle(name, submit, call_s) for name, submit in submits.items()]
+    names = [*(f"consumer{number + 1}" for number in range(max(1, claimers - 2))), "producer"]
+    clients = [ClientHandle(name, new_client(), call_s) for name in names]
     owners = ClientHandle("owner", submit_to_threads(owner), call_s)
-    return ClientPool(producer, consumers, [*consumers, producer, owners])
+    return ClientPool(clients[-1], [*clients, owners])

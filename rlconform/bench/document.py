@@ -19,6 +19,9 @@ OPERATIONS = ("put", "get", "get_in_order", "claim", "clear")
 #: Operations timed on a few rows of a partition that holds many others.
 GROWTH_OPERATIONS = ("claim", "put", "get", "clear")
 
+#: Follows the name of a target that was measured within one process.
+MARK = "\N{DAGGER}"
+
 
 class _DocumentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,13 +51,10 @@ class Host(_DocumentPart):
 
 
 class TargetResult(_DocumentPart):
-    """A plane that the user asked to measure.
+    """A plane that the user asked to measure; its name is empty if it did not open.
 
-    Attributes:
-        spec: The name that the user gave; all other tables refer to it.
-        name, vendor, version: As the target declares them; empty if it did not open.
-        processes: Whether producer and consumers were separate processes.
-        status, reason: ``failed`` if it was lost during the run, and why.
+    ``processes`` is whether producer and consumers were separate processes; ``failed`` is a target
+    that was lost during the run.
     """
 
     spec: str
@@ -65,12 +65,19 @@ class TargetResult(_DocumentPart):
     status: Literal["measured", "failed"]
     reason: str = ""
 
+    @property
+    def in_one_process(self) -> bool:
+        """Whether all clients were in one process; False for a target that never opened."""
+        return bool(self.name) and not self.processes
+
+    @property
+    def label(self) -> str:
+        """The target's name in tables and plots, marked if measured in one process."""
+        return f"{self.spec} {MARK}" if self.in_one_process else self.spec
+
 
 class ShapeResult(_DocumentPart):
-    """A batch that was put and read: ``fields`` has dtype and shape of each, ``int64 (N, j)``.
-
-    ``tokens`` counts the valid tokens of all rows, ``bytes`` the bytes of its tensors.
-    """
+    """A batch that was put and read, with the dtype and shape of each field: ``int64 (N, j)``."""
 
     name: str
     title: str
@@ -81,22 +88,21 @@ class ShapeResult(_DocumentPart):
 
 
 class Memcpy(_DocumentPart):
-    """Seconds that a copy of the shape's bytes takes.
-
-    ``warm`` copies into memory already touched, ``fresh`` into memory just allocated.
-    """
+    """Seconds of a copy of the shape's bytes into memory already touched or just allocated."""
 
     shape: str
     warm: Summary
     fresh: Summary
 
 
-class _TargetRow(_DocumentPart):
+class TargetRow(_DocumentPart):
+    """A measurement of one target: it has figures, or ``refused`` says why it has none."""
+
     target: str
     refused: str = ""
 
 
-class OperationTimes(_TargetRow):
+class OperationTimes(TargetRow):
     """Seconds of one client call on a whole batch of a shape."""
 
     shape: str
@@ -106,7 +112,7 @@ class OperationTimes(_TargetRow):
     seconds: Summary | None
 
 
-class ClaimRate(_TargetRow):
+class ClaimRate(TargetRow):
     """How fast ``consumers`` together drain ``rows`` ready rows."""
 
     consumers: int
@@ -114,7 +120,7 @@ class ClaimRate(_TargetRow):
     rows_per_second: Summary | None
 
 
-class Growth(_TargetRow):
+class Growth(TargetRow):
     """Seconds of one client call on ``batch`` rows of a partition of ``rows_in_partition``."""
 
     operation: str
@@ -123,11 +129,8 @@ class Growth(_TargetRow):
     seconds: Summary | None
 
 
-class Wake(_TargetRow):
-    """Seconds until a blocked claim of one row returns, from the put's start and from its return.
-
-    The latter is negative where the claim returns before the put does.
-    """
+class Wake(TargetRow):
+    """Seconds until a blocked claim of one row returns; negative if the put returns later."""
 
     from_start: Summary | None = None
     from_return: Summary | None = None

@@ -19,11 +19,12 @@ PACKAGES = ("torch", "tensordict", "numpy", "ray")
 
 def describe_host() -> Host:
     """The machine's current state."""
+    kernel = ".".join(platform.release().split(".")[:2])
     return Host(
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-        system=_system(),
+        system=f"{platform.system()} {kernel}, {platform.machine()}",
         versions={"python": platform.python_version()} | installed_versions(PACKAGES),
         load_at_start=round(os.getloadavg()[0], 2),
     )
@@ -33,8 +34,8 @@ def _cpu() -> str:
     """The CPU model; not every architecture's kernel reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text("utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 class MemcpyTimer:
@@ -59,9 +60,3 @@ class MemcpyTimer:
         cloned = time.perf_counter()
         del fresh
         return copied - start, cloned - copied
-
-
-def _system() -> str:
-    """The kernel's name, its major and minor version, and the architecture."""
-    version = ".".join(platform.release().split(".")[:2])
-    return f"{platform.system()} {version}, {platform.machine()}"

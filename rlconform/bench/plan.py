@@ -48,16 +48,10 @@ class Quick(_PlanPart):
 
 
 class BatchShape(_PlanPart):
-    """A batch to put, get, claim and clear.
+    """A batch to put, get, claim and clear, and how many turns of each target count.
 
-    Attributes:
-        name: Name of its file.
-        title: Shown in reports.
-        rows: N.
-        ragged: Fewest and most elements of a row, by ragged dimension.
-        fields: dtype and shape of each field.
-        repetitions: Counted turns of each target.
-        quick: The values that ``--quick`` changes.
+    ``ragged`` has the fewest and most elements of a row, by ragged dimension; ``fields`` the dtype
+    and shape of each field.
     """
 
     name: str

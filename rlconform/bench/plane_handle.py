@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from multiprocessing import Pipe
 from typing import Any
 
-from rlconform.bench.client_pool import CallRefused
+from rlconform.bench.client_pool import PlaneLost
+from rlconform.bench.measurements import MOST_CALLS, Figures, Measurement
 from rlconform.certify.isolation.workspace import Workspace, how_it_ended
-from rlconform.certify.target import TargetError
 
 #: Seconds for rlconform's work: starting Python, importing torch, making batches.
 _OWN_S = 120.0
@@ -26,24 +25,14 @@ _REPORT_S = 10.0
 _CLOSE_S = 15.0
 
 
-class PlaneLost(Exception):
-    """The plane process died, hangs or gave up: its plane can't be measured any further."""
-
-
-_ERRORS: dict[str, Callable[[str], Exception]] = {
-    "unknown": TargetError,
-    "refused": CallRefused,
-    "lost": PlaneLost,
-}
-
-
 class PlaneHandle:
     """A plane process: it starts immediately, and ``kill`` ends it and all that it started.
 
     >>> handle = PlaneHandle("memory", claimers=4, call_s=60.0)
     >>> handle.await_open()
-    >>> handle.ask("carry", "tiny", "r0")
-    {'put': [0.0012], ...}
+    >>> handle.ask(measurement, "turn", 0)
+    {'put': 0.0012, ...}
+    >>> handle.dismiss()
     >>> handle.end()
     """
 
@@ -76,18 +65,18 @@ class PlaneHandle:
         # the owner opens the plane, then all clients attach at the same time
         self._answer(2 * start_s + _REPORT_S, "opening the plane")
 
-    def ask(self, method: str, *arguments: Any, calls: int = 1) -> dict[str, list[float]]:
-        """The figures of one request, which makes ``calls`` client calls one after another.
+    def ask(self, measurement: Measurement, method: str, number: int) -> Figures:
+        """The figures of a measurement's method; none for ``prepare`` and ``finish``.
 
         Raises:
             CallRefused: The plane refused a call, or returned wrong data.
             PlaneLost: The plane process did not answer.
         """
         try:
-            self._pipe.send((method, arguments))
+            self._pipe.send((measurement, method, number))
         except BrokenPipeError as error:
             raise PlaneLost(self._how_it_ended()) from error
-        figures: dict[str, list[float]] = self._answer(_OWN_S + calls * self._call_s, method)
+        figures: Figures = self._answer(_OWN_S + MOST_CALLS * self._call_s, method)
         return figures
 
     def dismiss(self) -> None:
@@ -95,8 +84,7 @@ class PlaneHandle:
         self._pipe.close()
 
     def end(self) -> None:
-        """Let the process close its plane, wait for it, and kill whatever is left."""
-        self.dismiss()
+        """Wait until a dismissed process has closed its plane, and kill whatever is left."""
         self._wait(_CLOSE_S)
         self.kill()
 
@@ -110,12 +98,12 @@ class PlaneHandle:
         try:
             if not self._pipe.poll(timeout_s):
                 raise PlaneLost(f"it hung: {what} took more than {timeout_s:g} s")
-            kind, content = self._pipe.recv()
+            answer = self._pipe.recv()
         except (EOFError, ConnectionResetError) as error:
             raise PlaneLost(self._how_it_ended()) from error
-        if kind in _ERRORS:
-            raise _ERRORS[kind](content)
-        return content
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _how_it_ended(self) -> str:
         code = self._wait(5.0)

@@ -11,22 +11,52 @@ measurement. The others continue.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
 
+import numpy as np
 from rich.console import Console
+from rich.markup import escape
 
 import rlconform
-from rlconform.bench.aggregate import Aggregator
+from rlconform._live_bar import LiveBar
 from rlconform.bench.batches import describe
-from rlconform.bench.client_pool import CallRefused
-from rlconform.bench.document import BenchDocument, TargetResult
+from rlconform.bench.client_pool import CallRefused, PlaneLost
+from rlconform.bench.document import (
+    BenchDocument,
+    ClaimRate,
+    Growth,
+    Memcpy,
+    OperationTimes,
+    Summary,
+    TargetResult,
+    TargetRow,
+    Wake,
+)
 from rlconform.bench.host import MemcpyTimer, describe_host
-from rlconform.bench.measurement_requests import Measurement, Request, measurements
+from rlconform.bench.measurements import CarryBatch, Figures, Measurement, measurements
 from rlconform.bench.plan import BatchShape, Plan
-from rlconform.bench.plane_handle import PlaneHandle, PlaneLost
-from rlconform.bench.report.progress import BenchProgress
+from rlconform.bench.plane_handle import PlaneHandle
+
+_STYLES = {"ready": "green", "failed": "bold red", "refused": "yellow", "measure": "blue"}
+
+
+class BenchProgress(LiveBar):
+    """A bar of turns; without a terminal, a line for each measurement."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, "starting the planes")
+
+    def line(self, word: str, *texts: str) -> None:
+        """Print one line that stays above the bar: ``word text: text``."""
+        text = ": ".join(map(escape, texts))
+        self.console.print(f"[{_STYLES[word]}]{word:<8}[/] {text}", highlight=False)
+
+    def measurement(self, title: str) -> None:
+        """A measurement begins; the bar names it with each turn."""
+        if not self.console.is_terminal:
+            self.line("measure", title)
 
 
 class BenchRunner:
@@ -47,11 +77,12 @@ class BenchRunner:
         self._shapes, self._plan, self._quick = shapes, plan, quick
         self._progress = progress or BenchProgress(Console(quiet=True))
         self._measurements = measurements(shapes, plan)
-        self._bytes = {shape.name: describe(shape).bytes for shape in shapes}
         self._planes: dict[str, PlaneHandle] = {}
         self._failures: dict[str, str] = {}
         self._notes: list[str] = []
-        self._aggregator = Aggregator()
+        self._figures: dict[tuple[str, Measurement], list[Figures]] = defaultdict(list)
+        self._refusals: dict[tuple[str, Measurement], str] = defaultdict(str)
+        self._copies: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
     def measure(self) -> BenchDocument:
         """Measure everything. When interrupted, end all processes and return what was measured.
@@ -75,8 +106,12 @@ class BenchRunner:
         finally:
             for plane in self._planes.values():
                 plane.kill()
-        keys = [key for measurement in self._measurements for key in measurement.keys.values()]
-        tables: dict[str, Any] = dict(self._aggregator.tables(self._specs, keys))
+        rows = [
+            row
+            for measurement in self._measurements
+            for spec in self._specs
+            for row in self._rows(spec, measurement)
+        ]
         return BenchDocument(
             kit=rlconform.__version__,
             created=created.isoformat(timespec="seconds"),
@@ -87,9 +122,25 @@ class BenchRunner:
             host=host,
             targets=[self._target(spec) for spec in self._specs],
             shapes=[describe(shape) for shape in self._shapes],
-            memcpy=self._aggregator.memcpy(),
-            **tables,
+            memcpy=[
+                Memcpy(shape=shape, warm=summarize(warm), fresh=summarize(fresh))
+                for shape, copies in self._copies.items()
+                for warm, fresh in [list(zip(*copies, strict=True))]
+            ],
+            operations=[row for row in rows if isinstance(row, OperationTimes)],
+            claim_rate=[row for row in rows if isinstance(row, ClaimRate)],
+            growth=[row for row in rows if isinstance(row, Growth)],
+            wake=[row for row in rows if isinstance(row, Wake)],
         )
+
+    def _rows(self, spec: str, measurement: Measurement) -> list[TargetRow]:
+        """The document's rows of one target; a refusal replaces all figures of a measurement."""
+        turns, refused = self._figures[spec, measurement], self._refusals[spec, measurement]
+        if not turns and not refused:
+            return []  # interrupted before
+        names = [] if refused else turns[0]
+        found = {name: summarize([figures[name] for figures in turns]) for name in names}
+        return measurement.rows(found, target=spec, refused=refused)
 
     def _open(self) -> None:
         claimers = max(self._plan.claim_rate.consumers)
@@ -104,66 +155,59 @@ class BenchRunner:
                 self._progress.line("ready", spec)
 
     def _close(self) -> None:
-        for spec in self._remaining():
-            self._planes[spec].dismiss()  # all at the same time: there is nothing left to measure
-        for spec in self._remaining():
-            self._planes[spec].end()
+        remaining = [self._planes[spec] for spec in self._remaining()]
+        for plane in remaining:
+            plane.dismiss()  # all at the same time: there is nothing left to measure
+        for plane in remaining:
+            plane.end()
 
     # -- one measurement -----------------------------------------------------------------------
 
     def _run(self, measurement: Measurement) -> None:
         self._progress.measurement(measurement.title)
-        active = [s for s in self._remaining() if self._ask_all(s, measurement, "prepare")]
+        active = [
+            spec
+            for spec in self._remaining()
+            if all(
+                self._ask(spec, measurement, "prepare", step) is not None
+                for step in range(measurement.steps)
+            )
+        ]
         spent = dict.fromkeys(active, 0.0)
-        memcpy = MemcpyTimer(self._bytes[measurement.shape]) if measurement.shape else None
+        shape = measurement.shape if isinstance(measurement, CarryBatch) else None
+        memcpy = MemcpyTimer(describe(shape).bytes) if shape else None
         for number in range(self._plan.warmups + measurement.repetitions):
             counted = number - self._plan.warmups
-            for spec in _rotated(self._specs, number):
-                self._progress.show(f"{spec} {_turn_title(measurement, counted)}")
+            turn = "warming up" if counted < 0 else f"{counted + 1}/{measurement.repetitions}"
+            first = number % len(self._specs)  # so that none always follows the same one
+            for spec in [*self._specs[first:], *self._specs[:first]]:
+                self._progress.show(f"{spec} {measurement.title} {turn}")
                 # a plane that is much slower than the others gets fewer turns
                 enough = spent.get(spec, 0.0) > self._plan.seconds and counted >= self._plan.enough
                 if spec in active and not enough:
                     started = time.monotonic()
-                    if not self._turn(spec, measurement, number, memcpy):
+                    copies = memcpy.time_copies() if memcpy else None
+                    figures = self._ask(spec, measurement, "turn", number)
+                    if figures is None:
                         active.remove(spec)
+                    elif counted >= 0:
+                        self._figures[spec, measurement].append(figures)
+                    if shape and copies and counted >= 0:
+                        self._copies[shape.name].append(copies)
                     spent[spec] += time.monotonic() - started
                 self._progress.advance()
         for spec in self._remaining():
-            self._ask_all(spec, measurement, "finish")
+            self._ask(spec, measurement, "finish", 0)
 
-    def _turn(
-        self, spec: str, measurement: Measurement, number: int, memcpy: MemcpyTimer | None
-    ) -> bool:
-        """Whether the target stays in the measurement."""
-        counted = number >= self._plan.warmups
-        if memcpy:
-            copies = memcpy.time_copies()
-            if counted:
-                self._aggregator.copies[measurement.shape].append(copies)
-        figures = self._ask(spec, measurement, measurement.turn(number))
-        if figures is None:
-            return False
-        if counted:
-            for name, values in figures.items():
-                self._aggregator.add(spec, measurement.keys[name], values)
-        return True
-
-    def _ask_all(self, spec: str, measurement: Measurement, when: str) -> bool:
-        """Whether all ``prepare`` or ``finish`` requests of the measurement succeeded."""
-        requests: Sequence[Request] = getattr(measurement, when)
-        return all(self._ask(spec, measurement, request) is not None for request in requests)
-
-    def _ask(
-        self, spec: str, measurement: Measurement, request: Request
-    ) -> dict[str, list[float]] | None:
+    def _ask(self, spec: str, measurement: Measurement, method: str, number: int) -> Figures | None:
         """The figures of one request; ``None`` if the target refused it or is lost."""
         try:
-            return self._planes[spec].ask(request.method, *request.arguments, calls=request.calls)
+            return self._planes[spec].ask(measurement, method, number)
         except CallRefused as refused:
-            self._aggregator.refuse(spec, measurement.keys.values(), str(refused))
+            self._refusals[spec, measurement] = str(refused)
             self._progress.line("refused", spec, measurement.title, str(refused))
         except PlaneLost as lost:
-            self._aggregator.refuse(spec, measurement.keys.values(), str(lost))
+            self._refusals[spec, measurement] = str(lost)
             self._fail(spec, f"lost at {measurement.title}: {lost}")
         return None
 
@@ -179,17 +223,22 @@ class BenchRunner:
 
     def _target(self, spec: str) -> TargetResult:
         about = self._planes[spec].about if spec in self._planes else {}
-        status: Literal["failed", "measured"] = "failed" if spec in self._failures else "measured"
-        reason = self._failures.get(spec, "")
-        return TargetResult(spec=spec, status=status, reason=reason, **about)
+        reason = self._failures.get(spec)
+        return TargetResult(
+            spec=spec,
+            status="measured" if reason is None else "failed",
+            reason=reason or "",
+            **about,
+        )
 
 
-def _rotated(specs: Sequence[str], number: int) -> list[str]:
-    """The targets, rotated each round, so that none always follows the same one."""
-    first = number % len(specs)
-    return [*specs[first:], *specs[:first]]
+def summarize(values: Sequence[float]) -> Summary:
+    """Quantiles of the sample, linear between the nearest two.
 
-
-def _turn_title(measurement: Measurement, counted: int) -> str:
-    turn = "warming up" if counted < 0 else f"{counted + 1}/{measurement.repetitions}"
-    return f"{measurement.title} {turn}"
+    Raises:
+        ValueError: No values.
+    """
+    if not values:
+        raise ValueError("nothing was measured")
+    low, p25, median, p75, p99, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1]).tolist()
+    return Summary(n=len(values), median=median, p25=p25, p75=p75, p99=p99, min=low, max=high)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any, TypeVar
 
@@ -22,7 +22,6 @@ from tensordict import TensorDict
 from rlconform.bench.batches import make_batch, make_tags, read_order, row_checksums, sample_ids
 from rlconform.bench.plan import BatchShape
 from rlconform.certify.recording.shorten import shorten
-from rlconform.certify.target import open_target
 from rlconform.contract import DataPlaneClient, Tags
 
 #: The consumer task of every partition.
@@ -42,19 +41,19 @@ class WrongData(Exception):
 
 
 class TimedClient:
-    """One client. Other processes call ``run``, which names another method.
+    """One client, attached where it runs. Other processes call ``run``, which names a method.
 
-    >>> client = TimedClient(MemoryClient(config))
+    >>> client = TimedClient(lambda: MemoryClient(config))
     >>> client.run("load", shape)
     (True, None)
     >>> client.run("put", "bench", "r0")
     (True, 0.0123)
     """
 
-    def __init__(self, client: DataPlaneClient) -> None:
+    def __init__(self, attach: Callable[[], DataPlaneClient]) -> None:
         # torch warns at the first use in a process that nested tensors are a prototype.
         warnings.filterwarnings("ignore", message=".*nested tensors.*")
-        self._client = client
+        self._client = attach()
         self._shape: BatchShape
         self._batch: TensorDict | None = None
         self._tags: list[Tags] = []
@@ -87,7 +86,8 @@ class TimedClient:
     def put(self, partition: str, label: str) -> float:
         """Seconds of a put of the whole batch with its tags."""
         ids, tags = sample_ids(label, self._shape.rows), [dict(row) for row in self._tags]
-        return self._put(partition, ids, self._batch, tags=tags)
+        began, ended = self._put(partition, ids, self._batch, tags=tags)
+        return ended - began
 
     def get(self, partition: str, label: str, shuffled: bool) -> float:
         """Seconds of a get of all rows and fields, in the order of the put or in another."""
@@ -108,10 +108,6 @@ class TimedClient:
             raise WrongData(f"a claim of {rows} ready rows returned {len(ids)}, or others")
         return seconds
 
-    def clear(self, partition: str, label: str) -> float:
-        """Seconds of a clear of all rows, by id."""
-        return self.clear_rows(partition, sample_ids(label, self._shape.rows))
-
     # -- numbered rows -------------------------------------------------------------------------
 
     def register(self, partition: str, fields: Sequence[str], rows: int) -> None:
@@ -120,9 +116,11 @@ class TimedClient:
             partition_id=partition, fields=list(fields), num_samples=rows, consumer_tasks=[TASK]
         )
 
-    def put_rows(self, partition: str, first: int, count: int) -> float:
-        """Seconds of a put of rows ``first`` to ``first + count`` with one small field."""
-        return self._put(partition, *_numbered(first, count))
+    def put_rows(self, partition: str, first: int, count: int) -> tuple[float, float]:
+        """Put rows ``first`` to ``first + count`` with one small field; when it began and ended."""
+        numbers = torch.arange(first, first + count)
+        ids = [_row_id(number) for number in numbers.tolist()]
+        return self._put(partition, ids, TensorDict({NUMBER: numbers}, batch_size=[count]))
 
     def claim_rows(self, partition: str, count: int) -> tuple[float, list[str]]:
         """Seconds of a non-blocking claim of ``count`` ready rows, and the rows it returned."""
@@ -138,27 +136,19 @@ class TimedClient:
             raise WrongData(f"a get of {len(ids)} rows returned others")
         return seconds
 
-    def clear_rows(self, partition: str, ids: list[str]) -> float:
-        """Seconds of a clear of the rows."""
-        return _timed(self._client.clear_samples, sample_ids=ids, partition_id=partition)[0]
-
-    def sweep(self, partition: str) -> None:
-        """Clear what this client has put in the partition."""
-        self._client.clear_samples(sample_ids=None, partition_id=partition)
+    def clear(self, partition: str, ids: list[str] | None) -> float:
+        """Seconds of a clear of the rows; without ids, of what this client has put."""
+        began, ended, _ = _timed(self._client.clear_samples, sample_ids=ids, partition_id=partition)
+        return ended - began
 
     def drain(
         self, partition: str, rows: int, batch: int, start_at: float
     ) -> tuple[float, float, list[str]]:
-        """Claim ``batch`` rows at a time until none is left, starting at a shared time.
+        """Claim ``batch`` rows at a time until none of the ``rows`` ready ones is left.
 
-        Args:
-            partition: Holds nothing but ready rows.
-            rows: How many; without it, a plane that returns more rows would be drained forever.
-            batch: Rows per claim.
-            start_at: On the clock ``time.monotonic``, which the processes of a host share.
-
-        Returns:
-            When the first claim began, when the last one with rows returned, and the rows.
+        It begins at ``start_at`` of ``time.monotonic``, a clock that the processes of a host share,
+        and stops early at a plane that returns more rows. The result: when the first claim began,
+        when the last one with rows returned, and the rows.
         """
         time.sleep(max(0.0, start_at - time.monotonic()))
         begin = end = time.monotonic()
@@ -188,27 +178,23 @@ class TimedClient:
             raise TimeoutError("the consumer did not begin its claim")
         self._about_to_wait.clear()
 
-    def put_row_now(self, partition: str, number: int) -> tuple[float, float]:
-        """Put one row; return the times at which the put began and returned."""
-        ids, batch = _numbered(number, 1)
-        start = time.monotonic()
-        self._put(partition, ids, batch)
-        return start, time.monotonic()
-
     # -- the client's calls --------------------------------------------------------------------
 
-    def _put(self, partition: str, ids: list[str], batch: Any, **tags: Any) -> float:
+    def _put(self, partition: str, ids: list[str], batch: Any, **tags: Any) -> tuple[float, float]:
         put = self._client.put_samples
-        return _timed(put, sample_ids=ids, partition_id=partition, fields=batch, **tags)[0]
+        return _timed(put, sample_ids=ids, partition_id=partition, fields=batch, **tags)[:2]
 
     def _get(self, partition: str, ids: list[str], fields: list[str]) -> tuple[float, TensorDict]:
         get = self._client.get_samples
-        return _timed(get, sample_ids=ids, partition_id=partition, select_fields=fields)
+        began, ended, batch = _timed(
+            get, sample_ids=ids, partition_id=partition, select_fields=fields
+        )
+        return ended - began, batch
 
     def _claim(
         self, partition: str, fields: list[str], rows: int, blocking: bool = False, **more: Any
     ) -> tuple[float, list[str]]:
-        seconds, meta = _timed(
+        began, ended, meta = _timed(
             self._client.claim_meta,
             partition_id=partition,
             task_name=TASK,
@@ -217,29 +203,14 @@ class TimedClient:
             blocking=blocking,
             **more,
         )
-        return seconds, list(meta.sample_ids)
+        return ended - began, list(meta.sample_ids)
 
 
-class AttachedTimedClient(TimedClient):
-    """A timed client in a Ray actor; it resolves the target and attaches as a worker would."""
-
-    def __init__(self, spec: str, config: Mapping[str, Any]) -> None:
-        super().__init__(open_target(spec, config, bootstrap=False))
-
-    def attached(self) -> None:
-        """Return: a Ray actor runs its methods only once its client is attached."""
-
-
-def _timed(call: Callable[..., Result], **arguments: Any) -> tuple[float, Result]:
-    start = time.perf_counter()
+def _timed(call: Callable[..., Result], **arguments: Any) -> tuple[float, float, Result]:
+    """When the call began, when it ended, and its result."""
+    began = time.monotonic()
     result = call(**arguments)
-    return time.perf_counter() - start, result
-
-
-def _numbered(first: int, count: int) -> tuple[list[str], TensorDict]:
-    numbers = torch.arange(first, first + count)
-    ids = [_row_id(number) for number in numbers.tolist()]
-    return ids, TensorDict({NUMBER: numbers}, batch_size=[count])
+    return began, time.monotonic(), result
 
 
 def _row_id(number: int) -> str:

@@ -36,8 +36,7 @@ def bench(
         list[str] | None, typer.Option(help="Measure only this shape; may be repeated.")
     ] = None,
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Fewer turns and rows; shows orders of magnitude."),
+        bool, typer.Option("--quick", help="Fewer turns and rows; shows orders of magnitude.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and the page.")] = Path(
         "rlconform-bench"
@@ -46,7 +45,7 @@ def bench(
         Path | None, typer.Option(help="Print a bench.json again and write its page beside it.")
     ] = None,
 ) -> None:
-    """Measure planes in turns, against a plain copy of the same bytes."""
+    """Measure planes turn by turn, against a plain copy of the same bytes."""
     console = new_console()
     try:
         if (show is None) == (not targets):
@@ -64,8 +63,7 @@ def bench(
 
 def _measure(console: Console, targets: list[str], names: list[str], quick: bool) -> BenchDocument:
     from rlconform.bench.plan import load_plan, load_shape, shape_names  # noqa: PLC0415
-    from rlconform.bench.report.progress import BenchProgress  # noqa: PLC0415
-    from rlconform.bench.runner import BenchRunner  # noqa: PLC0415 - imports torch
+    from rlconform.bench.runner import BenchProgress, BenchRunner  # noqa: PLC0415 - imports torch
 
     shapes = [load_shape(name, quick) for name in dict.fromkeys(names or shape_names())]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job reports too
@@ -79,15 +77,12 @@ def _read(path: Path) -> BenchDocument:
     from rlconform.bench.document import BenchDocument  # noqa: PLC0415
 
     try:
-        return BenchDocument.model_validate_json(path.read_text("utf-8"))
+        return BenchDocument.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a document of a bench run: {error}") from error
     except ValidationError as error:
         wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
-        message = f"{where}: {wrong['msg']}" if where else wrong["msg"]
+        message = ": ".join(filter(None, [".".join(map(str, wrong["loc"])), wrong["msg"]]))
         raise ConfigError(f"{path}: not a document of a bench run: {message}") from error
 
 

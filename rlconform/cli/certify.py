@@ -45,8 +45,8 @@ def certify(
         str | None,
         typer.Argument(
             help="memory, ray_store, transfer_queue/simple, transfer_queue/mooncake_cpu, an entry "
-            "point, or module:attribute; default: the reference plane, "
-            "memory, or ray_store for a level that needs several processes.",
+            "point, or module:attribute; default: memory, or ray_store for a level that needs "
+            "several processes.",
             show_default=False,
         ),
     ] = None,
@@ -60,8 +60,7 @@ def certify(
         "rlconform-report"
     ),
     select: Annotated[
-        str,
-        typer.Option("-k", help="Only checks that match (pytest -k); never certified."),
+        str, typer.Option("-k", help="Only checks that match (pytest -k); never certified.")
     ] = "",
     waivers: Annotated[
         Path | None, typer.Option(help="waivers.toml: failures declared with a reason.")
@@ -77,12 +76,10 @@ def certify(
         bool, typer.Option("-x", help="Stop at the first broken check of a MUST.")
     ] = False,
     max_failures: Annotated[
-        int | None,
-        typer.Option(help="Stop after this many broken checks of MUSTs.", min=1),
+        int | None, typer.Option(help="Stop after this many broken checks of MUSTs.", min=1)
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace a report of more checks by one of fewer."),
+        bool, typer.Option("--force", help="Replace a report of more checks by one of fewer.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print every check, and tracebacks.")
@@ -107,10 +104,7 @@ def certify(
         check_writable(out)
         with CertifyProgress(console, verbose) as progress:
             certificate = certification.certify(
-                options,
-                waivers=waived,
-                allow_deviations=allow_deviations,
-                listener=progress.hear,
+                options, waivers=waived, allow_deviations=allow_deviations, listener=progress.hear
             )
     except KeyboardInterrupt:
         _fail(target, ConfigError("interrupted before the first check"), verbose)
@@ -143,11 +137,8 @@ def _read_config(path: Path | None) -> dict[str, Any]:
 
 
 def _level(name: str | None) -> Level | None:
-    for level in LEVELS:
-        if name == level:
-            return level
-    if name is None:
-        return None
+    if name is None or name in LEVELS:
+        return name
     raise ConfigError(f"unknown level {name!r}: one of {', '.join(LEVELS)}")
 
 

@@ -52,6 +52,6 @@ def _table(results: list[GateResult]) -> Table:
         table.add_row(
             "[green]pass[/]" if result.passed else "[bold red]FAIL[/]",
             escape(result.expression),
-            escape("; ".join([*([result.reason] if result.reason else []), *values])),
+            escape("; ".join(filter(None, [result.reason, *values]))),
         )
     return table

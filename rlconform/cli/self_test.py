@@ -51,9 +51,7 @@ def self_test(
     ] = None,
     gate: Annotated[
         bool,
-        typer.Option(
-            "--gate", help="Each mutant before the checks that must kill it only; no races."
-        ),
+        typer.Option("--gate", help="Only the checks that must kill each mutant; no races."),
     ] = False,
     jobs: Annotated[int, typer.Option(help="Trials at the same time.", min=1)] = 2,
     seeds: Annotated[int, typer.Option(help="Turns of each race.", min=1)] = 20,
@@ -89,7 +87,7 @@ def self_test(
     if not due:
         fail(
             "these options together leave nothing to try; races are not at the gate, and --races "
-            "and --no-races leave the others out",
+            "and --no-races leave the others out"
         )
     if only_list:
         console.print(mutant_table({name: held for name, (_, held) in chosen.items()}))
@@ -107,10 +105,8 @@ def self_test(
             signal.signal(number, signal.SIG_IGN)
         judgements = progress.results
         if not judgements:
-            fail(
-                "self-test: interrupted before a trial was over; nothing was written",
-                ExitCode.FAILURE,
-            )
+            unwritten = "self-test: interrupted before a trial was over; nothing was written"
+            fail(unwritten, ExitCode.FAILURE)
     left = len(due) - len(judgements)
     partial = f"Interrupted: {left} were not tried." if left else ""
     if partial:

@@ -45,8 +45,7 @@ _SHOWN = {
 
 def train(
     config: Annotated[
-        str,
-        typer.Argument(help="A YAML file, or the name of a reference configuration."),
+        str, typer.Argument(help="A YAML file, or the name of a reference configuration.")
     ],
     overrides: Annotated[
         list[str] | None,
@@ -59,15 +58,12 @@ def train(
     """Train a policy with GRPO, with batches in a data plane or in memory."""
     console = new_console()
     if missing := [name for name in ("ray", "transformers") if find_spec(name) is None]:
-        fail(
-            f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"',
-            ExitCode.KIT_FAILED,
-        )
+        fail(f'train: {" and ".join(missing)} not installed: pip install "rlconform[grpo]"')
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled job cleans up too
     try:
         _train(console, config, overrides or [])
     except ConfigError as error:
-        fail(f"train: {error}", ExitCode.KIT_FAILED)
+        fail(f"train: {error}")
     except (DataPlaneError, RuntimeError, ValueError) as error:
         fail(f"train: {type(error).__name__}: {error}", ExitCode.FAILURE)
     except KeyboardInterrupt:
@@ -81,12 +77,7 @@ def _train(console: Console, source: str, overrides: list[str]) -> None:
     logging.getLogger("torch.fx").setLevel(logging.ERROR)  # its warnings are not for users
     config = load_config(source, overrides)
     console.print(_headline(config), highlight=False)
-    columns = (
-        TextColumn("step"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("step"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not sys.stdout.isatty()) as progress:
         bar = progress.add_task("steps", total=config.grpo.max_num_steps)
         with closing(run(config)) as reports:  # an interrupt ends the run first
@@ -107,12 +98,6 @@ def _headline(config: MasterConfig) -> str:
 
 
 def _line(report: StepReport) -> str:
-    shown = [
-        f"{heading} {report.metrics[name]:.4g}"
-        for heading, name in _SHOWN.items()
-        if name in report.metrics
-    ]
+    metrics = report.metrics
+    shown = [f"{word} {metrics[name]:.4g}" for word, name in _SHOWN.items() if name in metrics]
     return escape(f"{report.step:>6}  {'  '.join(shown)}")
-
-
-__all__ = ["EPILOG", "train"]

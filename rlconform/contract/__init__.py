@@ -18,15 +18,13 @@ from rlconform.contract.errors import (
     UnknownPartition,
     UnknownSample,
     UnknownTask,
+    did_you_mean,
 )
-from rlconform.contract.fields import DP_TRAIN_FIELDS, LP_SEED_FIELDS, PER_TOKEN_FIELDS
 from rlconform.contract.meta import KVBatchMeta
 from rlconform.contract.requirements import CURRENT_SET, Requirement, load_requirements
-from rlconform.contract.suggest import did_you_mean
 from rlconform.contract.target import (
     CAPABILITIES,
     LEVELS,
-    Isolation,
     Level,
     PlaneControl,
     Target,
@@ -37,10 +35,7 @@ __all__ = [
     "CAPABILITIES",
     "CLIENT_METHODS",
     "CURRENT_SET",
-    "DP_TRAIN_FIELDS",
     "LEVELS",
-    "LP_SEED_FIELDS",
-    "PER_TOKEN_FIELDS",
     "BatchMeta",
     "CapacityExceeded",
     "ClientClosed",
@@ -48,7 +43,6 @@ __all__ = [
     "DataPlaneClient",
     "DataPlaneError",
     "ForeignRow",
-    "Isolation",
     "KVBatchMeta",
     "Level",
     "PlaneControl",

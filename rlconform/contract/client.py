@@ -60,7 +60,6 @@ class DataPlaneClient(Protocol):
 
         ``num_samples`` sizes the plane's tables (rows); it is an expectation, not a limit.
         """
-        ...
 
     def put_samples(
         self,
@@ -75,7 +74,6 @@ class DataPlaneClient(Protocol):
         jagged tensor ``(N, j, ...)`` or an object column of N values. Returns a meta that names the
         ids, the partition and the fields written. A put that raises leaves nothing behind.
         """
-        ...
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
@@ -84,7 +82,6 @@ class DataPlaneClient(Protocol):
 
         Raises ``LookupError`` when any id is unknown or any field is not produced for every id.
         """
-        ...
 
     def claim_meta(
         self,
@@ -101,23 +98,18 @@ class DataPlaneClient(Protocol):
         Blocking: waits for ``batch_size`` rows, and raises ``TimeoutError`` after ``timeout_s``
         seconds having claimed none. Non-blocking: returns at once with 0 to ``batch_size`` rows.
         """
-        ...
 
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
         """Read a meta's rows: ``select_fields``, else ``meta.fields``, else ``ValueError``."""
-        ...
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
         """True when every produced row of the partition was claimed by every named task."""
-        ...
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
         """Delete rows with their tags and cursors; ``None`` deletes what this process put."""
-        ...
 
     def close(self) -> None:
         """Detach from the plane; the owner's close stops it. Closing twice is no error."""
-        ...
 
 
 CLIENT_METHODS: tuple[str, ...] = (

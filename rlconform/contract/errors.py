@@ -1,10 +1,13 @@
-"""The errors that a plane raises. Checks compare the type, never the text.
+"""The errors that a plane raises, and suggestions for their texts. Checks compare the type only.
 
 The four ``Unknown*`` errors are ``KeyError``, because callers of NeMo-RL's clients catch that. A
 plane may raise any other ``LookupError`` instead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class DataPlaneError(Exception):
@@ -51,3 +54,9 @@ class ClientClosed(DataPlaneError, RuntimeError):
 
 class ConfigError(DataPlaneError, ValueError):
     """A configuration that can't be used; the message names the file and the key."""
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """``"; did you mean 'memory'?"`` with the most similar known names, or "" without any."""
+    close = get_close_matches(str(name), sorted(map(str, known)), n=2)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -28,16 +28,7 @@ DP_TRAIN_FIELDS: tuple[str, ...] = (
 )
 
 #: Columns with one value per token, if they have a second dimension.
-PER_TOKEN_FIELDS: frozenset[str] = frozenset(
-    {
-        INPUT_IDS,
-        GENERATION_LOGPROBS,
-        PREV_LOGPROBS,
-        REFERENCE_POLICY_LOGPROBS,
-        ADVANTAGES,
-        TOKEN_MASK,
-    }
-)
+PER_TOKEN_FIELDS: frozenset[str] = frozenset(DP_TRAIN_FIELDS) - PER_SAMPLE_FIELDS
 
 #: Columns that a logprob stage reads.
 LP_SEED_FIELDS: tuple[str, ...] = (INPUT_IDS, INPUT_LENGTHS, TOKEN_MASK, SAMPLE_MASK)

@@ -41,10 +41,5 @@ class Incident:
 
 @cache
 def load_incidents() -> dict[str, Incident]:
-    """All incidents by id, in the file's order.
-
-    Raises:
-        ConfigError: A row lacks a key, has an unknown one, holds a value of another type, or names
-            neither checks nor a reason why there is none.
-    """
+    """All incidents by id, in the file's order; errors as of ``load_rows``."""
     return load_rows(Incident, FILE, "failure")

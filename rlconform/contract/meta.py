@@ -144,10 +144,8 @@ class KVBatchMeta:
 
     def with_fields(self, names: Iterable[str]) -> KVBatchMeta:
         """Add ``names`` to ``fields``, each once, in order."""
-        merged = list(dict.fromkeys([*(self.fields or ()), *names]))
-        return replace(
-            self._with_rows(self.sample_ids, self.sequence_lengths, self.tags), fields=merged
-        )
+        same = self._with_rows(self.sample_ids, self.sequence_lengths, self.tags)
+        return replace(same, fields=list(dict.fromkeys([*(self.fields or ()), *names])))
 
     def _with_rows(
         self,
@@ -156,9 +154,8 @@ class KVBatchMeta:
         tags: list[Tags] | None,
     ) -> KVBatchMeta:
         """Copy with other rows and the same batch-level values; nothing mutable is shared."""
-        return KVBatchMeta(
-            partition_id=self.partition_id,
-            task_name=self.task_name,
+        return replace(
+            self,
             sample_ids=list(sample_ids),
             fields=None if self.fields is None else list(self.fields),
             sequence_lengths=None if sequence_lengths is None else list(sequence_lengths),

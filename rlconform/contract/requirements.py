@@ -67,11 +67,7 @@ class Requirement:
 
 @cache
 def load_requirements() -> dict[str, Requirement]:
-    """All requirements by id, in the contract's order.
-
-    Raises:
-        ConfigError: A row lacks a key, has an unknown one, or holds a value that isn't allowed.
-    """
+    """All requirements by id, in the contract's order; errors as of ``load_rows``."""
     return load_rows(Requirement, FILE, "requirement")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -18,12 +18,7 @@ ROW_CONFIG = ConfigDict(extra="forbid")
 _EXPECTED = {"string_type": "text", "tuple_type": "a list"}
 
 
-class _HasId(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-Row = TypeVar("Row", bound=_HasId)
+Row = TypeVar("Row")
 
 
 def read_text(file: str) -> str:
@@ -35,14 +30,15 @@ def load_rows(model: type[Row], file: str, table: str) -> dict[str, Row]:
     """All rows of a file by id, in the file's order.
 
     Raises:
-        ConfigError: A row is malformed, or two rows have one id.
+        ConfigError: A row lacks a key, has an unknown one, or holds a value that isn't allowed; or
+            two rows have one id.
     """
     rows: dict[str, Row] = {}
     for values in tomllib.loads(read_text(file))[table]:
         row = parse_row(model, file, values)
-        if row.id in rows:
-            raise ConfigError(f"{file}: {row.id} occurs twice")
-        rows[row.id] = row
+        if values["id"] in rows:
+            raise ConfigError(f"{file}: {values['id']} occurs twice")
+        rows[values["id"]] = row
     return rows
 
 

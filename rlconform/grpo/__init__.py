@@ -1,7 +1,7 @@
 """The reference GRPO: one algorithm and two trainers, in memory and through a data plane.
 
-    run.train ──▶ Trainer.step ──▶ RolloutWorker (actor) ──▶ GenerationEngine, RolloutTask
-                               ──▶ PolicyWorker (one actor per rank) ──▶ PolicyModel
+    training_loop.train ──▶ Trainer.step ──▶ RolloutWorker (actor) ──▶ GenerationEngine, RolloutTask
+                                         ──▶ PolicyWorker (one actor per rank) ──▶ PolicyModel
 
-The driver runs ``run`` and the trainer; ``actors.RunActors`` starts the actors.
+The driver runs ``training_loop`` and the trainer; ``actors.RunActors`` starts the actors.
 """

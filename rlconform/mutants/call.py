@@ -94,6 +94,8 @@ class State(Generic[Value]):
         self._name = name
 
     def __get__(self, plane: Any, owner: type) -> Value:
+        if plane is None:  # Ray reads the attributes of an actor's class
+            return self  # type: ignore[return-value]
         value: Value = vars(plane).setdefault(self._name, self._make())
         return value
 

@@ -27,6 +27,7 @@ from rlconform.wire import (
     object_rows,
     pack_jagged_fields,
 )
+from rlconform.wire.batch import fields_with_tokens
 
 Columns = Mapping[str, Any] | TensorDictBase
 
@@ -102,7 +103,7 @@ def write_columns(
             lengths or has none.
     """
     batch = _batch(columns, len(meta.sample_ids))
-    per_token = _per_token(batch, token_fields)
+    per_token = fields_with_tokens(dict(batch.items()), token_fields)
     if lengths is None:
         lengths = meta.sequence_lengths
     if per_token and lengths is None:
@@ -127,7 +128,7 @@ def kv_first_write(
     tags: Sequence[Tags] | None = None,
     extra_info: Mapping[str, Any] | None = None,
 ) -> KVBatchMeta:
-    """Write a rollout's N new rows in one put, and make their meta.
+    """Write a rollout's N new rows in one put; returns their meta, which names no task.
 
     Args:
         client: Any client of the plane.
@@ -139,9 +140,6 @@ def kv_first_write(
         tags: N dicts of primitives; ``input_lengths`` is added to each row's.
         extra_info: Batch-level values for the meta; the plane doesn't store them.
 
-    Returns:
-        The rows' meta: all columns as ``fields``, lengths and tags, and no task.
-
     Raises:
         TypeError: A column that is neither a tensor nor an object column; none is skipped.
         ValueError: No lengths column, columns or tags that aren't N, a tag ``input_lengths`` that
@@ -151,7 +149,7 @@ def kv_first_write(
     counted = rows.get(INPUT_LENGTHS, None)
     if not isinstance(counted, torch.Tensor):
         raise ValueError(f"the batch needs a column {INPUT_LENGTHS!r} of (N,) integers")
-    packed = pack_jagged_fields(rows, counted, _per_token(rows, token_fields))
+    packed = pack_jagged_fields(rows, counted, fields_with_tokens(dict(rows.items()), token_fields))
     lengths: list[int] = counted.tolist()
     stamped = _stamp(tags, lengths)
     client.put_samples(
@@ -188,17 +186,6 @@ def _batch(columns: Columns, n_rows: int) -> TensorDict:
 
 def _names(columns: Columns) -> list[str]:
     return list(map(str, columns.keys()))
-
-
-def _per_token(batch: TensorDict, token_fields: Collection[str]) -> set[str]:
-    """The fields of the batch among ``token_fields`` that have a token dimension."""
-    return {
-        name
-        for name in _names(batch)
-        if name in token_fields
-        and isinstance(leaf := batch.get(name), torch.Tensor)
-        and leaf.dim() > 1
-    }
 
 
 def _stamp(tags: Sequence[Tags] | None, lengths: Sequence[int]) -> list[Tags]:

@@ -21,9 +21,8 @@ import math
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -57,34 +56,16 @@ class GroupLost(DataPlaneError, ConnectionError):
     """A rank died or did not respond within the timeout; the group can't be used any more."""
 
 
-@dataclass(frozen=True)
-class _SourceError:
-    """The src rank's error as text: a vendor's own class may not unpickle in another process."""
-
-    name: str
-    message: str
-    is_lookup: bool
-
-    @classmethod
-    def of(cls, error: BaseException) -> _SourceError:
-        return cls(type(error).__name__, str(error), isinstance(error, LookupError))
-
-    def raised_here(self) -> SourceFailed:
-        kind = SourceLookupFailed if self.is_lookup else SourceFailed
-        return kind(f"rank 0 of the group raised {self.name}: {self.message}")
-
-
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     """What a rank needs before it can receive the tensors; it unpickles wherever torch does.
 
     Attributes:
-        error: The src rank's error; nothing follows it.
+        error: The src rank's error for the other ranks; nothing follows it.
         tensors: dtype and shape of each tensor that follows.
         structure: ``TensorMessage.structure``.
     """
 
-    error: _SourceError | None = None
+    error: SourceFailed | None = None
     tensors: tuple[tuple[torch.dtype, tuple[int, ...]], ...] = ()
     structure: bytes = b""
 
@@ -170,7 +151,7 @@ class ReplicaGroup:
             self._lost = f"rank 0 took over {self.timeout_s:g} s to read"
             raise attempt.error or GroupLost(self._lost)
         if attempt.error is not None:
-            self._send_header(_Header(_SourceError.of(attempt.error)), deadline)
+            self._send_header(_Header(_as_text(attempt.error)), deadline)
             self._lost = ""
             raise attempt.error
         value, message = attempt.value
@@ -183,12 +164,8 @@ class ReplicaGroup:
     def _send_header(self, header: _Header, deadline: float) -> None:
         data = torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
         size = torch.tensor([data.numel()])
-
-        def send_size(rank: int) -> None:
-            self._finish(lambda _left: self._group.send([size], rank, _TAG), deadline)
-
         for rank in range(1, self.size):
-            send_size(rank)
+            self._finish(lambda _, rank=rank: self._group.send([size], rank, _TAG), deadline)  # type: ignore[misc]
         self._broadcast(data, deadline)
 
     def _receive(self, deadline: float) -> Callable[[], Any]:
@@ -200,7 +177,7 @@ class ReplicaGroup:
         header: _Header = pickle.loads(data.numpy().tobytes())
         if header.error is not None:
             self._lost = ""
-            raise header.error.raised_here()
+            raise header.error
         tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in header.tensors]
         for tensor in tensors:
             self._broadcast(tensor, deadline)
@@ -244,8 +221,13 @@ def _timed(options: Any, left: timedelta) -> Any:
     return options
 
 
-@dataclass(frozen=True)
-class _Attempt:
+def _as_text(error: BaseException) -> SourceFailed:
+    """The error as text: a vendor's own class may not unpickle in another process."""
+    kind = SourceLookupFailed if isinstance(error, LookupError) else SourceFailed
+    return kind(f"rank 0 of the group raised {type(error).__name__}: {error}")
+
+
+class _Attempt(NamedTuple):
     """A function's value, or the error that it raised."""
 
     value: Any = None

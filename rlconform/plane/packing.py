@@ -43,7 +43,9 @@ def pack_sequences(
     bin_multiple: int = 1,
     seed: int = 0,
 ) -> list[list[int]]:
-    """Pack the rows; returns row numbers per bin. Every row is in one bin, and no bin is empty.
+    """Pack the rows; returns row numbers per bin, in the order in which the bins were opened.
+
+    Every row is in one bin, and no bin is empty.
 
     Args:
         lengths: (N,) tokens of each row, at least 0.
@@ -52,9 +54,6 @@ def pack_sequences(
         bin_multiple: The number of bins is a multiple of this. If the algorithm opens fewer, the
             fullest bins are split in two until it is.
         seed: Seeds the order of ``modified_first_fit_shuffle``; the others ignore it.
-
-    Returns:
-        Bins in the order in which they were opened; none for no rows.
 
     Raises:
         ValueError: A row longer than ``capacity``, fewer rows than bins to fill, or an argument out

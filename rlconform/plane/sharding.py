@@ -49,11 +49,9 @@ Splitter = Callable[[Sequence[int]], list[list[MicroBatch]]]
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One rank's rows and micro-batches.
+    """One rank's rows, in the order in which it runs them, and the plan of its micro-batches.
 
-    Attributes:
-        rows: Row numbers in the order in which the rank runs them.
-        packing: The three packing keys, see above; empty without packing.
+    ``packing`` has the three keys described above; it is empty without packing.
     """
 
     rows: list[int]
@@ -100,11 +98,10 @@ def shard_meta_for_dp(
     whole = KVBatchMeta.of(meta)
     kept = {key: value for key, value in whole.extra_info.items() if key not in PACKING_KEYS}
     whole = replace(whole, extra_info=kept)
-    shards = [whole.subset(plan.rows) for plan in plans]
-    return [
-        replace(shard, extra_info=shard.extra_info | plan.packing)
-        for shard, plan in zip(shards, plans, strict=True)
-    ], _inverse([row for plan in plans for row in plan.rows])
+    parts = ((whole.subset(plan.rows), plan.packing) for plan in plans)
+    shards = [replace(part, extra_info=part.extra_info | packing) for part, packing in parts]
+    order = [row for plan in plans for row in plan.rows]
+    return shards, sorted(range(len(order)), key=order.__getitem__)
 
 
 def plan_shards(
@@ -169,20 +166,13 @@ def _splitter(
     """The function that splits one global batch's lengths among the ranks."""
     if sequence_packing is not None and dynamic_batching is not None:
         raise ValueError("give sequence_packing or dynamic_batching, not both")
-    if sequence_packing is not None:
-        _check_limit(
-            tokens,
-            sequence_packing.sequence_length_pad_multiple,
-            sequence_packing.max_tokens_per_microbatch,
-        )
-        return lambda lengths: pack(lengths, dp_world, sequence_packing)
-    if dynamic_batching is not None:
-        _check_limit(
-            tokens,
-            dynamic_batching.sequence_length_round,
-            dynamic_batching.max_tokens_per_microbatch,
-        )
-        return lambda lengths: batch_by_length(lengths, dp_world, dynamic_batching)
+    if packing := sequence_packing:
+        multiple, limit = packing.sequence_length_pad_multiple, packing.max_tokens_per_microbatch
+        _check_limit(tokens, multiple, limit)
+        return lambda lengths: pack(lengths, dp_world, packing)
+    if batching := dynamic_batching:
+        _check_limit(tokens, batching.sequence_length_round, batching.max_tokens_per_microbatch)
+        return lambda lengths: batch_by_length(lengths, dp_world, batching)
     return lambda lengths: split_evenly(lengths, dp_world)
 
 
@@ -218,11 +208,3 @@ def _assemble(
         ELEM_COUNTS_PER_GB: [of_batch[-1] for of_batch in ends],
     }
     return ShardPlan(rows, packing)
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    """The inverse of the permutation ``order``."""
-    positions = [0] * len(order)
-    for position, number in enumerate(order):
-        positions[number] = position
-    return positions

@@ -175,7 +175,9 @@ class DataPlaneWorkerMixin:
         return replica.share(read, use)
 
     def write_back(self, meta: BatchMeta, field: str, values: Any) -> BatchMeta | None:
-        """Write one result column of the meta's rows, once per replica.
+        """Write one result column of the meta's rows; returns the plane's receipt.
+
+        Only the rank with tp = cp = pp = 0 writes; the others return None.
 
         Args:
             meta: The shard's N rows, with their lengths where the column is per token.
@@ -183,9 +185,6 @@ class DataPlaneWorkerMixin:
             values: A tensor (N, ...), an object column, or any mapping that holds ``field``. A
                 per-token column (N, S, ...) may be wider than the longest row, as sequence
                 parallelism leaves it: each row is cut to its own length.
-
-        Returns:
-            The plane's receipt on the rank with tp = cp = pp = 0; None on the others.
 
         Raises:
             RuntimeError: ``attach_plane`` was not called.

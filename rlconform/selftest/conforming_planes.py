@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -246,15 +247,7 @@ def answers_late(opens: Opens) -> Opens:
 
 def unusual(name: str, opens: Opens, right: Target = RIGHT) -> Target:
     """The target of a conforming plane, with the declarations of the target ``right``."""
-    return Target(
-        name=f"unusual/{name}",
-        vendor="rlconform",
-        open=opens,
-        level=right.level,
-        capabilities=right.capabilities,
-        timeouts=right.timeouts,
-        config=right.config,
-    )
+    return replace(right, name=f"unusual/{name}", version="", open=opens, control=None)
 
 
 NESTED = unusual("nested", NestsFields)

@@ -25,7 +25,6 @@ class MutantSource:
     """A mutant that a requirement must kill.
 
     Attributes:
-        name: Its short name, the argument of ``rlconform self-test --mutant``.
         file: Path of its module, relative to the root of the checkout.
         defect: What is wrong with it, in one sentence.
         alone: Whether this requirement is the only one that must kill it.

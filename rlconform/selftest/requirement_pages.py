@@ -9,12 +9,12 @@ test compares the pages with the output of this module.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rlconform.contract import load_requirements
 from rlconform.mutants.registry import all_mutants
-from rlconform.selftest.evidence import Evidence, evidence_by_section
+from rlconform.selftest.evidence import Evidence, MutantSource, evidence_by_section
 from rlconform.selftest.kill_matrix import matrix_of, render_markdown
 
 #: Title of each section.
@@ -57,13 +57,14 @@ def _index(sections: Mapping[str, tuple[Evidence, ...]]) -> str:
         "",
     ]
     for section, rows in sections.items():
-        lines += [f"## [{section}]({section.lower()}.md): {SECTIONS[section]}", ""]
         lines += [
+            f"## [{section}]({section.lower()}.md): {SECTIONS[section]}",
+            "",
             "| Requirement | Strength | Title | Checks | Mutants |",
             "| --- | --- | --- | --- | --- |",
+            *(_index_row(section, row) for row in rows),
+            "",
         ]
-        lines += [_index_row(section, row) for row in rows]
-        lines.append("")
     return "\n".join(lines)
 
 
@@ -98,32 +99,34 @@ def _requirement(evidence: Evidence) -> list[str]:
         f"Why: {row.why}",
         "",
     ]
-    if evidence.incidents:
-        lines += ["Seen in the field:", ""]
-        lines += [f"- {one.system} ({one.id}): {one.what}" for one in evidence.incidents]
-        lines.append("")
-    lines += ["Checks:", ""] if evidence.checks else [f"No check: {row.unchecked}", ""]
-    lines += [_check(name) for name in evidence.checks]
-    lines += [""] if evidence.checks else []
-    lines += ["Mutants that its checks must kill:", ""] if evidence.mutants else []
-    for mutant in evidence.mutants:
-        alone = "" if mutant.alone else " (with other requirements)"
-        lines.append(f"- [`{mutant.name}`]({_ROOT}/{mutant.file}){alone}: {mutant.defect}")
-    lines += [""] if evidence.mutants else []
+    incidents = [f"- {one.system} ({one.id}): {one.what}" for one in evidence.incidents]
+    lines += _listed("Seen in the field:", incidents)
+    if not evidence.checks:
+        lines += [f"No check: {row.unchecked}", ""]
+    lines += _listed("Checks:", map(_check, evidence.checks))
+    lines += _listed("Mutants that its checks must kill:", map(_mutant, evidence.mutants))
     if not evidence.mutants:
-        reason = (
-            row.excluded
-            or "rlconform's own functions are changed instead: docs/source_mutation.md."
-        )
-        lines += [f"No mutant: {reason}", ""]
+        instead = "rlconform's own functions are changed instead: docs/source_mutation.md."
+        lines += [f"No mutant: {row.excluded or instead}", ""]
     elif row.excluded:
         lines += [f"No mutant is killed by it alone: {row.excluded}", ""]
     return lines
 
 
+def _listed(heading: str, items: Iterable[str]) -> list[str]:
+    """A list with its heading; nothing without items."""
+    listed = list(items)
+    return [heading, "", *listed, ""] if listed else []
+
+
 def _check(name: str) -> str:
     path, _, function = name.partition("::")
     return f"- [`{function}`]({_ROOT}/{path}) in `{path}`"
+
+
+def _mutant(mutant: MutantSource) -> str:
+    alone = "" if mutant.alone else " (with other requirements)"
+    return f"- [`{mutant.name}`]({_ROOT}/{mutant.file}){alone}: {mutant.defect}"
 
 
 def write_pages(folder: Path) -> None:

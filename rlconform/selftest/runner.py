@@ -50,7 +50,6 @@ class Settings:
 
     Attributes:
         jobs: Number of parallel trials.
-        seeds: Number of seeds for each race.
         effort: Share of the generated examples; with 0 only the short checks run.
         gate: Run only the checks that must kill a mutant, and the short checks on a correct plane.
             This shows whether mutants are killed, not whether other requirements fail too.

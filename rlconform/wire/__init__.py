@@ -12,7 +12,6 @@ Every copy is bit for bit. Nothing is dropped silently: a leaf that can't be con
 
 from rlconform.wire.batch import Layout, materialize, pack_jagged_fields
 from rlconform.wire.jagged import (
-    as_read,
     pack_per_token_field,
     response_from_nested,
     stack_or_nest,
@@ -26,13 +25,11 @@ from rlconform.wire.object_columns import (
     object_rows,
 )
 from rlconform.wire.ragged_rows import Lengths
-from rlconform.wire.serialization import reduce_tensor
 
 __all__ = [
     "Layout",
     "LeafKind",
     "Lengths",
-    "as_read",
     "classify_leaf",
     "is_object_column",
     "materialize",
@@ -42,7 +39,6 @@ __all__ = [
     "pack_jagged_fields",
     "pack_per_token_field",
     "rebuild_message_logs",
-    "reduce_tensor",
     "response_from_nested",
     "rows_of",
     "same_rows",

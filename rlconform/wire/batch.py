@@ -51,7 +51,7 @@ def pack_jagged_fields(
     if rows_on(None).count != n:
         raise ValueError(f"{rows_on(None).count} lengths for a batch of {n} rows")
     leaves = _leaves(batch)
-    tokens = _default_token_fields(leaves) if token_fields is None else set(token_fields)
+    tokens = fields_with_tokens(leaves) if token_fields is None else set(token_fields)
     columns: dict[str, Any] = {}
     for name, leaf in leaves.items():
         if name in tokens:
@@ -95,7 +95,7 @@ def materialize(
     n = _row_count(batch)
     leaves = _leaves(batch, as_read)
     ragged = {name for name, leaf in leaves.items() if isinstance(leaf, Tensor) and is_jagged(leaf)}
-    tokens = _default_token_fields(leaves) | ragged if token_fields is None else set(token_fields)
+    tokens = fields_with_tokens(leaves) | ragged if token_fields is None else set(token_fields)
     runs: dict[str, tuple[Tensor, RaggedRows]] = {}
     for name in leaves.keys() & (tokens | ragged):
         with _naming(name):
@@ -135,11 +135,13 @@ def _leaves(
     return leaves
 
 
-def _default_token_fields(leaves: Mapping[str, Any]) -> set[str]:
-    """The contract's per-token columns among ``leaves`` that have a token dimension."""
+def fields_with_tokens(
+    leaves: Mapping[str, Any], names: Collection[str] = PER_TOKEN_FIELDS
+) -> set[str]:
+    """The leaves among the columns ``names`` that have a token dimension."""
     return {
         name
-        for name in leaves.keys() & PER_TOKEN_FIELDS
+        for name in leaves.keys() & set(names)
         if isinstance(leaves[name], Tensor) and leaves[name].dim() > 1
     }
 

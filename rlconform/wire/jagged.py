@@ -70,7 +70,7 @@ def as_read(leaf: object) -> object:
 
 
 def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
-    """Select the model's outputs for the response tokens of jagged (N, prompt + response, ...).
+    """Copy a model's outputs for the response tokens: jagged (N, response, ...).
 
     A model's output at token i predicts token i + 1, so the outputs for the last R of a row's L
     tokens are those in [L - R - 1, L - 1): the response, shifted left by one.
@@ -78,9 +78,6 @@ def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
     Args:
         nested: Jagged outputs, row i of L tokens: prompt and response.
         response_lengths: (N,) integers R, response tokens of each row; 0 gives an empty row.
-
-    Returns:
-        Jagged (N, response, ...) copy.
 
     Raises:
         TypeError: ``nested`` is not jagged.

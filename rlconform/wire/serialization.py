@@ -39,14 +39,13 @@ def dumps(
 ) -> tuple[bytes, list[Any]]:
     """Pickle ``value``; returns the bytes and the values that were left out of them.
 
+    Raises what pickle raises for a value that it can't pickle.
+
     Args:
         value: The value.
         out_of_band: Whether to leave a value within ``value`` out of the bytes.
         compact_tensors: Pickle a dense tensor detached, on the CPU, and without the rest of the
             storage that it is a view of. By default strides and ``requires_grad`` are kept.
-
-    Raises:
-        Exception: Whatever pickle raises for a value that it can't pickle.
     """
     file = io.BytesIO()
     pickler = _Pickler(file, out_of_band, compact_tensors)

@@ -48,7 +48,7 @@ def measure(
         mark = uuid.uuid4().hex
         monkeypatch.chdir(planes)
         monkeypatch.setenv("RLCONFORM_TEST", mark)
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
         try:
             return BenchRunner(specs, [TINY], small_plan(call_seconds), quick=True).measure()
         finally:

@@ -10,19 +10,19 @@ from rlconform.cli.output_folder import check_writable
 from rlconform.contract import ConfigError
 
 
-def test_a_folder_that_is_there_or_can_be_made_will_do(tmp_path: Path) -> None:
+def test_a_folder_that_is_there_or_can_be_made_is_accepted(tmp_path: Path) -> None:
     check_writable(tmp_path)
     check_writable(tmp_path / "some" / "more")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("below", ["", "more"])
-def test_a_file_in_its_place_is_told(tmp_path: Path, below: str) -> None:
+def test_a_file_in_its_place_is_reported(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(ConfigError, match="taken is a file"):
         check_writable(tmp_path / "taken" / below)
 
 
-def test_a_folder_that_cannot_be_written_to_is_told() -> None:
+def test_a_folder_that_cannot_be_written_to_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"/proc can't be written to \("):
         check_writable(Path("/proc/new"))

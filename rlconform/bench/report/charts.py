@@ -1,23 +1,25 @@
-"""Draws two kinds of plot, dots in bands and lines, in one style.
+"""Draws tables of figures as dots with whiskers on a logarithmic axis; needs matplotlib.
 
-A target has the same colour and marker in all plots. The axis of the figures is logarithmic.
+A target has the same colour and marker in all charts.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from itertools import cycle
-from math import sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, Formatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, Formatter, LogLocator, NullFormatter, StrMethodFormatter
+
+from rlconform.bench.document import BenchDocument
+from rlconform.bench.report.pivot import PivotTable
+from rlconform.bench.report.tables import COPIES, FROM_START, HEADLINES
 
 #: Okabe and Ito's colours, which people with any colour vision can distinguish; without the yellow,
 #: which is hardly visible on white.
@@ -35,183 +37,184 @@ _STYLE: Any = {  # matplotlib's types for its keys differ between versions
     "axes.spines.right": False,
     "axes.edgecolor": GREY,
     "axes.grid": True,
+    "axes.grid.axis": "x",
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "rlconform",
     "text.parse_math": False,  # a target may be named "$x$"
+    "ytick.major.size": 0,
 }
 
 
-class Style(NamedTuple):
-    """How a target is drawn in every plot."""
+class Place(NamedTuple):
+    """Where a cell's figure is drawn: panels are side by side, each with the same bands."""
 
-    label: str
-    colour: str
-    marker: str
-
-
-class Point(NamedTuple):
-    """A figure to draw and the ends of its whiskers, low <= value <= high."""
-
-    value: float
-    low: float
-    high: float
+    panel: str
+    band: str
+    target: str
 
 
-#: Points by panel, target and position: the name of a row of dots, or the x of a line.
-Panels = Mapping[str, Mapping[str, Mapping[Any, Point]]]
+class Chart(NamedTuple):
+    """How a table is drawn.
 
-
-def styles_of(labels: Mapping[str, str]) -> dict[str, Style]:
-    """A colour and a marker for each label; each repeats, but not both together."""
-    drawn = zip(labels.items(), cycle(PALETTE), cycle(MARKERS), strict=False)
-    return {key: Style(label, colour, marker) for (key, label), colour, marker in drawn}
-
-
-def dot_plot(
-    styles: Mapping[str, Style],
-    panels: Panels,
-    *,
-    rows: Sequence[str],
-    axis_label: str,
-    ticks: Formatter,
-    line_at: float | None = None,
-) -> str:
-    """SVG of panels side by side with a band for each row and a dot in it for each target.
-
-    "no figure" marks a target that has none in a row. Empty if there are no points.
+    ``place`` takes the labels of a cell's row and the heading of its column; ``None``: not drawn.
+    With ``joined``, a line joins the dots of a target.
     """
 
-    def draw(axes: Axes, series: Mapping[str, Mapping[Any, Point]]) -> None:
-        axes.set_xlabel(axis_label)
-        _bands(axes, rows)
-        for place, (target, style) in enumerate(shown.items(), 1):
-            offset = place / (len(shown) + 1) - 0.5
-            by_row = series.get(target, {})
-            dots = {y + offset: by_row[row] for y, row in enumerate(rows) if row in by_row}
-            _errorbars(axes, style, dots, dots=True)
-            for y in (y + offset for y, row in enumerate(rows) if row not in by_row):
-                axes.text(
-                    0.98, y, "no figure", transform=axes.get_yaxis_transform(),
-                    color=style.colour, fontsize=7.5, ha="right", va="center_baseline",
-                )  # fmt: skip
-        if line_at is not None:
-            axes.axvline(line_at, color=GREY, linestyle="--", linewidth=1)
-
-    shown = _shown(styles, panels)
-    size = (_WIDTH, 1.5 + 0.19 * len(rows) * (len(shown) + 1))
-    return _svg(shown, panels, size, draw, "x", ticks)
+    place: Callable[..., Place | None]
+    axis: str
+    ticks: Formatter
+    caption: str
+    joined: bool = False
 
 
-def line_plot(
-    styles: Mapping[str, Style],
-    panels: Panels,
-    *,
-    x_label: str,
-    y_label: str,
-    ticks: Formatter,
-    log_x: bool = False,
-) -> str:
-    """SVG of panels side by side with a line for each target; empty if there are no points."""
-    every_x = sorted({x for series in panels.values() for line in series.values() for x in line})
+#: Colour and marker of each target, by its label.
+Styles = dict[str, tuple[str, str]]
 
-    def draw(axes: Axes, series: Mapping[str, Mapping[Any, Point]]) -> None:
-        for target, style in shown.items():
-            _errorbars(axes, style, series.get(target, {}), dots=False)
-        axes.set_xscale("log" if log_x else "linear")
-        axes.xaxis.set_major_locator(FixedLocator(every_x))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.margins(x=0.12)
-        axes.set_xlabel(x_label)
-        if axes.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-            axes.set_ylabel(y_label)
-
-    shown = _shown(styles, panels)
-    size = (_WIDTH if len(panels) > 1 else _WIDTH * 0.6, 3.4 + 0.1 * len(shown))
-    return _svg(shown, panels, size, draw, "y", ticks)
+_COPY_STYLES = dict(zip(COPIES, [(GREY, "d"), (GREY, "x")], strict=True))
 
 
-def _shown(styles: Mapping[str, Style], panels: Panels) -> dict[str, Style]:
-    drawn = {target for series in panels.values() for target, points in series.items() if points}
-    return {target: style for target, style in styles.items() if target in drawn}
+def charts(document: BenchDocument) -> dict[str, Chart]:
+    """The charts of a document, by the key of the table that each draws."""
+    smallest = min(document.shapes, key=lambda shape: shape.bytes).name if document.shapes else ""
+
+    def headline(shape: str, target: str, operation: str) -> Place | None:
+        return Place(operation, shape, target) if operation in HEADLINES else None
+
+    def of_smallest(shape: str, target: str, operation: str) -> Place | None:
+        return Place(f"shape {shape}", operation, target) if shape == smallest else None
+
+    def woken(target: str, column: str) -> Place | None:
+        return Place("", column, target) if column == FROM_START else None
+
+    return {
+        "costs": Chart(
+            headline,
+            "times one copy of as many bytes (log); left is better",
+            StrMethodFormatter("{x:,g}\N{MULTIPLICATION SIGN}"),
+            "At 1, an operation takes as long as one copy of as many bytes into memory already "
+            "touched. Whiskers: bounds from the quartiles.",
+        ),
+        "wake": Chart(
+            woken,
+            "time until the claim returns (log), median to p99; left is better",
+            EngFormatter("s"),
+            "A whisker reaches from the median to the p99.",
+        ),
+        "throughput": Chart(
+            headline,
+            "bytes per second (log); right is better",
+            EngFormatter("B/s"),
+            "Medians and quartiles. Ratios are relative to the copy into touched memory.",
+        ),
+        "latency": Chart(
+            of_smallest,
+            "time of one call (log), median to p99; left is better",
+            EngFormatter("s"),
+            "The smallest batch: what a call costs before it carries much. A whisker reaches from "
+            "the median to the p99.",
+        ),
+        "claim_rate": Chart(
+            lambda target, consumers: Place("", consumers, target),
+            "rows per second (log); right is better",
+            EngFormatter(),
+            "Medians and quartiles. A vertical line is a plane that more consumers don't speed up.",
+            joined=True,
+        ),
+        "growth": Chart(
+            lambda target, operation, rows: Place(operation, rows, target),
+            "time (log); left is better",
+            EngFormatter("s"),
+            "Medians and quartiles. A vertical line is a cost that doesn't depend on the other "
+            "rows of the partition; why a figure is missing, Not measured explains.",
+            joined=True,
+        ),
+    }
 
 
-def _svg(
-    shown: Mapping[str, Style],
-    panels: Panels,
-    size: tuple[float, float],
-    draw: Callable[[Axes, Mapping[str, Mapping[Any, Point]]], None],
-    figures_axis: Literal["x", "y"],
-    ticks: Formatter,
-) -> str:
-    if not shown:
+def styles_of(labels: Sequence[str]) -> Styles:
+    """A colour and a marker for each label; each repeats, but not both together."""
+    styles = zip(cycle(PALETTE), cycle(MARKERS), strict=False)
+    return dict(zip(labels, styles, strict=False))
+
+
+def draw(table: PivotTable, chart: Chart, styles: Styles) -> str:
+    """SVG of panels side by side, each with the same bands and a dot in them for each target.
+
+    "no figure" marks a target that has none in a band. Empty if there are no figures above zero.
+    """
+    figures = {
+        place: cell.drawn
+        for labels, cells in table.rows
+        for column, cell in zip(table.headings[len(labels) :], cells, strict=True)
+        if cell.drawn and cell.drawn[1] > 0 and (place := chart.place(*labels, column))
+    }
+    if not figures:
         return ""
+    panels, bands, targets = (list(dict.fromkeys(names)) for names in zip(*figures, strict=True))
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         # The browser draws the text, so it doesn't matter which glyphs matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure = Figure(size, layout="constrained")
+        height = 1.5 + 0.19 * len(bands) * (len(targets) + 1)
+        figure = Figure((_WIDTH, height), layout="constrained")
         grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, (name, series) in zip(grid, panels.items(), strict=True):
-            axes.set_title(name, loc="left", fontweight="bold")
-            draw(axes, series)
-        if any(point.low > 0 for point in _points(panels)):
-            _set_log(grid[0], figures_axis, ticks)
-        handles = [
-            Line2D([], [], color=style.colour, marker=style.marker, linestyle="none",
-                   label=_cut(style.label))
-            for style in shown.values()
-        ]  # fmt: skip
-        figure.legend(handles=handles, loc="outside upper left", ncols=3)
+        for axes, panel in zip(grid, panels, strict=True):
+            axes.set_title(panel, loc="left", fontweight="bold")
+            axes.set_xlabel(chart.axis)
+            _draw_bands(axes, bands)
+            for number, target in enumerate(targets, 1):
+                found = {
+                    y + number / (len(targets) + 1) - 0.5: figures.get(Place(panel, band, target))
+                    for y, band in enumerate(bands)
+                }
+                _draw_dots(axes, target, found, *(styles | _COPY_STYLES)[target], chart.joined)
+        _set_log(grid[0], chart.ticks)
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
         written = StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     return written.getvalue()
 
 
-def _points(panels: Panels) -> Iterator[Point]:
-    return (p for series in panels.values() for points in series.values() for p in points.values())
-
-
-def _bands(axes: Axes, rows: Sequence[str]) -> None:
-    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
-    axes.set_yticks(range(len(rows)), rows)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    for index in range(1, len(rows), 2):
+def _draw_bands(axes: Axes, bands: Sequence[str]) -> None:
+    axes.set_ylim(len(bands) - 0.5, -0.5)  # the first band on top
+    axes.set_yticks(range(len(bands)), bands)
+    for index in range(1, len(bands), 2):
         axes.axhspan(index - 0.5, index + 0.5, color="#F5F5F5", zorder=0, linewidth=0)
 
 
-def _errorbars(axes: Axes, style: Style, points: Mapping[float, Point], *, dots: bool) -> None:
-    positions = sorted(points)
-    values = [points[position].value for position in positions]
-    whiskers = [
-        [points[position].value - points[position].low for position in positions],
-        [points[position].high - points[position].value for position in positions],
-    ]
-    pen: Any = {"color": style.colour, "marker": style.marker, "markersize": 6,
-                "elinewidth": 1.5, "capsize": 2.5}  # fmt: skip
-    if dots:
-        axes.errorbar(values, positions, xerr=whiskers, linestyle="none", **pen)
-    else:
-        axes.errorbar(positions, values, yerr=whiskers, linewidth=1.5, **pen)
+def _draw_dots(
+    axes: Axes,
+    target: str,
+    found: Mapping[float, tuple[float, float, float] | None],
+    colour: str,
+    marker: str,
+    joined: bool,
+) -> None:
+    dots = {y: figure for y, figure in found.items() if figure}
+    value, low, high = np.reshape(list(dots.values()), (-1, 3)).T
+    axes.errorbar(
+        value,
+        list(dots),
+        xerr=(value - low, high - value),
+        label=target if len(target) <= _LONGEST_LABEL else f"{target[: _LONGEST_LABEL - 1]}…",
+        color=colour,
+        marker=marker,
+        linestyle="-" if joined else "none",
+        elinewidth=1.5,
+        capsize=2.5,
+    )
+    for y in found.keys() - dots.keys():
+        axes.text(
+            0.98, y, "no figure", transform=axes.get_yaxis_transform(),
+            color=colour, fontsize=7.5, ha="right", va="center_baseline",
+        )  # fmt: skip
 
 
-def _set_log(axes: Axes, letter: Literal["x", "y"], ticks: Formatter) -> None:
-    """Make the axis logarithmic, over one decade at least."""
-    axis: Axis = getattr(axes, f"{letter}axis")
-    axes.set(**{f"{letter}scale": "log"})
-    low, high = axis.get_view_interval()
-    if high / low < 10:
-        low, high = sqrt(low * high / 10), sqrt(low * high * 10)
-        axes.set(**{f"{letter}lim": (low, high)})
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 50 else (1,), numticks=9))
-    axis.set_major_formatter(ticks)
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _cut(label: str) -> str:
-    if len(label) <= _LONGEST_LABEL:
-        return label
-    return f"{label[: _LONGEST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _set_log(axes: Axes, ticks: Formatter) -> None:
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 50 else (1,)))
+    axes.xaxis.set_major_formatter(ticks)
+    axes.xaxis.set_minor_formatter(NullFormatter())

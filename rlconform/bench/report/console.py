@@ -9,12 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from rlconform.bench.document import BenchDocument, TargetResult
-from rlconform.bench.report import tables, units
+from rlconform.bench.document import MARK, BenchDocument, TargetResult
 from rlconform.bench.report.pivot import PivotCell, PivotTable
-
-#: Packages of the extra ``bench``, which the page needs.
-PAGE_NEEDS = ("matplotlib",)
+from rlconform.bench.report.tables import absolute_tables, gaps, ratio_tables
+from rlconform.bench.report.units import plain
 
 _WIDEST_LABEL = 34
 _ANY_WIDTH = 10_000
@@ -23,27 +21,17 @@ _ANY_WIDTH = 10_000
 def print_document(console: Console, document: BenchDocument) -> None:
     """Print the machine, the targets, ratios, figures and what is missing; no minor tables."""
     _print_head(console, document)
-    for table in tables.ratio_tables(document):
-        if not table.minor:
+    for table in [*ratio_tables(document), *absolute_tables(document), gaps(document)]:
+        if table.rows and not table.minor:
             _print_table(console, table)
-    for table in tables.absolute_tables(document):
-        _print_table(console, table)
-    missing = tables.gaps(document)
-    if missing.rows:
-        _print_table(console, missing)
     _print_foot(console, document)
 
 
 def write_page(console: Console, document: BenchDocument, path: Path) -> bool:
-    """Write the HTML page, or print which package is missing; return whether it was written."""
-    if absent := [name for name in PAGE_NEEDS if find_spec(name) is None]:
-        needed = " and ".join(absent)
-        console.print(
-            f"No page with plots: it needs {needed}; run `pip install 'rlconform[bench]'`.",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+    """Write the HTML page, or print that matplotlib is missing; return whether it was written."""
+    if find_spec("matplotlib") is None:
+        needs = "No page with plots: it needs matplotlib; run `pip install 'rlconform[bench]'`."
+        console.print(needs, markup=False, highlight=False, soft_wrap=True)
         return False
     from rlconform.bench.report import html  # noqa: PLC0415 - needs the extra
 
@@ -55,8 +43,8 @@ def _print_head(console: Console, document: BenchDocument) -> None:
     host = document.host
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
     machine = (
-        f"{host.cpu}, {host.cores} cores, {units.plain(host.memory_gib)} GiB, {host.system}; "
-        f"load {units.plain(host.load_at_start)} at the start; {versions}"
+        f"{host.cpu}, {host.cores} cores, {plain(host.memory_gib)} GiB, {host.system}; "
+        f"load {plain(host.load_at_start)} at the start; {versions}"
     )
     console.print(machine, markup=False, highlight=False)
     for target in document.targets:
@@ -66,8 +54,8 @@ def _print_head(console: Console, document: BenchDocument) -> None:
 def _describe(target: TargetResult) -> str:
     named = " ".join(part for part in (target.name, target.version) if part)
     where = "across processes" if target.processes else ""
-    if tables.in_one_process(target):
-        where = f"within one process {tables.MARK}"
+    if target.in_one_process:
+        where = f"within one process {MARK}"
     failure = f"[bold red]failed[/]: {escape(target.reason)}" if target.status == "failed" else ""
     parts = ", ".join(part for part in (escape(named), where, failure) if part)
     return f"  [bold]{escape(target.spec)}[/]: {parts}"
@@ -88,11 +76,10 @@ def _rich_table(table: PivotTable, *, spread_below: bool) -> RichTable:
     shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     labels = len(table.headings) - len(table.rows[0].cells)
     prose = any(cell.kind == "prose" for cell in table.rows[0].cells)
-    for index, heading in enumerate(table.headings):
-        if index < labels:
-            shown.add_column(escape(heading), no_wrap=not prose, max_width=_WIDEST_LABEL)
-        else:
-            shown.add_column(escape(heading), justify="left" if prose else "right", overflow="fold")
+    for heading in table.headings[:labels]:
+        shown.add_column(escape(heading), no_wrap=not prose, max_width=_WIDEST_LABEL)
+    for heading in table.headings[labels:]:
+        shown.add_column(escape(heading), justify="left" if prose else "right", overflow="fold")
     previous = ""
     for row in table.rows:
         first, *others = row.labels
@@ -112,8 +99,8 @@ def _text(cell: PivotCell, separator: str) -> str:
 
 def _print_foot(console: Console, document: BenchDocument) -> None:
     console.print()
-    if any(map(tables.in_one_process, document.targets)):
-        console.print(f"{tables.MARK} measured within one process: not comparable to the others.")
+    if any(target.in_one_process for target in document.targets):
+        console.print(f"{MARK} measured within one process: not comparable to the others.")
     for note in document.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if document.quick:

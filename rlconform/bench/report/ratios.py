@@ -8,9 +8,10 @@ They are wider than a confidence interval; two planes whose bounds don't overlap
 from __future__ import annotations
 
 from itertools import groupby, permutations
+from operator import attrgetter
 from typing import NamedTuple
 
-from rlconform.bench.document import BenchDocument, Growth, OperationTimes, Summary
+from rlconform.bench.document import BenchDocument, Growth, Summary
 
 
 class Ratio(NamedTuple):
@@ -21,9 +22,9 @@ class Ratio(NamedTuple):
     high: float
 
 
-def over(above: Summary, below: Summary) -> Ratio | None:
-    """``above`` over ``below``; None where the clock measured no time in one of them."""
-    if min(above.p25, below.p25) <= 0:
+def over(above: Summary | None, below: Summary | None) -> Ratio | None:
+    """``above`` over ``below``; None if one is missing or the clock measured no time in it."""
+    if above is None or below is None or min(above.p25, below.p25) <= 0:
         return None
     return Ratio(above.median / below.median, above.p25 / below.p75, above.p75 / below.p25)
 
@@ -34,34 +35,31 @@ def against_memcpy(document: BenchDocument) -> dict[tuple[str, str, str], Ratio]
     return {
         (row.target, row.shape, row.operation): ratio
         for row in document.operations
-        if row.seconds and row.shape in copies and (ratio := over(row.seconds, copies[row.shape]))
+        if (ratio := over(row.seconds, copies.get(row.shape)))
     }
 
 
 def between_targets(document: BenchDocument) -> dict[tuple[str, str, str, str], Ratio]:
     """By target, other target, shape and operation: how many times as fast the first one is."""
-
-    def measured(row: OperationTimes) -> tuple[str, str]:
-        return row.shape, row.operation
-
+    measured = attrgetter("shape", "operation")
     return {
         (one.target, other.target, shape, operation): ratio
         for (shape, operation), rows in groupby(sorted(document.operations, key=measured), measured)
         for one, other in permutations(rows, 2)
-        if one.seconds and other.seconds and (ratio := over(other.seconds, one.seconds))
+        if (ratio := over(other.seconds, one.seconds))
     }
 
 
 def growth_ratios(document: BenchDocument) -> dict[tuple[str, str, int, int], Ratio]:
     """By target, operation and rows of the emptiest and the fullest partition: time over time."""
     series: dict[tuple[str, str], list[Growth]] = {}
-    for row in sorted(document.growth, key=lambda row: row.rows_in_partition):
+    for row in sorted(document.growth, key=attrgetter("rows_in_partition")):
         if row.seconds:
             series.setdefault((row.target, row.operation), []).append(row)
     return {
-        (*key, first.rows_in_partition, last.rows_in_partition): ratio
-        for key, (first, *_, last) in ((k, rows) for k, rows in series.items() if len(rows) > 1)
-        if first.seconds and last.seconds and (ratio := over(last.seconds, first.seconds))
+        (*key, rows[0].rows_in_partition, rows[-1].rows_in_partition): ratio
+        for key, rows in series.items()
+        if len(rows) > 1 and (ratio := over(rows[-1].seconds, rows[0].seconds))
     }
 
 
@@ -71,8 +69,5 @@ def scaling_ratios(document: BenchDocument) -> dict[tuple[str, int], Ratio]:
     return {
         (row.target, row.consumers): ratio
         for row in document.claim_rate
-        if row.consumers > 1
-        and row.rows_per_second
-        and (of_one := single.get(row.target))
-        and (ratio := over(row.rows_per_second, of_one))
+        if row.consumers > 1 and (ratio := over(row.rows_per_second, single.get(row.target)))
     }

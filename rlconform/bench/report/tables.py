@@ -1,21 +1,22 @@
 """The tables of a bench document, as text; the terminal and the page show the same ones.
 
-Entries name targets by spec; ``_table`` replaces specs by the targets' names and sorts the rows by
+Entries name targets by spec; ``pivot`` replaces specs by the targets' labels and sorts the rows by
 shape and target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from operator import attrgetter
 
-from rlconform.bench.document import BenchDocument, Summary, TargetResult
+from rlconform.bench.document import BenchDocument
 from rlconform.bench.report import ratios
 from rlconform.bench.report.pivot import (
     Entry,
     PivotCell,
     PivotTable,
     cell_or_gap,
-    gap_cell,
     latency_cell,
     pivot,
     rate_cell,
@@ -30,8 +31,11 @@ CARRYING = ("put", "get", "get_in_order")
 #: Operations whose comparison is shown first.
 HEADLINES = ("put", "get")
 
-#: Follows the name of a target that was measured within one process.
-MARK = "\N{DAGGER}"
+#: The column of the wake table that is never negative.
+FROM_START = "from the put's start"
+
+#: The labels of copies into memory already touched, and into memory just allocated.
+COPIES = ("one copy into touched memory", "one copy into fresh memory")
 
 _SHAPE_AND_TARGET = ("Shape", "Target")
 
@@ -52,11 +56,11 @@ def absolute_tables(document: BenchDocument) -> list[PivotTable]:
 
 def gaps(document: BenchDocument) -> PivotTable:
     """What has no figure, and why: failed targets first, then refusals, equal ones together."""
-    name = names(document)
     equal: dict[tuple[str, str, str], list[str]] = {}
     for target, where, what, reason in _missing(document):
         if reason:
             equal.setdefault((target, where, reason), []).append(what)
+    name = _names(document)
     entries = [
         Entry(
             (name[target], f"{', '.join(what)} {where}".strip()),
@@ -83,41 +87,10 @@ def _missing(document: BenchDocument) -> Iterator[tuple[str, str, str, str]]:
         yield wake.target, "", "wake", wake.refused
 
 
-def in_one_process(target: TargetResult) -> bool:
-    """Whether all clients were in one process; False for a target that never opened."""
-    return bool(target.name) and not target.processes
-
-
-def names(document: BenchDocument) -> dict[str, str]:
-    """By spec: the target's name in tables and plots, marked if measured in one process."""
-    return {t.spec: f"{t.spec} {MARK}" if in_one_process(t) else t.spec for t in document.targets}
-
-
-def _table(
-    document: BenchDocument,
-    key: str,
-    title: str,
-    caption: str,
-    labels: tuple[str, ...],
-    entries: Iterable[Entry],
-    columns: Iterable[str] = (),
-    minor: bool = False,
-) -> PivotTable:
-    name = names(document)
-
-    def named(label: str) -> str:
-        return name.get(label, label)
-
-    return pivot(
-        key,
-        title,
-        caption,
-        labels,
-        [Entry(tuple(map(named, row)), named(column), cell) for row, column, cell in entries],
-        order=[*(shape.name for shape in document.shapes), *name.values()],
-        columns=map(named, columns),
-        minor=minor,
-    )
+def _names(document: BenchDocument) -> dict[str, str]:
+    """Shapes and targets in their order, and how tables name them."""
+    shapes = {shape.name: shape.name for shape in document.shapes}
+    return shapes | {target.spec: target.label for target in document.targets}
 
 
 def _costs(document: BenchDocument) -> PivotTable:
@@ -125,14 +98,14 @@ def _costs(document: BenchDocument) -> PivotTable:
     entries = []
     for row in document.operations:
         ratio = found.get((row.target, row.shape, row.operation))
-        cell = ratio_cell(ratio) if ratio else gap_cell(row.refused)
+        cell = cell_or_gap(ratio_cell, ratio, row.refused)
         entries.append(Entry((row.shape, row.target), row.operation, cell))
     caption = (
         "Time of one operation on a whole batch over the time of one copy of as many bytes; lower "
         "is better. Claim and clear carry no batch: their ratio shows what they cost beside it."
     )
-    title = "Cost in copies of memory"
-    return _table(document, "costs", title, caption, _SHAPE_AND_TARGET, entries)
+    title, names = "Cost in copies of memory", _names(document)
+    return pivot("costs", title, caption, _SHAPE_AND_TARGET, entries, names)
 
 
 def _comparison(document: BenchDocument, operation: str) -> PivotTable:
@@ -141,23 +114,22 @@ def _comparison(document: BenchDocument, operation: str) -> PivotTable:
         for (target, other, shape, of), ratio in ratios.between_targets(document).items()
         if of == operation
     }
-    faster = {(target, shape) for (target, _, shape), ratio in found.items() if ratio.value >= 1}
-    entries = []
+    faster = {(shape, target) for (target, _, shape), ratio in found.items() if ratio.value >= 1}
+    entries = [Entry(row, row[1], PivotCell("")) for row in faster]
     for (target, other, shape), ratio in found.items():
-        if (target, shape) in faster:
+        if (shape, target) in faster:
             cell = ratio_cell(ratio) if ratio.value >= 1 else PivotCell("")
             entries.append(Entry((shape, target), other, cell))
-            entries.append(Entry((shape, target), target, PivotCell("")))
     compared = {target for target, _, _ in found}
-    return _table(
-        document,
+    return pivot(
         f"{operation}_compared",
         f"{operation}: target against target",
         "How many times as fast the row's target is as the column's, where it is the faster of the "
         "two.",
         _SHAPE_AND_TARGET,
         entries,
-        columns=[t.spec for t in document.targets if t.spec in compared],
+        _names(document),
+        columns=[target.spec for target in document.targets if target.spec in compared],
         minor=operation not in HEADLINES,
     )
 
@@ -172,7 +144,7 @@ def _growth_ratios(document: BenchDocument) -> PivotTable:
         "emptiest; at 1, the other rows of a partition cost nothing."
     )
     labels = ("Target", "Rows in the partition")
-    return _table(document, "growth_ratios", "Growth", caption, labels, entries)
+    return pivot("growth_ratios", "Growth", caption, labels, entries, _names(document))
 
 
 def _scaling(document: BenchDocument) -> PivotTable:
@@ -181,7 +153,7 @@ def _scaling(document: BenchDocument) -> PivotTable:
         for (target, consumers), ratio in ratios.scaling_ratios(document).items()
     ]
     caption = "Rows per second that several consumers claim, over those of one; higher is better."
-    return _table(document, "scaling", "Scaling of claims", caption, ("Target",), entries)
+    return pivot("scaling", "Scaling of claims", caption, ("Target",), entries, _names(document))
 
 
 def _wake(document: BenchDocument) -> PivotTable:
@@ -189,7 +161,7 @@ def _wake(document: BenchDocument) -> PivotTable:
         Entry((row.target,), column, cell_or_gap(latency_cell, seconds, row.refused))
         for row in document.wake
         for column, seconds in (
-            ("from the put's start", row.from_start),
+            (FROM_START, row.from_start),
             ("from its return", row.from_return),
         )
     ]
@@ -197,29 +169,23 @@ def _wake(document: BenchDocument) -> PivotTable:
         "A consumer is blocked in a claim, a producer puts the row: time until the claim returns. "
         "From the put's return it is negative where the claim returned first."
     )
-    return _table(document, "wake", "Waking a blocked claim", caption, ("Target",), entries)
+    return pivot("wake", "Waking a blocked claim", caption, ("Target",), entries, _names(document))
 
 
 def _throughput(document: BenchDocument) -> PivotTable:
     carried = [row for row in document.operations if row.operation in CARRYING]
     sizes = {shape.name: shape.bytes for shape in document.shapes}
-    measured: list[tuple[str, str, str, int, Summary | None, str]] = [
-        (copy.shape, f"one copy into {memory} memory", operation, sizes[copy.shape], seconds, "")
+    entries = [
+        Entry((copy.shape, label), operation, throughput_cell(sizes[copy.shape], seconds))
         for copy in document.memcpy
-        for memory, seconds in (("touched", copy.warm), ("fresh", copy.fresh))
+        for label, seconds in zip(COPIES, (copy.warm, copy.fresh), strict=True)
         for operation in dict.fromkeys(row.operation for row in carried)
     ]
-    measured += [(r.shape, r.target, r.operation, r.bytes, r.seconds, r.refused) for r in carried]
-    entries = [
-        Entry(
-            (shape, target),
-            operation,
-            throughput_cell(count, seconds) if seconds else gap_cell(refused),
-        )
-        for shape, target, operation, count, seconds, refused in measured
-    ]
+    for row in carried:
+        cell = cell_or_gap(partial(throughput_cell, row.bytes), row.seconds, row.refused)
+        entries.append(Entry((row.shape, row.target), row.operation, cell))
     caption = "Bytes of the batch per second, median and quartiles; 1 MB is a million bytes."
-    return _table(document, "throughput", "Throughput", caption, _SHAPE_AND_TARGET, entries)
+    return pivot("throughput", "Throughput", caption, _SHAPE_AND_TARGET, entries, _names(document))
 
 
 def _latency(document: BenchDocument) -> PivotTable:
@@ -233,40 +199,39 @@ def _latency(document: BenchDocument) -> PivotTable:
         caption += f", of {min(counts)} to {max(counts)} repetitions"
     if min(counts, default=100) < 100:
         caption += "; the p99 of fewer than 100 is close to the slowest of them"
-    return _table(document, "latency", "Latency", f"{caption}.", _SHAPE_AND_TARGET, entries)
+    return pivot("latency", "Latency", f"{caption}.", _SHAPE_AND_TARGET, entries, _names(document))
 
 
 def _claim_rate(document: BenchDocument) -> PivotTable:
-    found = sorted(document.claim_rate, key=lambda row: row.consumers)
     entries = [
         Entry(
             (row.target,),
             _consumers(row.consumers),
             cell_or_gap(rate_cell, row.rows_per_second, row.refused),
         )
-        for row in found
+        for row in sorted(document.claim_rate, key=attrgetter("consumers"))
     ]
     caption = (
         f"Rows per second that all consumers together claim while they drain "
-        f"{_either(row.rows for row in found)} ready rows; each row was claimed exactly once."
+        f"{_either(row.rows for row in document.claim_rate)} ready rows; each row was claimed "
+        f"exactly once."
     )
-    return _table(document, "claim_rate", "Claim rate", caption, ("Target",), entries)
+    return pivot("claim_rate", "Claim rate", caption, ("Target",), entries, _names(document))
 
 
 def _growth(document: BenchDocument) -> PivotTable:
-    found = sorted(document.growth, key=lambda row: row.rows_in_partition)
     entries = [
         Entry(
             (row.target, row.operation),
             _rows(row.rows_in_partition),
             cell_or_gap(seconds_cell, row.seconds, row.refused),
         )
-        for row in found
+        for row in sorted(document.growth, key=attrgetter("rows_in_partition"))
     ]
-    batch = _either(row.batch for row in found)
+    batch = _either(row.batch for row in document.growth)
     caption = f"Time of one operation on {batch} rows while the partition holds as many as named."
     labels = ("Target", "Operation")
-    return _table(document, "growth", "Growth in seconds", caption, labels, entries)
+    return pivot("growth", "Growth in seconds", caption, labels, entries, _names(document))
 
 
 def _consumers(count: int) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from decimal import Decimal
 
-_DIGITS = 3
+#: Formats a number as text.
+Spell = Callable[[float], str]
+
 _SECONDS = {"\N{MICRO SIGN}s": 1e-6, "ms": 1e-3, "s": 1.0}
 _BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def plain(value: float) -> str:
     """Three significant digits with thousands separators: ``0.0123``, ``12.3``, ``1,230``."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:.0f}"
-    rounded = _rounded(value)
-    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(abs(rounded))))
-    return f"{rounded:,.{decimals}f}"
+    return f"{_rounded(value):,f}" if value else "0"
 
 
 def times(ratio: float) -> str:
@@ -44,5 +43,5 @@ def _scaled(value: float, units: dict[str, float]) -> str:
     return f"{plain(value / units[unit])} {unit}"
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS - 1}e}")
+def _rounded(value: float) -> Decimal:
+    return Decimal(f"{value:.2e}")

@@ -6,16 +6,7 @@
 
 A group with equal rewards has advantage 0 at every token, so nothing is learned from it. DAPO (Yu
 et al. 2025, arXiv 2503.14476), section 3.2 and eq. 11, leaves it out and samples another prompt.
-The decision reads tags only, no row is fetched; the trainer clears the rows that are dropped:
-
-    collected, batches = None, 0
-    while True:
-        meta = rollout(...).stamp_tags({STD: std}); batches += 1
-        selection = select_groups(collected, meta, batches, config.grpo)
-        policy.discard_samples(selection.cleared)
-        if selection.complete:
-            break
-        collected = selection.kept
+The decision reads tags only, no row is fetched; the trainer clears the rows that are dropped.
 """
 
 from __future__ import annotations

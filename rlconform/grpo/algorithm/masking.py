@@ -36,7 +36,7 @@ def mask_overlong(sample_mask: Tensor, truncated: Tensor) -> Tensor:
     Overlong filtering of DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.4. Returns a new
     ``sample_mask`` (N,); ``truncated`` (N,) is true where no end of sequence was generated.
     """
-    _check_rows(sample_mask, "truncated", truncated)
+    _check_same_shape(1, sample_mask=sample_mask, truncated=truncated)
     return torch.where(truncated.bool(), 0, sample_mask).to(sample_mask.dtype)
 
 
@@ -56,11 +56,8 @@ def sequence_logprob_error(
     All arguments are (N, S), else ``ValueError``; the result is (N,) float64, infinite or NaN if
     the logprobs are.
     """
-    if token_mask.dim() != 2 or not (
-        old_logprobs.shape == engine_logprobs.shape == token_mask.shape
-    ):
-        shapes = [tuple(values.shape) for values in (old_logprobs, engine_logprobs, token_mask)]
-        raise ValueError(f"logprobs and token_mask must have the same shape (N, S), got {shapes}")
+    logprobs = {"old_logprobs": old_logprobs, "engine_logprobs": engine_logprobs}
+    _check_same_shape(2, **logprobs, token_mask=token_mask)
     trained = token_mask.bool()
     difference = (old_logprobs.double() - engine_logprobs.double()).abs()
     factors = torch.where(trained, difference, 0).exp()
@@ -75,7 +72,7 @@ def mask_logprob_error(sample_mask: Tensor, error: Tensor, threshold: float) -> 
     Returns a new ``sample_mask`` (N,). A threshold of 1 keeps exact agreement only; a lower one
     raises ``ValueError``.
     """
-    _check_rows(sample_mask, "error", error)
+    _check_same_shape(1, sample_mask=sample_mask, error=error)
     if not threshold >= 1:
         raise ValueError(
             f"threshold must be at least 1, the error of equal logprobs; got {threshold}"
@@ -83,9 +80,7 @@ def mask_logprob_error(sample_mask: Tensor, error: Tensor, threshold: float) -> 
     return torch.where(error <= threshold, sample_mask, 0).to(sample_mask.dtype)  # NaN is dropped
 
 
-def _check_rows(sample_mask: Tensor, name: str, values: Tensor) -> None:
-    if sample_mask.dim() != 1 or sample_mask.shape != values.shape:
-        raise ValueError(
-            f"sample_mask and {name} must have the same shape (N,), got "
-            f"{tuple(sample_mask.shape)} and {tuple(values.shape)}"
-        )
+def _check_same_shape(dims: int, **tensors: Tensor) -> None:
+    shapes = {name: tuple(values.shape) for name, values in tensors.items()}
+    if len({*shapes.values()}) > 1 or any(len(shape) != dims for shape in shapes.values()):
+        raise ValueError(f"expected the same shape, with {dims} dimensions; got {shapes}")

@@ -31,9 +31,7 @@ from rlconform.grpo.config.master import MasterConfig
 from rlconform.grpo.config.policy import (
     OptimizerConfig,
     PackingConfig,
-    PackingMode,
     PolicyConfig,
-    Precision,
     SchedulerConfig,
     Stage,
 )
@@ -49,9 +47,7 @@ __all__ = [
     "MasterConfig",
     "OptimizerConfig",
     "PackingConfig",
-    "PackingMode",
     "PolicyConfig",
-    "Precision",
     "RewardScalingConfig",
     "RewardShapingConfig",
     "SchedulerConfig",

@@ -14,12 +14,8 @@ Ratio = Annotated[float, Field(gt=1)]
 class RewardScalingConfig(ConfigModel):
     """A linear map of rewards from [source_min, source_max] to [target_min, target_max].
 
-    Attributes:
-        enabled: Whether rewards are scaled.
-        source_min: Reward that is mapped to ``target_min``; lower rewards are clipped to it.
-        source_max: Reward that is mapped to ``target_max``; higher rewards are clipped to it.
-        target_min: Result for ``source_min``.
-        target_max: Result for ``source_max``; below ``target_min`` it reverses the order.
+    Rewards outside the source range are clipped to it. A ``target_max`` below ``target_min``
+    reverses their order.
     """
 
     enabled: bool = False
@@ -38,65 +34,44 @@ class RewardScalingConfig(ConfigModel):
 class RewardShapingConfig(ConfigModel):
     """DAPO's soft overlong punishment (Yu et al. 2025, equation 13).
 
-    Attributes:
-        enabled: Whether long responses are penalised.
-        overlong_buffer_length: Number of tokens before ``max_response_length`` over which the
-            penalty grows.
-        overlong_buffer_penalty: The penalty from ``max_response_length`` on.
-        max_response_length: Tokens; ``generation.max_new_tokens`` by default.
+    The penalty grows over the last ``overlong_buffer_length`` tokens before
+    ``max_response_length``, from which on it is ``overlong_buffer_penalty``.
     """
 
     enabled: bool = False
     overlong_buffer_length: PositiveInt = 128
     overlong_buffer_penalty: NonNegativeFloat = 1.0
-    max_response_length: PositiveInt | None = None
+    max_response_length: PositiveInt | None = None  # generation.max_new_tokens by default
 
 
 class GRPOConfig(ConfigModel):
-    """The training loop.
+    """The training loop."""
 
-    Attributes:
-        num_prompts_per_step: Groups per step.
-        num_generations_per_prompt: Rows per group.
-        max_rollout_turns: Maximum turns of the policy in a row; the task may end the row earlier.
-        max_num_steps: Steps of the run.
-        normalize_rewards: Whether advantages are divided by their group's standard deviation.
-        use_leave_one_out_baseline: Whether a row's baseline excludes its own reward.
-        overlong_filtering: Whether rows that were cut off at the token limit are masked.
-        use_dynamic_sampling: Whether to train only on groups whose rewards differ (DAPO) and to
-            generate until there are ``num_prompts_per_step`` of them.
-        dynamic_sampling_max_gen_batches: Batches generated for one step before the run fails.
-        dynamic_sampling_std_tolerance: Groups whose std is at most this are dropped.
-        batch_multiplier: Prompts per generation batch under dynamic sampling, as a multiple of
-            ``num_prompts_per_step``.
-        seq_logprob_error_threshold: Rows are masked if the trainer's and the generation engine's
-            probabilities differ by more than this factor; null masks none.
-        reward_scaling: Scaling of rewards.
-        reward_shaping: Penalty for long responses.
-        val_period: Steps between two validations; 0 for none.
-        val_at_start: Whether to validate before the first step.
-        max_val_samples: Problems per validation.
-        seed: Seed of weights, data and sampling.
-    """
-
-    num_prompts_per_step: PositiveInt
+    num_prompts_per_step: PositiveInt  # a prompt's rows form a group
     num_generations_per_prompt: PositiveInt
+    #: Maximum turns of the policy in a row; the task may end the row earlier.
     max_rollout_turns: PositiveInt = 1
     max_num_steps: PositiveInt
+    #: Whether advantages are divided by their group's standard deviation.
     normalize_rewards: bool = True
-    use_leave_one_out_baseline: bool = False
-    overlong_filtering: bool = False
+    use_leave_one_out_baseline: bool = False  # exclude a row's own reward from its baseline
+    overlong_filtering: bool = False  # mask rows that were cut off at the token limit
+    #: Whether to train only on groups whose rewards differ (DAPO) and to generate until there are
+    #: ``num_prompts_per_step`` of them.
     use_dynamic_sampling: bool = False
-    dynamic_sampling_max_gen_batches: PositiveInt = 10
-    dynamic_sampling_std_tolerance: NonNegativeFloat = 0.0
+    dynamic_sampling_max_gen_batches: PositiveInt = 10  # of one step before the run fails
+    dynamic_sampling_std_tolerance: NonNegativeFloat = 0.0  # groups up to this std are dropped
+    #: Prompts per generation batch under dynamic sampling, in ``num_prompts_per_step``.
     batch_multiplier: PositiveInt = 1
+    #: Rows are masked if the trainer's and the generation engine's probabilities differ by more
+    #: than this factor; null masks none.
     seq_logprob_error_threshold: Ratio | None = None
     reward_scaling: RewardScalingConfig = RewardScalingConfig()
     reward_shaping: RewardShapingConfig = RewardShapingConfig()
-    val_period: NonNegativeInt = 0
+    val_period: NonNegativeInt = 0  # steps between two validations; 0 for none
     val_at_start: bool = False
-    max_val_samples: PositiveInt = 64
-    seed: NonNegativeInt
+    max_val_samples: PositiveInt = 64  # problems per validation
+    seed: NonNegativeInt  # of weights, data and sampling
 
     @property
     def rows_per_step(self) -> int:
@@ -116,32 +91,24 @@ class GRPOConfig(ConfigModel):
 
 
 class ClippedPGLossConfig(ConfigModel):
-    """The clipped policy-gradient loss.
+    """The clipped policy-gradient loss."""
 
-    Attributes:
-        ratio_clip_min: Ratios are clipped below at 1 - ``ratio_clip_min`` (PPO, Schulman et al.
-            2017).
-        ratio_clip_max: Ratios are clipped above at 1 + ``ratio_clip_max``; a larger value than
-            ``ratio_clip_min`` is DAPO's clip-higher.
-        ratio_clip_c: Dual clip (Ye et al. 2020): a token with a negative advantage A costs at most
-            -c A; above 1, null for no bound.
-        reference_policy_kl_penalty: Weight of the KL to the reference policy; 0 for no reference.
-        reference_policy_kl_type: Estimator of that KL (Schulman 2020).
-        token_level_loss: Whether to take the mean over the global batch's tokens (DAPO), else over
-            the means of its rows (GRPO).
-        use_importance_sampling_correction: Whether tokens are weighted by the ratio of the
-            trainer's to the generation engine's probabilities, which differ because of other
-            kernels or older weights.
-        truncated_importance_sampling_ratio: Upper bound of these weights; null for none.
-    """
-
+    #: Ratios are clipped to [1 - ``ratio_clip_min``, 1 + ``ratio_clip_max``] (PPO, Schulman et al.
+    #: 2017); a larger upper value is DAPO's clip-higher.
     ratio_clip_min: Annotated[float, Field(ge=0, lt=1)] = 0.2
     ratio_clip_max: NonNegativeFloat = 0.2
+    #: Dual clip (Ye et al. 2020): a token with a negative advantage A costs at most -c A; null for
+    #: no bound.
     ratio_clip_c: Ratio | None = None
-    reference_policy_kl_penalty: NonNegativeFloat = 0.0
-    reference_policy_kl_type: Literal["k3"] = "k3"
+    reference_policy_kl_penalty: NonNegativeFloat = 0.0  # 0 for no reference policy
+    reference_policy_kl_type: Literal["k3"] = "k3"  # Schulman 2020
+    #: Whether to take the mean over the global batch's tokens (DAPO), else over the means of its
+    #: rows (GRPO).
     token_level_loss: bool = True
+    #: Whether tokens are weighted by the ratio of the trainer's to the generation engine's
+    #: probabilities, which differ because of other kernels or older weights.
     use_importance_sampling_correction: bool = False
+    #: Upper bound of these weights; null for none.
     truncated_importance_sampling_ratio: Annotated[float, Field(gt=0)] | None = None
 
     @property

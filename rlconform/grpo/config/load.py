@@ -46,12 +46,17 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
     tree = _read(path, ())
     values = []
     for override in overrides:
-        key, _, name = override.partition("=")
+        key, equals, name = override.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"override {override!r} is not key=value")
         if key.strip() == PLANE:
             tree[PLANE] = _plane_block(name.strip())
         else:
             values.append(override)
-    overlaid = OmegaConf.merge(tree, _parse_overrides(values))
+    try:
+        overlaid = OmegaConf.merge(tree, OmegaConf.from_dotlist(values))
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"overrides {values}: {error}") from error
     assert isinstance(overlaid, DictConfig)  # two mappings make a mapping
     return parse_config(overlaid, str(source))
 
@@ -59,15 +64,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
 def parse_config(
     tree: Mapping[str, Any] | DictConfig, source: str = "the configuration"
 ) -> MasterConfig:
-    """Validate a whole tree, plain or of OmegaConf.
-
-    Args:
-        tree: Sections by name.
-        source: Name of the tree in errors, such as the file's path.
-
-    Raises:
-        ConfigError: As for ``load_config``.
-    """
+    """Validate a whole tree, plain or of OmegaConf; errors (as ``load_config``) name ``source``."""
     plain: Any = tree
     try:
         if OmegaConf.is_config(tree):
@@ -83,23 +80,19 @@ def parse_config(
 
 def reference_config_names(kind: str = "grpo") -> list[str]:
     """Names of the reference configurations: whole runs (``grpo``) or blocks (``data_plane``)."""
-    return sorted(path.stem for path in _folder(kind).glob("*.yaml"))
-
-
-def _folder(kind: str) -> Path:
-    return resource_dir("reference_configs") / kind
+    return sorted(path.stem for path in (resource_dir("reference_configs") / kind).glob("*.yaml"))
 
 
 def _find(source: str, kind: str) -> Path:
     """Return the file itself, or the reference configuration of that name."""
     if Path(source).is_file() or Path(source).suffix:
         return Path(source)
-    if source not in reference_config_names(kind):
+    names = reference_config_names(kind)
+    if source not in names:
         raise ConfigError(
-            f"{source}: no such file, and no reference configuration; there are "
-            f"{', '.join(reference_config_names(kind))}"
+            f"{source}: no such file, and no reference configuration; there are {', '.join(names)}"
         )
-    return _folder(kind) / f"{source}.yaml"
+    return resource_dir("reference_configs") / kind / f"{source}.yaml"
 
 
 def _plane_block(source: str) -> DictConfig:
@@ -122,17 +115,6 @@ def _read(path: Path, visited: tuple[Path, ...]) -> DictConfig:
     merged = OmegaConf.merge(_read(path.parent / str(base), (*visited, path)), own)
     assert isinstance(merged, DictConfig)  # two mappings make a mapping
     return merged
-
-
-def _parse_overrides(overrides: Sequence[str]) -> DictConfig:
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"override {override!r} is not key=value")
-    try:
-        return OmegaConf.from_dotlist(list(overrides))
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"overrides {list(overrides)}: {error}") from error
 
 
 def _first_error(invalid: ValidationError) -> str:

@@ -29,26 +29,14 @@ def _data_plane(block: Any) -> DataPlaneConfig:
 
 
 class MasterConfig(ConfigModel):
-    """One run.
-
-    Attributes:
-        policy: The model.
-        grpo: The training loop.
-        loss_fn: The loss.
-        data: The task and its problems.
-        generation: The generation engine.
-        data_plane: The data plane, see ``backends.config``; with ``enabled: false`` the legacy
-            trainer runs, which keeps batches in memory.
-        cluster: The policy workers.
-        checkpointing: Checkpoints.
-        logger: Metrics.
-    """
+    """The sections of one run."""
 
     policy: PolicyConfig
     grpo: GRPOConfig
     loss_fn: ClippedPGLossConfig = ClippedPGLossConfig()
     data: DataConfig
     generation: GenerationConfig
+    #: See ``backends.config``; with ``enabled: false`` the legacy trainer keeps rows in memory.
     data_plane: Annotated[SerializeAsAny[DataPlaneConfig], BeforeValidator(_data_plane)]
     cluster: ClusterConfig = ClusterConfig()
     checkpointing: CheckpointingConfig = CheckpointingConfig()
@@ -61,19 +49,16 @@ class MasterConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_batch_sizes(self) -> Self:
-        rows, size, ranks = (
-            self.grpo.rows_per_step,
-            self.train_global_batch_size,
-            self.cluster.dp_size,
-        )
+        rows, size = self.grpo.rows_per_step, self.train_global_batch_size
         if rows % size:
             raise ValueError(
                 f"a step has {rows} rows (num_prompts_per_step x num_generations_per_prompt), not "
                 f"a multiple of policy.train_global_batch_size {size}"
             )
-        if size % ranks:
+        if size % self.cluster.dp_size:
             raise ValueError(
-                f"a global batch of {size} rows can't be split evenly over cluster.dp_size {ranks}"
+                f"a global batch of {size} rows can't be split evenly over cluster.dp_size "
+                f"{self.cluster.dp_size}"
             )
         return self
 
@@ -86,10 +71,10 @@ class MasterConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        if self.generation.max_new_tokens >= self.policy.max_total_sequence_length:
+        response, row = self.generation.max_new_tokens, self.policy.max_total_sequence_length
+        if response >= row:
             raise ValueError(
-                f"generation.max_new_tokens {self.generation.max_new_tokens} leaves no room for a "
-                f"prompt in policy.max_total_sequence_length "
-                f"{self.policy.max_total_sequence_length}"
+                f"generation.max_new_tokens {response} leaves no room for a prompt in "
+                f"policy.max_total_sequence_length {row}"
             )
         return self

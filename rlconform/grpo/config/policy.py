@@ -17,60 +17,44 @@ from rlconform.grpo.config.base import ConfigModel
 from rlconform.plane.microbatches import DynamicBatching, SequencePacking, round_up
 from rlconform.plane.packing import PackingAlgorithm
 
-Precision = Literal["float32", "bfloat16", "float16"]
-PackingMode = Literal["none", "sequence_packing", "dynamic_batching"]
 Stage = Literal["train", "logprob"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerConfig(ConfigModel):
-    """AdamW (Loshchilov and Hutter, 2019).
+    """AdamW (Loshchilov and Hutter, 2019), under torch's names."""
 
-    Attributes:
-        lr: Learning rate after the warm-up.
-        weight_decay: Decoupled weight decay.
-        betas: Decay rates of the first and second moment.
-        eps: Added to the square root of the second moment.
-    """
-
-    lr: PositiveFloat
+    lr: PositiveFloat  # after the warm-up
     weight_decay: NonNegativeFloat = 0.0
     betas: Annotated[tuple[Fraction, Fraction], Field(strict=False)] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
 
 
 class SchedulerConfig(ConfigModel):
-    """Learning rate over the steps, as a factor of ``optimizer.lr``.
+    """Learning rate over the updates, as a factor of ``optimizer.lr``.
 
-    Attributes:
-        name: Shape after the warm-up: ``constant``, or a ``linear`` or ``cosine`` decay to
-            ``min_lr_ratio`` at the last step.
-        warmup_steps: Steps of the linear warm-up: step k, from 1, has the factor k / warmup_steps.
-        min_lr_ratio: Factor at ``grpo.max_num_steps``; not read by ``constant``.
+    After a linear warm-up it is ``constant``, or has a ``linear`` or ``cosine`` decay to
+    ``min_lr_ratio`` at the last update, see ``workers.optimizer``.
     """
 
     name: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: NonNegativeInt = 0  # updates
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 class PackingConfig(ConfigModel):
     """How rows share a micro-batch.
 
-    Attributes:
-        mode: ``none``: a fixed number of padded rows; ``sequence_packing``: rows concatenated
-            without padding; ``dynamic_batching``: rows of similar length, padded to the longest.
-        train_mb_tokens: Maximum tokens of a micro-batch in training; not read under ``none``.
-        logprob_mb_tokens: The same for logprobs, where more fit because there are no gradients.
-        algorithm: Algorithm that assigns rows to packs, see ``plane.packing``.
-        sequence_length_round: The length of a row (packed) or the width of a micro-batch (dynamic)
-            is rounded up to a multiple of this.
+    ``none``: a fixed number of padded rows; ``sequence_packing``: rows concatenated without
+    padding; ``dynamic_batching``: rows of similar length, padded to the longest.
     """
 
-    mode: PackingMode = "none"
-    train_mb_tokens: PositiveInt | None = None
-    logprob_mb_tokens: PositiveInt | None = None
-    algorithm: PackingAlgorithm = "modified_first_fit_decreasing"
+    mode: Literal["none", "sequence_packing", "dynamic_batching"] = "none"
+    train_mb_tokens: PositiveInt | None = None  # maximum of a micro-batch, for either mode
+    logprob_mb_tokens: PositiveInt | None = None  # more fit, because there are no gradients
+    algorithm: PackingAlgorithm = "modified_first_fit_decreasing"  # see ``plane.packing``
+    #: The length of a row (packed) or the width of a micro-batch (dynamic) is rounded up to a
+    #: multiple of this.
     sequence_length_round: PositiveInt = 1
 
     @model_validator(mode="after")
@@ -97,42 +81,29 @@ class PackingConfig(ConfigModel):
 
     def _tokens(self, stage: Stage) -> int:
         tokens = self.train_mb_tokens if stage == "train" else self.logprob_mb_tokens
-        if tokens is None:  # excluded by the validator
-            raise ValueError(f"{self.mode} needs {stage}_mb_tokens")
+        assert tokens is not None  # see ``_check_tokens``
         return tokens
 
 
 class PolicyConfig(ConfigModel):
-    """The policy.
+    """The policy."""
 
-    Attributes:
-        model_name: ``tiny-llama`` or ``tiny-qwen3-moe``, created in code from ``grpo.seed``, or a
-            local folder with a model of transformers; nothing is downloaded.
-        tokenizer_name: Local folder of the tokenizer, if it isn't the model's own.
-        precision: Data type of the weights, of the forward pass and of the optimizer's state.
-        max_total_sequence_length: Maximum tokens of a row, prompt and responses together.
-        train_global_batch_size: Rows of one optimizer step; all rows of the step by default.
-        train_micro_batch_size: Rows of a micro-batch in training, under ``packing.mode: none``.
-        logprob_batch_size: The same without gradients.
-        make_sequence_length_divisible_by: The step's width is rounded up to a multiple of this, as
-            tensor and sequence parallelism need it.
-        max_grad_norm: Gradients are clipped to this norm; null for no clipping.
-        parallelism: ``ddp``: each rank has a replica of the model; ``fsdp2``: each rank has a shard
-            (``torch.distributed.fsdp.fully_shard``).
-        packing: How rows share a micro-batch.
-        optimizer: AdamW's values.
-        scheduler: The learning rate over the steps.
-    """
-
+    #: ``tiny-llama`` or ``tiny-qwen3-moe``, created in code from ``grpo.seed``, or a local folder
+    #: with a model of transformers; nothing is downloaded.
     model_name: Annotated[str, Field(min_length=1)]
-    tokenizer_name: str | None = None
-    precision: Precision = "float32"
-    max_total_sequence_length: PositiveInt
+    tokenizer_name: str | None = None  # local folder, if it isn't the model's own
+    #: Data type of the weights, of the forward pass and of the optimizer's state.
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    max_total_sequence_length: PositiveInt  # tokens of a row, prompt and responses together
+    #: Rows of one optimizer step; all rows of the step by default.
     train_global_batch_size: PositiveInt | None = None
-    train_micro_batch_size: PositiveInt = 8
-    logprob_batch_size: PositiveInt = 8
+    train_micro_batch_size: PositiveInt = 8  # rows, under ``packing.mode: none``
+    logprob_batch_size: PositiveInt = 8  # the same without gradients
+    #: The step's width is rounded up to a multiple of this, as tensor and sequence parallelism
+    #: need it.
     make_sequence_length_divisible_by: PositiveInt = 1
-    max_grad_norm: PositiveFloat | None = 1.0
+    max_grad_norm: PositiveFloat | None = 1.0  # null for no clipping
+    #: Each rank has a replica of the model, or a shard (``torch.distributed.fsdp.fully_shard``).
     parallelism: Literal["ddp", "fsdp2"] = "ddp"
     packing: PackingConfig = PackingConfig()
     optimizer: OptimizerConfig

@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,7 @@ class Prompts:
         if not rows:
             raise ValueError("there are no prompts")
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        padded = torch.full((len(rows), int(lengths.max())), pad_token_id, dtype=torch.int64)
-        for target, row in zip(padded, rows, strict=True):
-            target[: len(row)] = row
+        padded = pad_sequence(list(rows), batch_first=True, padding_value=pad_token_id)
         return cls(padded, lengths)
 
     def __len__(self) -> int:

@@ -30,19 +30,12 @@ from rlconform.grpo.metrics.reader import MetricLog, read_metrics
 
 @dataclass(frozen=True)
 class GateResult:
-    """The result of one expression.
-
-    Attributes:
-        expression: The text of the expression.
-        passed: Whether it holds, over a run that is complete.
-        values: The values of its aggregates, as far as they could be computed.
-        reason: Why it could not be evaluated; empty if it could.
-    """
+    """The result of one expression."""
 
     expression: str
-    passed: bool
-    values: dict[str, float]
-    reason: str = ""
+    passed: bool  # it holds, and the run is complete
+    values: dict[str, float]  # of its aggregates, as far as they could be computed
+    reason: str = ""  # why it could not be evaluated; empty if it could
 
 
 class NoValue(Exception):
@@ -63,15 +56,15 @@ def check_metrics(path: Path, expressions: Iterable[str]) -> list[GateResult]:
 def evaluate(log: MetricLog, comparison: ComparisonExpression) -> GateResult:
     """Evaluate one expression over a run's metrics."""
     values: dict[str, float] = {}
+    reason = log.ended_early()
     try:
         terms = [_value(log, term, values) for term in comparison.terms]
     except NoValue as error:
-        return GateResult(comparison.text, False, values, log.ended_early() or str(error))
+        return GateResult(comparison.text, False, values, reason or str(error))
     holds = all(
         compare(left, right)
         for compare, (left, right) in zip(comparison.comparisons, pairwise(terms), strict=True)
     )
-    reason = log.ended_early()
     return GateResult(comparison.text, holds and not reason, values, reason)
 
 

@@ -14,16 +14,12 @@ from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 
 @dataclass
 class MetricLog:
-    """The metrics of a run, also if it was resumed.
+    """The metrics of a run, also if it was resumed."""
 
-    Attributes:
-        num_steps: The planned last step.
-        steps: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.
-        ending: Final status of the run; None if it was killed or is still running.
-    """
-
-    num_steps: int = 0
+    num_steps: int = 0  # the planned last step
+    #: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.
     steps: dict[int, dict[str, float]] = field(default_factory=dict)
+    #: None if the run was killed or is still running.
     ending: Literal["finished", "failed"] | None = None
 
     @property

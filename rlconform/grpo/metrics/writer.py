@@ -14,7 +14,6 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rlconform.contract import ConfigError
@@ -28,15 +27,7 @@ class MetricWriter:
     """Writes a run's metrics; each record is flushed before ``write`` returns.
 
     As a context manager it records the run as finished, or as failed after an exception.
-
-    Args:
-        folder: Folder of ``metrics.jsonl`` and TensorBoard's files; created if missing.
-        num_steps: The run's last step, counted from 1.
-        first_step: The first step to be written; above 1 if the run is resumed.
-        tensorboard: Whether to write TensorBoard's files.
-
-    Attributes:
-        path: The metrics file.
+    ``num_steps`` is the run's last step; ``first_step`` is above 1 if the run is resumed.
 
     Raises:
         ConfigError: TensorBoard is requested and not installed.
@@ -61,9 +52,7 @@ class MetricWriter:
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Record metrics of a step; several calls with different names may have the same step.
 
-        Args:
-            step: 0 before training, then counted from 1; not below that of the last call.
-            metrics: Numbers, or tensors and arrays of one element, by name, e.g. ``train/loss``.
+        The step is 0 before training. Values are numbers, or tensors and arrays of one element.
 
         Raises:
             TypeError: A value is not a number; a bool is none.
@@ -91,12 +80,7 @@ class MetricWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(finished=kind is None)
 
     def _append(self, record: RunStart | StepMetrics | RunEnd) -> None:
@@ -105,7 +89,6 @@ class MetricWriter:
 
 
 def _number(name: str, value: Any) -> float:
-    """Convert a number, or an array of one element, to a float."""
     if hasattr(value, "item") and math.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -114,7 +97,6 @@ def _number(name: str, value: Any) -> float:
 
 
 def _has_half_written_line(path: Path) -> bool:
-    """Whether a killed run left a half-written record at the end."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:

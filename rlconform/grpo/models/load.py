@@ -36,7 +36,10 @@ def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) ->
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"{model_name}: can't load a model: {_first_line(error)}") from error
-    return _for_rollouts(model)
+    if hasattr(model.config, "output_router_logits"):
+        model.config.output_router_logits = False  # no loss that depends on the micro-batches
+    model.train(False)  # no dropout
+    return model
 
 
 def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTrainedTokenizerBase:
@@ -70,14 +73,6 @@ def _folder(name: str, key: str) -> Path:
             f"are not downloaded"
         )
     return Path(name)
-
-
-def _for_rollouts(model: PreTrainedModel) -> PreTrainedModel:
-    """Disable dropout and a router's auxiliary loss, which depends on the micro-batches."""
-    if hasattr(model.config, "output_router_logits"):
-        model.config.output_router_logits = False
-    model.train(False)
-    return model
 
 
 def _first_line(error: Exception) -> str:

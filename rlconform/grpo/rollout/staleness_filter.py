@@ -9,12 +9,12 @@ A filter has no client, so a dropped row is never fetched.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlconform.contract import BatchMeta, KVBatchMeta, Tags
+from rlconform.contract import BatchMeta, KVBatchMeta
 
 #: Tag with the version of the weights that generated a row.
 WEIGHT_VERSION = "weight_version"
@@ -63,8 +63,15 @@ class BaseRolloutFilter(ABC):
             ValueError: The number of tag entries differs from the number of rows.
             RolloutFilterError: As in ``keeps``.
         """
-        rows = enumerate(_tagged_rows(KVBatchMeta.of(meta)))
-        return [row for row, (sample_id, tags) in rows if self.keeps(sample_id, tags)]
+        whole = KVBatchMeta.of(meta)
+        rows = []
+        for row, sample_id in enumerate(whole.sample_ids):
+            tags = None if whole.tags is None else whole.tags[row]
+            if not isinstance(tags, Mapping):
+                raise MissingTag(f"{sample_id!r} has no tags")
+            if self.keeps(sample_id, tags):
+                rows.append(row)
+        return rows
 
     def split(self, meta: BatchMeta) -> FilterResult:
         """Split the rows into kept and dropped ones; errors as in ``keep``."""
@@ -127,10 +134,3 @@ def _version(what: str, value: object, error: type[ValueError] = WrongVersion) -
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
         return int(value)
     raise error(f"{what} must be a non-negative integer, got {value!r}")
-
-
-def _tagged_rows(meta: KVBatchMeta) -> Iterator[tuple[str, Tags]]:
-    for row, sample_id in enumerate(meta.sample_ids):
-        if meta.tags is None or not isinstance(meta.tags[row], Mapping):
-            raise MissingTag(f"{sample_id!r} has no tags")
-        yield sample_id, meta.tags[row]

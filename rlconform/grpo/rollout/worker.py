@@ -104,10 +104,6 @@ class _Row:
     truncated: bool = False
     done: bool = False
 
-    @property
-    def length(self) -> int:
-        return len(log_input_ids(self.log))
-
 
 class RolloutWorker:
     """Generates rollouts with the weights of the last ``refit``; the class of a Ray actor.
@@ -222,14 +218,11 @@ class _TurnLoop:
         prompts = Prompts.of(ids, int(self._tokenizer.pad_token_id))
         seeds = row_seeds(self._seed, [row.sample_id for row in rows], turn)
         responses = self._engine.generate(prompts, seeds, self._sampling)
-        for row, tokens, logprobs, truncated in zip(
-            rows,
-            responses.token_ids,
-            responses.logprobs,
-            responses.truncated.tolist(),
-            strict=True,
+        cut_off = responses.truncated.tolist()
+        for row, prompt, tokens, logprobs, truncated in zip(
+            rows, ids, responses.token_ids, responses.logprobs, cut_off, strict=True
         ):
-            row.spans.append((row.length, row.length + len(tokens)))
+            row.spans.append((len(prompt), len(prompt) + len(tokens)))
             row.logprobs.append(logprobs)
             row.log = policy_turn(self._tokenizer, row.log, tokens)
             row.turns.append(PolicyTurn(row.log[-1]["content"], ended=not truncated))

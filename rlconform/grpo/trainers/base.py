@@ -12,8 +12,10 @@ worker and the policy workers. ``trainers.driver_step`` has the functions that t
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,6 @@ from torch import Tensor
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.models import load_tokenizer
-from rlconform.grpo.stage_timer import StageTimer
 from rlconform.grpo.tasks import Dataloader, Problem, build_task
 from rlconform.grpo.trainers.driver_step import prompts_to_generate
 from rlconform.grpo.workers.policy_worker import PolicyWorker
@@ -98,3 +99,33 @@ class Trainer(ABC):
         """Count the step and copy its weights to the engine."""
         self.steps_done += 1
         self.actors.refit(self.weight_version)
+
+
+class StageTimer:
+    """Adds up the seconds spent in named stages.
+
+    Example:
+        with timer.stage("generation"):
+            ...
+        metrics |= timer.take("step")   # {"time/generation": 0.25, "time/step": 0.25}
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of the ``with`` block to the stage."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - started
+            self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
+
+    def take(self, total: str = "") -> dict[str, float]:
+        """Return ``time/<stage>`` in seconds since the last call; ``total`` names their sum."""
+        taken, self._seconds = self._seconds, {}
+        if total:
+            taken[total] = sum(taken.values())
+        return {f"time/{name}": seconds for name, seconds in taken.items()}

@@ -135,14 +135,9 @@ def gather_rows(
 
 
 def _tensors(rollout: Rollout, width: int, pad_values: Mapping[str, int]) -> dict[str, Tensor]:
-    return {
-        name: _to_width(leaf, width, pad_values.get(name, 0)) if name in PER_TOKEN_FIELDS else leaf
-        for name, leaf in rollout.columns.items()
-        if isinstance(leaf, Tensor)
-    }
-
-
-def _to_width(column: Tensor, width: int, pad_value: int) -> Tensor:
-    """Cut or pad a column to (N, width); only rows that are not selected lose tokens."""
-    cut = column[:, :width]
-    return functional.pad(cut, (0, width - cut.shape[1]), value=pad_value)
+    columns = {name: leaf for name, leaf in rollout.columns.items() if isinstance(leaf, Tensor)}
+    for name in PER_TOKEN_FIELDS & columns.keys():
+        # A negative padding cuts; only rows that are not selected lose tokens.
+        padding = (0, width - columns[name].shape[1])
+        columns[name] = functional.pad(columns[name], padding, value=pad_values.get(name, 0))
+    return columns

@@ -1,6 +1,6 @@
 """Sharding of a batch in the driver's memory, for a trainer without a data plane.
 
-    padded batch ── reorder by the plan ──▶ one batch, rank after rank ── slice ──▶ rank batches
+    padded batch ── the rows of each rank's plan ──▶ rank batches
 
 Parity tests compare this path with the path through a plane. Both use the same planner
 (``plane.sharding``) but nothing else, so a difference between them comes from the transport. They
@@ -11,7 +11,6 @@ planner has its own tests: golden plans (``fixtures/golden/packing.json``) and p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -55,16 +54,11 @@ def shard_batch_for_dp(
         sequence_packing=sequence_packing,
         dynamic_batching=dynamic_batching,
     )
-    reordered = _reorder(batch, [row for plan in plans for row in plan.rows])
-    bounds = accumulate((len(plan.rows) for plan in plans), initial=0)
-    return [
-        (_slice(reordered, start, stop), plan.packing)
-        for (start, stop), plan in zip(pairwise(bounds), plans, strict=True)
-    ]
+    return [(_take(batch, plan.rows), plan.packing) for plan in plans]
 
 
-def _reorder(batch: TensorDict, rows: Sequence[int]) -> dict[str, Any]:
-    """Copy the columns with row i taken from ``rows[i]``; object columns become lists."""
+def _take(batch: TensorDict, rows: Sequence[int]) -> TensorDict:
+    """Copy the columns with row i taken from ``rows[i]``."""
     index = torch.tensor(rows, dtype=torch.int64)
     columns: dict[str, Any] = {}
     for name, leaf in batch.items():
@@ -73,14 +67,7 @@ def _reorder(batch: TensorDict, rows: Sequence[int]) -> dict[str, Any]:
             raise TypeError(f"column {name!r} is jagged; expected a padded batch")
         if kind == "object":
             values = object_rows(leaf, batch.batch_size[0])
-            columns[name] = [values[row] for row in rows]
+            columns[name] = object_column([values[row] for row in rows])
         else:
             columns[name] = leaf.detach()[index.to(leaf.device)]
-    return columns
-
-
-def _slice(columns: dict[str, Any], start: int, stop: int) -> TensorDict:
-    """Return the rows ``start:stop`` of each column."""
-    cut = {name: column[start:stop] for name, column in columns.items()}
-    leaves = {name: object_column(c) if isinstance(c, list) else c for name, c in cut.items()}
-    return TensorDict(leaves, batch_size=[stop - start])
+    return TensorDict(columns, batch_size=[len(rows)])

@@ -17,7 +17,7 @@ from itertools import count
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import ADVANTAGES, GENERATION_LOGPROBS, PREV_LOGPROBS
 from rlconform.grpo.actors import RunActors
-from rlconform.grpo.algorithm.dynamic_sampling import STD, Selection, TooManyGenBatches
+from rlconform.grpo.algorithm.dynamic_sampling import STD, TooManyGenBatches
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
@@ -96,7 +96,11 @@ class PlaneTrainer(Trainer):
             summaries.update(zip(meta.sample_ids, new, strict=True))
             generated = score_rollout(meta, summaries, self.config)
             self._policy.stamp_tags(generated, [REWARD, BASELINE, STD])
-            selection = self._select_rows(collected, generated, gen_batches)
+            try:
+                selection = select_rows(collected, generated, gen_batches, self.config.grpo)
+            except TooManyGenBatches as error:
+                self._policy.discard_samples(error.sample_ids)
+                raise
             self._policy.discard_samples(selection.cleared)
             if selection.complete:
                 break
@@ -109,16 +113,6 @@ class PlaneTrainer(Trainer):
         return self.actors.call_rollout_worker(
             PlaneRolloutWorker.collect_to_plane, problems, split, partition_id
         )
-
-    def _select_rows(
-        self, collected: KVBatchMeta | None, generated: KVBatchMeta, gen_batches: int
-    ) -> Selection:
-        """Call ``select_rows``; if the step fails, clear its rows from the plane."""
-        try:
-            return select_rows(collected, generated, gen_batches, self.config.grpo)
-        except TooManyGenBatches as error:
-            self._policy.discard_samples(error.sample_ids)
-            raise
 
     def validate(self) -> dict[str, float]:
         """Compute validation metrics; the rows are in a partition of their own."""

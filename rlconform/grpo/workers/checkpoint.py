@@ -26,7 +26,9 @@ def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
     """Write a checkpoint; collective."""
     folder.mkdir(parents=True, exist_ok=True)
     state_dict_saver.save(_distributed_state(policy), checkpoint_id=folder / _WEIGHTS)
-    own = {"schedule": policy.schedule.state_dict(), "generators": _generators()}
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    generators = {"cpu": torch.get_rng_state(), "cuda": cuda}
+    own = {"schedule": policy.schedule.state_dict(), "generators": generators}
     torch.save(own, folder / f"rank_{rank}.pt")
 
 
@@ -60,8 +62,3 @@ def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
 def _distributed_state(policy: PolicyModel) -> dict[str, Any]:
     model, optimizer = get_state_dict(policy.model, policy.optimizer)
     return {"model": model, "optimizer": optimizer}
-
-
-def _generators() -> dict[str, Any]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state(), "cuda": cuda}

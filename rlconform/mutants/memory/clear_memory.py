@@ -46,8 +46,8 @@ class ClearLeavesFields(MemoryEngine):
                 if old:
                     row.parts.append((block, place, old))
                     row.fields |= old
-                    extents = {name: block.extents[name].kind for name in old}
-                    held(self, partition_id)._fields.add(extents, 1, Counter())
+                    kinds = {name: block.extents[name].kind for name in old}
+                    held(self, partition_id)._fields.add(kinds, 1, Counter())
 
 
 @put_mutant("CLEAR-04", evidence="CapacityExceeded", may_fail="REG-03")

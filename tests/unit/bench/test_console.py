@@ -15,9 +15,9 @@ from rlconform.bench.document import BenchDocument, Summary
 from rlconform.bench.report import console as report_console
 from rlconform.bench.report import units
 from rlconform.bench.report.pivot import Entry, pivot, ratio_cell, seconds_cell, throughput_cell
-from rlconform.bench.report.progress import BenchProgress
 from rlconform.bench.report.ratios import Ratio
-from rlconform.bench.report.tables import absolute_tables, gaps, names, ratio_tables
+from rlconform.bench.report.tables import absolute_tables, gaps, ratio_tables
+from rlconform.bench.runner import BenchProgress
 
 EMPTY: dict[str, Any] = {
     name: [] for name in ("shapes", "memcpy", "operations", "claim_rate", "growth", "wake")
@@ -55,7 +55,7 @@ def failing(document: BenchDocument, spec: str, **changes: Any) -> BenchDocument
         (units.plain, 9.996, "10.0"),
         (units.plain, 1234.5, "1,230"),
         (units.plain, -20, "-20.0"),
-        (units.plain, float("inf"), "inf"),
+        (units.plain, float("inf"), "Infinity"),
         (units.times, 8.3, "8.30\N{MULTIPLICATION SIGN}"),
         (units.duration, 12e-6, "12.0 \N{MICRO SIGN}s"),
         (units.duration, 999.6e-6, "1.00 ms"),
@@ -146,7 +146,7 @@ def test_equal_refusals_are_one_row(document: BenchDocument) -> None:
 
 
 def test_a_plane_of_one_process_is_marked_everywhere(document: BenchDocument) -> None:
-    assert names(document)["memory"] == "memory †"
+    assert document.targets[0].label == "memory †"
     tables = [*ratio_tables(document), *absolute_tables(document)]
     labels = {label for table in tables for row in table.rows for label in row.labels}
     assert "memory †" in labels
@@ -156,7 +156,7 @@ def test_a_plane_of_one_process_is_marked_everywhere(document: BenchDocument) ->
 
 def test_a_target_that_never_opened_is_not_called_single_process(document: BenchDocument) -> None:
     lost = failing(document, "umbrella/grid", name="", version="", processes=False)
-    assert names(lost)["umbrella/grid"] == "umbrella/grid"
+    assert lost.targets[-1].label == "umbrella/grid"
     assert "umbrella/grid: failed: its process" in " ".join(printed(lost).split())
 
 

@@ -15,7 +15,7 @@ from rlconform.contract.fields import DP_TRAIN_FIELDS
 EXPECTED_ROWS = {"tiny": 8, "llama8b": 512, "qwen30b-r3": 256, "vlm": 64, "many-small": 10_000}
 
 
-def test_shapes_come_in_order_with_their_rows() -> None:
+def test_shapes_are_in_order_with_their_rows() -> None:
     assert {name: load_shape(name).rows for name in shape_names()} == EXPECTED_ROWS
     assert shape_names() == list(EXPECTED_ROWS)
 

@@ -14,12 +14,13 @@ from rlconform.bench import timed_client
 from rlconform.bench.client_pool import (
     CallRefused,
     ClientHandle,
-    ClientLost,
+    ClientPool,
+    PlaneLost,
     submit_to_threads,
     thread_pool,
 )
+from rlconform.bench.measurements import CHUNK, CarryBatch, DrainRows, SlideRows, WakeClaim
 from rlconform.bench.plan import load_shape
-from rlconform.bench.plane_process import PlaneProcess
 from rlconform.bench.timed_client import TimedClient
 from rlconform.contract import CapacityExceeded
 
@@ -27,27 +28,31 @@ TINY = load_shape("tiny")
 CFG = {"enabled": True, "impl": "memory"}
 
 
-def plane(client: MemoryClient, claimers: int = 3) -> PlaneProcess:
-    return PlaneProcess(thread_pool(client, claimers, call_s=20.0))
+def pool(client: MemoryClient, claimers: int = 3) -> ClientPool:
+    return thread_pool(client, claimers, call_s=20.0)
 
 
-def carry(client: MemoryClient) -> dict[str, list[float]]:
-    of_tiny = plane(client)
-    of_tiny.load(TINY)
-    return of_tiny.carry("tiny", "r0")
+def carry(client: MemoryClient) -> dict[str, float]:
+    clients, measurement = pool(client), CarryBatch("tiny", 1, TINY)
+    measurement.prepare(clients, 0)
+    return measurement.turn(clients, 0)
+
+
+def drain(client: MemoryClient, consumers: int, ready: int) -> float:
+    return DrainRows("rate", 1, consumers, ready, 64).turn(pool(client, consumers), 0)["rate"]
 
 
 def test_a_turn_times_every_operation_once() -> None:
     figures = carry(MemoryClient(CFG))
     assert list(figures) == ["put", "get", "get_in_order", "claim", "clear"]
-    assert all(len(seconds) == 1 and 0 < seconds[0] < 20 for seconds in figures.values())
+    assert all(0 < seconds < 20 for seconds in figures.values())
 
 
 def test_only_the_call_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Clock:
         now = 0.0
 
-        def perf_counter(self) -> float:
+        def monotonic(self) -> float:
             return self.now
 
     class Slow(MemoryClient):
@@ -57,8 +62,13 @@ def test_only_the_call_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     clock = Clock()
     monkeypatch.setattr(timed_client, "time", clock)
-    took = {name: seconds for name, (seconds,) in carry(Slow(CFG)).items()}
-    assert took == {"put": 0.0, "get": 0.5, "get_in_order": 0.5, "claim": 0.0, "clear": 0.0}
+    assert carry(Slow(CFG)) == {
+        "put": 0.0,
+        "get": 0.5,
+        "get_in_order": 0.5,
+        "claim": 0.0,
+        "clear": 0.0,
+    }
 
 
 class Unordered(MemoryClient):
@@ -102,9 +112,7 @@ def test_a_refused_turn_leaves_no_rows_behind() -> None:
 
 
 def test_all_consumers_drain_together() -> None:
-    figures = plane(MemoryClient(CFG), claimers=4).drain("rate", 4, 1_000, 64)
-    (rate,) = figures["rate"]
-    assert rate > 0
+    assert drain(MemoryClient(CFG), consumers=4, ready=1_000) > 0
 
 
 def test_rows_claimed_twice_give_no_rate() -> None:
@@ -115,33 +123,30 @@ def test_rows_claimed_twice_give_no_rate() -> None:
             return meta
 
     with pytest.raises(CallRefused, match="100 rows were ready, 100 were claimed, 2 of them again"):
-        plane(TwiceOver(CFG)).drain("rate", 2, 100, 64)
+        drain(TwiceOver(CFG), consumers=2, ready=100)
 
 
 def test_a_partition_stays_as_full() -> None:
     client = MemoryClient(CFG)
-    of_many = plane(client)
-    of_many.fill("growth", 0, 100, 200)
-    of_many.fill("growth", 100, 100, 200)
+    clients, measurement = pool(client), SlideRows("rows", 3, 2 * CHUNK - 1, 8)
+    assert measurement.steps == 2
+    for step in range(measurement.steps):
+        measurement.prepare(clients, step)
     for number in range(3):
-        figures = of_many.slide("growth", 200 + number * 8, 8)
-        assert {name: len(values) for name, values in figures.items()} == dict.fromkeys(
-            ("claim", "get", "clear", "put"), 1
-        )
-    ready = client.claim_meta("growth", "train", ["number"], 1_000, blocking=False)
-    assert len(ready.sample_ids) == 200
-    of_many.empty("growth")
+        assert list(measurement.turn(clients, number)) == ["claim", "get", "clear", "put"]
+    ready = client.claim_meta(measurement.partition, "train", ["number"], 3 * CHUNK, blocking=False)
+    assert len(set(ready.sample_ids)) == 2 * CHUNK - 1
+    measurement.finish(clients, 0)
 
 
 def test_a_claim_that_moves_no_cursor_is_noticed() -> None:
     with pytest.raises(CallRefused, match="10 rows were ready, 10 were claimed, 10 of them again"):
-        plane(Forgetful(CFG)).drain("rate", 1, 10, 64)
+        drain(Forgetful(CFG), consumers=1, ready=10)
 
 
 def test_a_wake_is_timed_from_the_put() -> None:
-    figures = plane(MemoryClient(CFG)).wake("wake", 0)
-    (from_start,), (from_return,) = figures["from_start"], figures["from_return"]
-    assert from_return < from_start < 20
+    figures = WakeClaim("wake", 1).turn(pool(MemoryClient(CFG)), 0)
+    assert figures["from_return"] < figures["from_start"] < 20
 
 
 def test_a_hung_call_loses_the_client() -> None:
@@ -153,13 +158,13 @@ def test_a_hung_call_loses_the_client() -> None:
 
     handle = ClientHandle("consumer1", submit_to_threads(Hung(CFG)), 0.2)
     try:
-        with pytest.raises(ClientLost, match=r"consumer1\.clear_rows did not return in 0\.2 s"):
-            handle.call("clear_rows", "p", ["a"])
+        with pytest.raises(PlaneLost, match=r"consumer1\.clear did not return in 0\.2 s"):
+            handle.call("clear", "p", ["a"])
     finally:
         released.set()
 
 
 def test_errors_are_sent_as_text() -> None:
-    ok, error = TimedClient(Full(CFG)).run("put_rows", "p", 0, 3)
+    ok, error = TimedClient(lambda: Full(CFG)).run("put_rows", "p", 0, 3)
     assert not ok
     assert error == "CapacityExceeded: 8 rows are too many"

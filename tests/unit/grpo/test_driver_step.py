@@ -20,8 +20,7 @@ from rlconform.grpo.compare_runs import TrainingRecord, differences
 from rlconform.grpo.config import MasterConfig, load_config
 from rlconform.grpo.plane_traffic import Traffic, TrafficMeter
 from rlconform.grpo.rollout.worker import Rollout, RowSummary, token_mask
-from rlconform.grpo.stage_timer import StageTimer
-from rlconform.grpo.trainers.base import StepResult
+from rlconform.grpo.trainers.base import StageTimer, StepResult
 from rlconform.grpo.trainers.driver_step import (
     BASELINE,
     REWARD,

@@ -38,7 +38,7 @@ def padded_batch() -> TensorDict:
         lambda: pack_jagged_fields(TensorDict({"x": PADDED}, [2]), [3, 1], ["x"])["x"],
         lambda: stack_or_nest([PADDED[0, :3], PADDED[1, :1]]),
     ],
-    ids=["by list", "by tensor", "per-token field", "batch", "rows"],
+    ids=["by list", "by tensor", "batch", "rows"],
 )
 def test_a_jagged_field_is_made_where_its_tokens_are(make: Callable[[], Tensor]) -> None:
     nested = make()

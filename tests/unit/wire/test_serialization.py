@@ -10,8 +10,8 @@ import ray
 import torch
 from tensordict import TensorDict
 
-from rlconform.wire import reduce_tensor, same_rows
-from rlconform.wire.serialization import RayArgument, dumps, loads
+from rlconform.wire import same_rows
+from rlconform.wire.serialization import RayArgument, dumps, loads, reduce_tensor
 
 #: The dtypes that torch can unpickle, and those that it cannot.
 KNOWN = [
