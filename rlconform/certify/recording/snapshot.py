@@ -53,7 +53,8 @@ def fingerprint(value: Any) -> Any:
             return type(value), fingerprint(value.tensordicts)
         case TensorDictBase():
             columns = [(name, fingerprint(value.get(name))) for name in value.keys()]  # noqa: SIM118
-            return type(value), tuple(value.batch_size), sorted(columns, key=itemgetter(0))
+            described = type(value), tuple(value.batch_size), value.is_locked
+            return described, sorted(columns, key=itemgetter(0))
         case np.ndarray():
             return value.dtype.str, value.shape, fingerprint(value.tolist())
         case np.generic():

@@ -102,6 +102,8 @@ def test_the_last_field_makes_a_row_claimable_once(part: PartitionUnderTest, ord
 
 #: Empty or zero values: a field with such a value still counts as produced.
 EMPTY_VALUES: dict[str, Any] = {
+    "nan": torch.tensor([float("nan"), 0.0, float("nan")]),
+    "all_bits_set": torch.full((3,), -1, dtype=torch.int64),
     "rows_of_no_tokens": stack_or_nest([torch.arange(n) for n in (2, 0, 1)]),
     "only_rows_of_no_tokens": torch.nested.nested_tensor(
         [torch.arange(0)] * 3, layout=torch.jagged

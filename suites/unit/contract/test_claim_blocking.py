@@ -265,3 +265,21 @@ def test_a_close_ends_the_claims_that_wait(
     expect_rejection(
         lambda: waiting.result(part.timeouts.operation), "a claim whose client was closed"
     )
+
+
+@requirement("CLAIM-05")
+def test_one_row_wakes_the_one_claim_that_it_serves(part: PartitionUnderTest) -> None:
+    others = [
+        BackgroundCall(
+            lambda: part.claim("train", ["y"], 1, blocking=True), f"a claim for y, number {n}"
+        )
+        for n in range(3)
+    ]
+    expect_blocked(others[-1], part, "y")
+    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 1, blocking=True), "a claim for x")
+    expect_blocked(first, part, "x")
+    part.put_labeled(IDS[:1], "x")
+    expect_ids(first.result(part.timeouts.settle), IDS[:1], "the row with x, beside claims for y")
+    part.put_labeled(IDS[:3], "y")
+    got = sorted(i for claim in others for i in claim.result(part.timeouts.settle).sample_ids)
+    expect_equal(got, sorted(IDS[:3]), "rows of the claims for y")

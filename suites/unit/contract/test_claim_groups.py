@@ -112,3 +112,27 @@ def test_a_group_is_identified_by_its_whole_uid(
     part.put_labeled(["step3_p0_g1"])
     group = ["step3_p0_g0", "step3_p0_g1"]
     expect_ids(part.claim("train", batch_size=2), group, "rows of the one whole group")
+
+
+#: Uids whose prompts hold what separates a prompt from the number of its sample.
+ODD_UIDS = {
+    "separator": ["a_g1_b", "a_g1_c"],
+    "separator_and_number": ["a_g0", "a_g1"],
+    "longer": ["p_1", "p_11"],
+    "only_case": ["p", "P"],
+}
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
+@pytest.mark.parametrize("prompts", ODD_UIDS.values(), ids=ODD_UIDS)
+def test_prompts_of_alike_uids_are_groups_of_their_own(
+    new_partition: Callable[..., PartitionUnderTest], prompts: list[str]
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_labeled([f"{prompts[0]}_g0", f"{prompts[1]}_g1"])
+    expect_equal(part.claim("train", batch_size=2).sample_ids, [], "rows of two half groups")
+    part.put_labeled([f"{prompts[0]}_g1", f"{prompts[1]}_g0"])
+    for _ in prompts:
+        got = part.claim("train", batch_size=2).sample_ids
+        stems = {sample_id.rpartition("_g")[0] for sample_id in got}
+        expect(len(got) == 2 and len(stems) == 1, "both rows of one prompt", got)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+import torch
 
-from rlconform.certify.assertions.expect import expect, expect_equal
+from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
     claim_until_done,
@@ -97,6 +98,22 @@ def test_a_write_to_a_claimed_row_does_not_make_it_claimable_again(
     expect_equal(
         part.claim_all("train", sorted({"x", field})), [], "rows claimed again by other fields"
     )
+
+
+@requirement("CLAIM-08", leans_on=("PUT-23",))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool], ids=str)
+def test_an_overwrite_of_another_dtype_does_not_make_a_row_claimable_again(
+    part: PartitionUnderTest, dtype: torch.dtype
+) -> None:
+    part.put(IDS, x=torch.ones(len(IDS), 2, dtype=torch.uint8))
+    part.claim("train")
+    try:
+        part.put(IDS, x=torch.ones(len(IDS), 2, dtype=dtype))
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - PUT-13 and PUT-23 say whether it may be refused
+        return
+    expect_equal(part.claim_all("train"), [], "rows claimed again after an overwrite")
 
 
 @requirement("CLAIM-08")

@@ -273,7 +273,7 @@ def settled_growth(part: PartitionUnderTest, before: int, limit: int) -> int:
 
 
 @requirement("CLEAR-06", patience=90, scattered=False)
-@pytest.mark.parametrize("way", ["one_row_stays", "rows_are_overwritten"])
+@pytest.mark.parametrize("way", ["one_row_stays", "rows_go_in_parts", "rows_are_overwritten"])
 def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) -> None:
     size, ids = 8 << 20, [f"r{n}" for n in range(16)]
     rows = torch.ones(16, size // 16, dtype=torch.uint8)
@@ -283,11 +283,31 @@ def test_memory_is_released_while_rows_live(part: PartitionUnderTest, way: str) 
     def run(count: int) -> int:
         before = plane_bytes()
         for step in itertools.islice(steps, count):
-            names = [f"s{step}_{i}" for i in ids] if way == "one_row_stays" else ids
+            names = ids if way == "rows_are_overwritten" else [f"s{step}_{i}" for i in ids]
             part.put(names, x=rows)
             if way == "one_row_stays":
                 part.clear(names)
+            elif way == "rows_go_in_parts":
+                part.clear(names[::2])
+                part.clear(names[1::2])
         return settled_growth(part, before, 2 * size)
 
     expect_bounded(run, size, 20)
     part.expect_rows(["stays"], x=[rows[0]])
+
+
+@requirement("CLEAR-04")
+@pytest.mark.parametrize("before", ["never_put", "cleared_already"])
+def test_an_id_cleared_while_absent_can_be_put_and_claimed(
+    part: PartitionUnderTest, before: str
+) -> None:
+    if before == "cleared_already":
+        part.put_labeled(IDS)
+        part.claim("train")
+        part.clear(IDS)
+    part.clear(IDS)
+    part.put_labeled(IDS, version=1, tags=[{"n": n} for n, _ in enumerate(IDS)])
+    meta = part.claim("train")
+    expect_ids(meta, IDS, "ids that were cleared while they were absent, claimable")
+    expect_equal(tags_by_id(meta), {i: {"n": n} for n, i in enumerate(IDS)}, "their tags")
+    part.expect_labeled(IDS, version=1)

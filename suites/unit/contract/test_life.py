@@ -238,6 +238,7 @@ def test_a_new_plane_holds_nothing_of_the_old(
     plane: PlaneSession, part: PartitionUnderTest
 ) -> None:
     part.put_labeled(IDS, tags=[{"old": 1}] * 3)
+    part.put(IDS, y=torch.ones(3, 2))
     part.claim("train")
     plane.renew()
     new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
@@ -250,6 +251,8 @@ def test_a_new_plane_holds_nothing_of_the_old(
     meta = new.claim("train")
     expect_ids(meta, IDS, "rows of the new plane")
     expect(not any(meta.tags or []), "no tags of the old plane", meta.tags)
+    new.put(IDS, y=torch.arange(3))  # the old plane had floats in this field
+    new.expect_rows(IDS, y=list(torch.arange(3)))
 
 
 # -- LIFE-09: arguments are the caller's ----------------------------------------------------------
@@ -300,10 +303,15 @@ def test_no_call_that_fails_changes_its_arguments(
     arguments = _arguments(part, target)
     part.put_labeled(IDS[:1])
     arguments["put_samples"]["tags"].pop()  # too few: PUT-15 asks for an error
+    nested = TensorDict({"deep": torch.zeros(3)}, batch_size=[3])  # no column: PUT-25
+    arguments["put_nested"] = arguments["put_samples"] | {"fields": _batch().set("y", nested)}
     arguments["get_samples"]["sample_ids"].append("ghost")
     arguments["get_data"]["meta"].sample_ids.append("ghost")
-    for method in ("put_samples", "get_samples", "get_data"):
-        before = Snapshot(arguments[method])
-        is_rejected(lambda: getattr(client, method)(**arguments[method]))  # noqa: B023
-        due = f"the arguments of a {method} that fails as before"
-        expect(not before.changed(), due, arguments[method])
+    failing = dict.fromkeys(("put_samples", "put_nested"), client.put_samples)
+    failing |= {"get_samples": client.get_samples, "get_data": client.get_data}
+    for name, call in failing.items():
+        before = Snapshot(arguments[name])
+        is_rejected(lambda: call(**arguments[name]))  # noqa: B023
+        expect(
+            not before.changed(), f"the arguments of a {name} that fails as before", arguments[name]
+        )

@@ -313,6 +313,21 @@ def test_changing_objects_that_were_read_changes_nothing_stored(
 
 
 @requirement("PUT-27", changes_results=True)
+def test_changing_a_long_log_that_was_read_changes_nothing_stored(
+    part: PartitionUnderTest, target: Target
+) -> None:
+    def long_logs() -> list[Any]:
+        return [[{"content": f"{i} " + "t" * 50_000, "turns": []}] for i in IDS]
+
+    if put_or_leave_nothing(part, target, IDS, log=object_array(long_logs())):
+        for _ in range(3):
+            batch = part.get(IDS, "log")
+            expect_objects(batch, "log", long_logs())
+            for log in object_rows(batch.get("log"), len(IDS)):
+                grow(log)
+
+
+@requirement("PUT-27", changes_results=True)
 @pytest.mark.parametrize("puts", [1, 3], ids=["at_once", "row_by_row"])
 def test_one_object_put_for_several_rows_becomes_an_object_of_each(
     part: PartitionUnderTest, target: Target, puts: int

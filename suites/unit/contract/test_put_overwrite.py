@@ -54,8 +54,8 @@ def rows_of_shape(part: PartitionUnderTest, shape: Shape, version: int) -> list[
 @requirement("PUT-13")
 @pytest.mark.parametrize(("first", "second"), OVERWRITES.values(), ids=OVERWRITES)
 def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second: Shape) -> None:
-    for version, shape in enumerate((first, second)):
-        rows = rows_of_shape(part, shape, version)
+    versions = [rows_of_shape(part, shape, n) for n, shape in enumerate((first, second))]
+    for rows in (*versions, versions[0]):  # the first value again, as a retry would put it
         part.put(IDS, x=stack_or_nest(rows))
         part.expect_rows(IDS, x=rows)
 

@@ -10,9 +10,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from rlconform.certify.assertions.expect import expect_column
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.contract import KVBatchMeta
 from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
@@ -73,3 +75,17 @@ def test_many_fields_put_at_once_are_read_at_once(
     part.put_labeled(IDS, *fields)
     part.expect_labeled(IDS[::-1], *fields)
     expect_ids(part.claim("train", fields), IDS, "rows that have all 64 fields")
+
+
+@requirement("PUT-04", leans_on=("TAG-06",))
+def test_lengths_in_tags_trim_no_dense_column(part: PartitionUnderTest) -> None:
+    rows = torch.arange(24.0).reshape(3, 8) + 1
+    masks = torch.ones(3, 8, 2, dtype=torch.int64)
+    for lengths in ((3, 8, 1), (2, 5, 4)):
+        part.put(IDS, [{"input_lengths": n} for n in lengths], x=rows, y=masks)
+        part.expect_rows(IDS, x=list(rows), y=list(masks))
+    meta = part.claim("train", ["x", "y"])
+    by_id = dict(zip(IDS, rows, strict=True))
+    expect_column(part.get_data(meta), "x", [by_id[i] for i in meta.sample_ids])
+    known = KVBatchMeta(part.id, "train", IDS, ["x"], sequence_lengths=[2, 5, 4])
+    expect_column(part.get_data(known), "x", list(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -246,3 +247,18 @@ def test_a_failed_overwrite_of_two_columns_changes_neither(
     batch = TensorDict({name: columns[name] for name in names}, batch_size=[3])
     if is_rejected(lambda: part.put_batch(IDS, batch)):  # PUT-25, PUT-28: whether it must be
         part.expect_labeled(IDS, "m", bad)
+
+
+@requirement("PUT-16", scattered=False)
+def test_a_large_put_that_fails_at_its_last_row_leaves_nothing(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    ids = [f"r{n}" for n in range(3000)]
+    part = new_partition(fields=["x", "log"], num_samples=len(ids))
+    logs = object_array([f"log {n}" for n in range(len(ids) - 1)] + [threading.Lock()])
+    if is_rejected(lambda: part.put(ids, x=torch.arange(len(ids)), log=logs)):
+        for field in ("x", "log"):
+            for sample_id in (ids[0], ids[1500], ids[-1]):
+                read = partial(part.get, [sample_id], field)
+                expect_unreadable(read, sample_id, field)
+        expect_equal(part.claim("train", batch_size=len(ids)).sample_ids, [], "rows claimable")

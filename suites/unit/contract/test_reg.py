@@ -158,3 +158,15 @@ def test_registering_a_partition_again_keeps_rows_claims_and_tags(part: Partitio
     part.expect_labeled(IDS)
     expect_equal(part.claim_all(), [i for i in IDS if i not in first], "rows not claimed before")
     expect_equal(tags_by_id(part.claim("prev_lp")), tags, "tags after the registration")
+
+
+@requirement("REG-07", scattered=False)
+def test_many_times_num_samples_are_counted(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part, ids = new_partition(num_samples=1), [f"r{n}" for n in range(1100)]
+    part.put(ids, x=torch.arange(len(ids)))
+    part.claim("train", batch_size=len(ids) - 1)
+    expect(not part.consumed(), "one row of 1,100 unconsumed", "True for num_samples=1")
+    expect_equal(len(part.claim("train", batch_size=8).sample_ids), 1, "rows left")
+    expect(part.consumed(), "every row consumed", "False for num_samples=1")

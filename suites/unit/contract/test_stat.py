@@ -118,6 +118,17 @@ def test_cleared_rows_do_not_count(part: PartitionUnderTest) -> None:
 
 
 @requirement("STAT-05")
+def test_clearing_rows_with_tags_only_counts_for_nothing(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    part.put(["tags0", "tags1"], [{"std": 0.0}, {"std": 1.0}])
+    part.claim("train", batch_size=1)
+    part.clear(["tags0", "tags1"])
+    expect_status(part, False, "with two rows unclaimed, after rows with tags only were cleared")
+    part.claim_all()
+    expect_status(part, True, "with every produced row claimed")
+
+
+@requirement("STAT-05")
 def test_rows_with_tags_only_do_not_count(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
     part.put(["tags_only"], [{"std": 0.0}])

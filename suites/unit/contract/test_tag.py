@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def test_each_row_is_claimed_with_its_own_tags(part: PartitionUnderTest) -> None
 #: Tags of three rows in one put; a claim must return them unchanged.
 UNLIKE_TAGS: dict[str, list[dict[str, Any]]] = {
     "numbers_of_both_kinds": [{"reward": 1}, {"reward": 0.5}, {"reward": True}],
+    "equal_numbers_of_unlike_types": [{"reward": 1}, {"reward": 1.0}, {"reward": True}],
     "std_of_one": [{"std": math.nan}, {"std": math.inf}, {"std": 0.0}],
     "long_text": [{"prompt": "p" * 10_000}, {"prompt": ""}, {"prompt": "ü" * 10_000}],
     "large_numbers": [{"seed": 2**63 - 1}, {"seed": -(2**63)}, {"seed": 2**53 + 1}],
@@ -85,6 +87,15 @@ def test_rows_put_with_the_same_tags_are_tagged_independently(part: PartitionUnd
     expect_equal(
         tags_by_id(part.claim("train")), expected, "tags after a put of tags on one row of three"
     )
+
+
+@requirement("TAG-01")
+def test_rows_put_with_equal_tags_are_tagged_independently(part: PartitionUnderTest) -> None:
+    for sample_id in IDS:
+        part.put_labeled([sample_id], tags=[{"weight_version": 1}])
+    part.put(IDS[1:2], [{"std": 0.5}])
+    expected = {i: {"weight_version": 1} for i in IDS} | {IDS[1]: {"weight_version": 1, "std": 0.5}}
+    expect_equal(tags_by_id(part.claim("train")), expected, "tags after a stamp on one row")
 
 
 @requirement("TAG-01")
@@ -316,3 +327,16 @@ def test_a_tag_of_another_type_is_exact_or_refused(part: PartitionUnderTest, val
         expect("std" in row, f"{sample_id} to keep its tag std={value!r}", row)
         same = not isinstance(row["std"], str) and bool(row["std"] == value)
         expect(same and row.get("n") == n, f"{sample_id} to carry std={value!r}, n={n}", row)
+
+
+@requirement("TAG-08")
+@pytest.mark.parametrize("value", [[1, [2]], {"step": [1]}], ids=["list", "dict"])
+def test_changing_a_nested_tag_changes_nothing_stored(part: PartitionUnderTest, value: Any) -> None:
+    given = [{"std": deepcopy(value)} for _ in IDS]
+    if is_rejected(lambda: part.put_labeled(IDS, tags=given)):
+        return
+    for tags in given:
+        inner: Any = tags["std"][1] if isinstance(value, list) else tags["std"]["step"]
+        inner.append(9)
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, {i: {"std": value} for i in IDS}, "tags after the caller changed its own")
