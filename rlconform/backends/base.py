@@ -47,11 +47,9 @@ class BaseClient:
     ) -> None:
         """Declare a partition's consumer tasks and group size; fields may be any, declared or not.
 
-        Registering an empty partition resets it. Registering one that holds rows adds the
-        tasks and leaves rows and cursors as they are.
-
-        Raises:
-            ValueError: A malformed argument, or another group size while there are rows.
+        Registering an empty partition resets it. Registering one that holds rows adds the tasks and
+        leaves rows and cursors as they are. ``ValueError`` for a malformed argument, or another
+        group size while there are rows.
         """
         validation.text("partition_id", partition_id)
         validation.texts("fields", fields, unique=True)

@@ -58,10 +58,7 @@ def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> 
 
 
 def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
-    """Load what ``save`` wrote into an empty plane; returns the metadata.
-
-    Errors are those of ``BaseClient.load_checkpoint``.
-    """
+    """Load what ``save`` wrote, with the errors of ``BaseClient.load_checkpoint``."""
     state = codec.unpack((folder / _STATE).read_bytes())
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError(f"{folder} is no checkpoint of format {_FORMAT}")

@@ -1,7 +1,4 @@
-"""The state of a plane without its values, for checkpoints.
-
-This module imports no torch, because controller processes that use it import none.
-"""
+"""The state of a plane without values, for checkpoints; no torch: controllers import none."""
 
 from __future__ import annotations
 

@@ -120,10 +120,9 @@ def load_data_plane(path: str | Path) -> DataPlaneConfig:
 def parse_data_plane(
     cfg: Mapping[str, Any], source: str = "the data_plane block"
 ) -> DataPlaneConfig:
-    """Check a ``data_plane`` block, or the block within a whole configuration.
+    """Check a ``data_plane`` block, or the block within a whole configuration, OmegaConf or not.
 
-    ``cfg`` may be an OmegaConf mapping; ``source`` names it in errors. ``ConfigError`` if a key is
-    missing, unknown, or has a value that isn't allowed.
+    ``source`` names it in errors. ``ConfigError`` if a key is missing, unknown or has a bad value.
     """
     block = _block(cfg, source)
     impl = block.get("impl")

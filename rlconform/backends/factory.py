@@ -23,10 +23,8 @@ def build_data_plane_client(
     ``cfg`` is a block, validated or not, or a whole configuration with one. ``bootstrap`` is True
     in the owner, the one process that starts the plane, and False in all others. With
     ``observability.enabled`` the client reports each operation, see ``observability``.
-
-    Raises:
-        ConfigError: The block can't be used, or says ``enabled: false``.
-        PlaneUnavailable: There is no running plane to attach to.
+    ``ConfigError`` if the block can't be used or says ``enabled: false``, ``PlaneUnavailable``
+    without a plane to attach to.
     """
     block = cfg.model_dump(exclude_none=True) if isinstance(cfg, DataPlaneConfig) else cfg
     config = parse_data_plane(block)

@@ -34,10 +34,7 @@ class PlaneEngine(Protocol):
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]]:
-        """Claim exactly ``rows`` rows within ``wait_s``, or up to ``rows`` now if it is None.
-
-        A blocking claim raises ``TimeoutError`` after ``wait_s``.
-        """
+        """Claim ``rows`` rows in ``wait_s`` or raise ``TimeoutError``; None: up to ``rows`` now."""
 
     def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
         """Whether every task has claimed every produced row."""

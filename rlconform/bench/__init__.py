@@ -5,6 +5,5 @@
                       │                   └─ TimedClient of each consumer, likewise
                       └──▶ BenchDocument ──▶ bench.json ──▶ report: ratios, tables, page
 
-One plane process works at a time; the others wait. A plane that crashes or hangs ends only its
-process, not the run.
+One plane works at a time; one that crashes or hangs ends only its own process, not the run.
 """

@@ -91,9 +91,7 @@ def describe(shape: BatchShape) -> ShapeResult:
 def row_checksums(batch: TensorDict, fields: Sequence[str]) -> list[int]:
     """A checksum per row over dtypes, shapes and bytes, the same for dense and jagged columns.
 
-    Raises:
-        LookupError: A field is missing.
-        TypeError: A field is no tensor.
+    ``LookupError`` if a field is missing, ``TypeError`` if it is no tensor.
     """
     sums = [0] * int(batch.batch_size[0])
     for name in fields:

@@ -66,9 +66,7 @@ class ClientHandle:
     def call(self, method: str, *arguments: Any) -> Any:
         """Run the method and wait for its result.
 
-        Raises:
-            CallRefused: It raised; the message says what.
-            PlaneLost: It did not return, or its process has ended.
+        ``CallRefused`` if it raised, ``PlaneLost`` if it did not return or its process has ended.
         """
         return self.begin(method, *arguments)()
 
@@ -97,11 +95,7 @@ def thread_pool(owner: DataPlaneClient, claimers: int, call_s: float) -> ClientP
 def actor_pool(
     spec: str, target: Target, owner: DataPlaneClient, claimers: int, call_s: float
 ) -> ClientPool:
-    """Clients in Ray actors, each attached separately.
-
-    Raises:
-        PlaneLost: One did not attach within the target's timeout for a start.
-    """
+    """Clients in Ray actors; ``PlaneLost`` if one attaches later than the target's ``start``."""
     import ray  # noqa: PLC0415 - planes of one process need no Ray
 
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415 - needs Ray

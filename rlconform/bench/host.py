@@ -39,10 +39,7 @@ def _cpu() -> str:
 
 
 class MemcpyTimer:
-    """Times copies of ``size`` bytes in one thread, as a plane's processes copy them.
-
-    >>> warm_s, fresh_s = MemcpyTimer(2**20).time_copies()
-    """
+    """Times copies of ``size`` bytes in one thread, as a plane's processes copy them."""
 
     def __init__(self, size: int) -> None:
         # Ray gives each worker one thread; with two the copy would not be comparable.

@@ -128,11 +128,7 @@ def shape_names() -> list[str]:
 
 
 def load_shape(name: str, quick: bool = False) -> BatchShape:
-    """Load the shape ``name``, with the values of a quick run if it is one.
-
-    Raises:
-        ConfigError: There is no shape of that name, or its file is invalid.
-    """
+    """Load the shape ``name``; ``ConfigError`` if there is none, or its file is invalid."""
     if name not in shape_names():
         raise ConfigError(f"no shape {name!r}; there are {', '.join(shape_names())}")
     shape = _load(_folder() / f"{name}.yaml", BatchShape, name=name)

@@ -26,15 +26,7 @@ _CLOSE_S = 15.0
 
 
 class PlaneHandle:
-    """A plane process: it starts immediately, and ``kill`` ends it and all that it started.
-
-    >>> handle = PlaneHandle("memory", claimers=4, call_s=60.0)
-    >>> handle.await_open()
-    >>> handle.ask(measurement, "turn", 0)
-    {'put': 0.0012, ...}
-    >>> handle.dismiss()
-    >>> handle.end()
-    """
+    """A plane process: it starts immediately, and ``kill`` ends it and all that it started."""
 
     def __init__(self, spec: str, claimers: int, call_s: float) -> None:
         self._call_s = call_s
@@ -57,9 +49,7 @@ class PlaneHandle:
     def await_open(self) -> None:
         """Wait until the plane is open and its clients are attached.
 
-        Raises:
-            TargetError: There is no such target.
-            PlaneLost: It did not start.
+        ``TargetError`` if there is no such target, ``PlaneLost`` if it did not start.
         """
         self.about, start_s = self._answer(_OWN_S, "looking the target up")
         # the owner opens the plane, then all clients attach at the same time
@@ -68,9 +58,8 @@ class PlaneHandle:
     def ask(self, measurement: Measurement, method: str, number: int) -> Figures:
         """The figures of a measurement's method; none for ``prepare`` and ``finish``.
 
-        Raises:
-            CallRefused: The plane refused a call, or returned wrong data.
-            PlaneLost: The plane process did not answer.
+        ``CallRefused`` for a refused call or wrong data, ``PlaneLost`` for a process without an
+        answer.
         """
         try:
             self._pipe.send((measurement, method, number))

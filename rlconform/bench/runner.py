@@ -60,10 +60,7 @@ class BenchProgress(LiveBar):
 
 
 class BenchRunner:
-    """One bench run.
-
-    >>> document = BenchRunner(["memory"], [load_shape("tiny")], load_plan(quick=True)).measure()
-    """
+    """One bench run; ``measure`` returns its document."""
 
     def __init__(
         self,
@@ -87,8 +84,7 @@ class BenchRunner:
     def measure(self) -> BenchDocument:
         """Measure everything. When interrupted, end all processes and return what was measured.
 
-        Raises:
-            TargetError: A target does not exist; nothing was measured.
+        ``TargetError`` if a target does not exist; nothing was measured.
         """
         created, started = datetime.now(UTC), time.monotonic()
         host = describe_host()
@@ -233,11 +229,7 @@ class BenchRunner:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Quantiles of the sample, linear between the nearest two.
-
-    Raises:
-        ValueError: No values.
-    """
+    """Quantiles of the sample, linear between the nearest two; ``ValueError`` without values."""
     if not values:
         raise ValueError("nothing was measured")
     low, p25, median, p75, p99, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1]).tolist()

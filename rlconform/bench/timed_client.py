@@ -41,14 +41,7 @@ class WrongData(Exception):
 
 
 class TimedClient:
-    """One client, attached where it runs. Other processes call ``run``, which names a method.
-
-    >>> client = TimedClient(lambda: MemoryClient(config))
-    >>> client.run("load", shape)
-    (True, None)
-    >>> client.run("put", "bench", "r0")
-    (True, 0.0123)
-    """
+    """One client, attached where it runs. Other processes call ``run``, which names a method."""
 
     def __init__(self, attach: Callable[[], DataPlaneClient]) -> None:
         # torch warns at the first use in a process that nested tensors are a prototype.

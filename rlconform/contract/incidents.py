@@ -13,11 +13,10 @@ FILE = "incidents.toml"
 
 @dataclass(frozen=True, kw_only=True, config=ROW_CONFIG)
 class Incident:
-    """One defect that was seen in the field.
+    """One defect that was seen in the field, in ``system``.
 
     Attributes:
         id: Stable name; a requirement's ``seen`` refers to it.
-        system: Where it was seen.
         what: What happened, in a sentence.
         requirements: Ids of the requirements that it breaks.
         checks: Ids of the checks that find it, ``path below suites/::function``; if ``excluded`` is

@@ -20,7 +20,7 @@ from rlconform.contract.client import BatchMeta, Tags
 
 @dataclass(frozen=True)
 class KVBatchMeta:
-    """A batch of N rows by name.
+    """A batch of N rows by name; ``ValueError`` if ``tags`` or ``sequence_lengths`` aren't N.
 
     Attributes:
         partition_id: Address space of the rows.
@@ -30,9 +30,6 @@ class KVBatchMeta:
         sequence_lengths: N valid token counts, or ``None`` if they aren't known.
         extra_info: Batch-level values (packing plan, pad target).
         tags: N dicts of primitives, one beside each row, or ``None``.
-
-    Raises:
-        ValueError: ``tags`` or ``sequence_lengths`` don't have N entries.
     """
 
     partition_id: str
@@ -75,9 +72,8 @@ class KVBatchMeta:
     def subset(self, indices: Iterable[int]) -> KVBatchMeta:
         """Select the rows at ``indices``, in that order; an index may repeat.
 
-        Raises:
-            IndexError: An index is out of range.
-            TypeError: A boolean mask, which would be read as rows 0 and 1.
+        ``IndexError`` if one is out of range, ``TypeError`` for a mask: it would be read as rows 0
+        and 1.
         """
         chosen = list(indices)
         if any(isinstance(index, bool) for index in chosen):
@@ -101,9 +97,8 @@ class KVBatchMeta:
     def concat(self, *others: KVBatchMeta) -> KVBatchMeta:
         """Join these rows and the others'. The first meta that has an ``extra_info`` key sets it.
 
-        Raises:
-            ValueError: The metas differ in partition, task or fields, or only some have lengths
-                or tags: joining them would silently drop those of the others.
+        ``ValueError`` if the metas differ in partition, task or fields, or only some have lengths
+        or tags: joining them would silently drop those of the others.
         """
         parts = (self, *others)
         for name, key in _CONCAT_MUST_AGREE.items():
@@ -127,9 +122,7 @@ class KVBatchMeta:
         """Add one tag per column to the rows; row i gets ``columns[name][i]``.
 
         Zero-dimensional tensors and numpy scalars become Python numbers, as tags are primitives.
-
-        Raises:
-            ValueError: A column doesn't have N values.
+        ``ValueError`` if a column doesn't have N values.
         """
         tags: list[Tags] = [dict(row) for row in self.tags or [{} for _ in self.sample_ids]]
         for name, values in columns.items():

@@ -28,9 +28,8 @@ class Requirement:
     Attributes:
         id: Stable name, ``SECTION-NN``.
         level: The strength: MUST decides the verdict, SHOULD warns.
-        scope: ``plane``, or ``kit`` for rows that no plane can break: rlconform's own tests check
-            them.
-        title: The requirement in a few words.
+        scope: ``plane``, or ``kit`` for rows that no plane can break, which rlconform's tests
+            check.
         sentence: The requirement in full.
         why: What breaks without it.
         capability: The row applies to planes that declare any of these; empty for every plane.

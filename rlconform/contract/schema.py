@@ -29,9 +29,8 @@ def read_text(file: str) -> str:
 def load_rows(model: type[Row], file: str, table: str) -> dict[str, Row]:
     """All rows of a file by id, in the file's order.
 
-    Raises:
-        ConfigError: A row lacks a key, has an unknown one, or holds a value that isn't allowed; or
-            two rows have one id.
+    ``ConfigError`` if a row lacks a key, has an unknown one, or holds a value that isn't allowed,
+    or two rows have one id.
     """
     rows: dict[str, Row] = {}
     for values in tomllib.loads(read_text(file))[table]:

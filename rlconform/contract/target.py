@@ -83,27 +83,22 @@ class Timeouts:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A plane under test.
+    """A plane under test; ``ValueError`` for an unknown level, isolation or capability.
 
     Attributes:
         name: Short name for reports, ``vendor/engine`` by custom.
         open: Called as ``open(cfg, bootstrap)`` with the configuration mapping (empty where none
             was given): with True in the owner, which starts the plane, with False in every other
             process, which attaches to it.
-        vendor: Vendor, for the report's header.
-        version: Version, for the report's header.
+        vendor: Vendor, for the report's header, as is ``version``.
         level: Level of ``rlconform certify`` without ``--level``; ``unit`` for a plane of one
             process.
         capabilities: Name to ``True``, or to a sentence that says why not. A name left out is
             probed and the result is reported, but no verdict counts it.
         isolation: How often checks get a fresh plane: one for all (``session``), one each
             (``test``), or one each in a process of its own (``process``).
-        timeouts: Deadlines in seconds.
         config: Configuration used where the user gives none.
         control: Called with the owner's client; returns what kills the plane's processes.
-
-    Raises:
-        ValueError: An unknown level, isolation or capability.
     """
 
     name: str

@@ -35,8 +35,7 @@ Columns = Mapping[str, Any] | TensorDictBase
 def mint_sample_ids(uids: Iterable[str], group_size: int) -> list[str]:
     """Make ids ``<uid>_g0`` to ``<uid>_g<group_size - 1>`` of each prompt's generations, in order.
 
-    Raises:
-        ValueError: ``group_size`` is below 1, or two prompts have the same uid.
+    ``ValueError`` if ``group_size`` is below 1, or two prompts have the same uid.
     """
     prompts = list(uids)
     if group_size < 1:
@@ -67,9 +66,8 @@ def read_columns(
         pad_to_seqlen: S in tokens, the same on every rank; by default the longest row read here.
         token_fields: Names of the per-token fields, see ``wire.materialize``.
 
-    Raises:
-        LookupError: An unknown row, or a field not produced for every row.
-        ValueError: A row is longer than ``pad_to_seqlen``.
+    ``LookupError`` for an unknown row or a field not produced for every row, ``ValueError`` for a
+    row longer than ``pad_to_seqlen``.
     """
     batch = client.get_samples(
         sample_ids=meta.sample_ids,
@@ -89,13 +87,10 @@ def write_columns(
 ) -> BatchMeta:
     """Write further columns of the meta's N rows in one put; returns the plane's receipt.
 
-    Args:
-        client: Any client of the plane.
-        meta: The rows.
-        columns: Any mapping of names to tensors (N, ...) or object columns of N values. A per-token
-            one (N, S, ...) may be wider than the longest row; each row is cut to its own length.
-        lengths: (N,) valid tokens of each row; the meta's ``sequence_lengths`` by default.
-        token_fields: Names of the per-token fields, among them those that have a second dimension.
+    ``columns`` are tensors (N, ...) or object columns of N values. A per-token one (N, S, ...) may
+    be wider than the longest row; each row is cut to its own length. ``lengths`` are the (N,) valid
+    tokens of each row, by default the meta's ``sequence_lengths``. ``token_fields`` names the
+    per-token fields, among them those that have a second dimension.
 
     Raises:
         TypeError: A column that is neither a tensor nor an object column; none is skipped.
@@ -130,15 +125,10 @@ def kv_first_write(
 ) -> KVBatchMeta:
     """Write a rollout's N new rows in one put; returns their meta, which names no task.
 
-    Args:
-        client: Any client of the plane.
-        batch: Any mapping of names to columns, as in ``write_columns``; among them
-            ``input_lengths`` (N,), the valid tokens of each row.
-        sample_ids: N names, see ``mint_sample_ids``.
-        partition_id: The rows' partition.
-        token_fields: Names of the per-token fields, among them those that have a second dimension.
-        tags: N dicts of primitives; ``input_lengths`` is added to each row's.
-        extra_info: Batch-level values for the meta; the plane doesn't store them.
+    ``batch`` and ``token_fields`` are those of ``write_columns``; among the columns is
+    ``input_lengths`` (N,), the valid tokens of each row. ``sample_ids`` are N names, see
+    ``mint_sample_ids``. ``tags`` are N dicts of primitives, to which ``input_lengths`` is added.
+    ``extra_info`` has batch-level values for the meta; the plane doesn't store them.
 
     Raises:
         TypeError: A column that is neither a tensor nor an object column; none is skipped.

@@ -59,10 +59,8 @@ class GroupLost(DataPlaneError, ConnectionError):
 class _Header(NamedTuple):
     """What a rank needs before it can receive the tensors; it unpickles wherever torch does.
 
-    Attributes:
-        error: The src rank's error for the other ranks; nothing follows it.
-        tensors: dtype and shape of each tensor that follows.
-        structure: ``TensorMessage.structure``.
+    ``error`` is the src rank's, and nothing follows it; ``tensors`` has the dtype and shape of each
+    tensor that follows; ``structure`` is ``TensorMessage.structure``.
     """
 
     error: SourceFailed | None = None
@@ -73,11 +71,9 @@ class _Header(NamedTuple):
 class ReplicaGroup:
     """The ranks that work on one DP shard, over a ``torch.distributed`` group; rank 0 is the src.
 
-    Example:
         group = dist.new_group(ranks, backend="gloo")
         replica = ReplicaGroup(group, timeout_s=120)
         result = replica.share(read, use)  # on every rank; read() runs on the src rank only
-        dist.destroy_process_group(group)
 
     Calls are collective: every rank makes the same ones in the same order, from one thread. Use a
     process group that nothing else uses: after ``GroupLost`` its ranks no longer agree on which
@@ -85,11 +81,11 @@ class ReplicaGroup:
 
     Args:
         group: A group of which this process is a rank, of a backend that takes CPU tensors.
-        timeout_s: Seconds from the start of a call after which this rank stops waiting. They
+        timeout_s: Seconds from the start of a call after which this rank stops waiting; they
             include the src rank's reading and every other rank's delay.
 
-    Raises:
-        ValueError: This process is no rank of the group, or ``timeout_s`` not positive and finite.
+    ``ValueError`` if this process is no rank of the group, or ``timeout_s`` not positive and
+    finite.
     """
 
     def __init__(self, group: dist.ProcessGroup, *, timeout_s: float = 300.0) -> None:
@@ -111,11 +107,9 @@ class ReplicaGroup:
     def share(self, read: Callable[[], T], use: Callable[[T], R]) -> R:
         """Read a value on the src rank and return ``use(value)`` on every rank.
 
-        Args:
-            read: Runs on the src rank only. It may return anything that pickles. Dense tensors in
-                it, however deep, travel as bytes; the other ranks get them in CPU memory.
-            use: Runs on every rank; on the src rank with the value itself. It must not use the
-                group.
+        ``read`` runs on the src rank only and may return anything that pickles; dense tensors in
+        it, however deep, travel as bytes, and the other ranks get them in CPU memory. ``use`` runs
+        on every rank, on the src rank with the value itself; it must not use the group.
 
         Raises:
             BaseException: What ``read`` raised, on the src rank; what ``use`` raised, on that rank.

@@ -30,11 +30,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class MetricEvent:
-    """One call of a client.
+    """One call of the method ``op`` of a client, in ``partition`` (None for ``close``).
 
     Attributes:
-        op: The client's method.
-        partition: Its partition; ``None`` for ``close``.
         n_keys: Rows that it wrote, read, claimed or cleared, or would have if it raised.
         n_bytes: Bytes that it wrote, read, or freed by a clear.
         wall_ms: Milliseconds until the client returned or raised.
@@ -50,10 +48,7 @@ class MetricEvent:
 
 
 def measured(method: Method) -> Method:
-    """Make the ``MetricsClient``'s method of this name and signature.
-
-    It makes the same call of the client inside, and reports it whether it returns or raises.
-    """
+    """Make the ``MetricsClient``'s method of this name: call the inner client's, and report it."""
     op, parameters = method.__name__, signature(method)
 
     @wraps(method)
@@ -80,13 +75,10 @@ class MetricsClient:
     """A client that wraps another and passes on all results and exceptions.
 
     A clear counts what this client put: rows of other clients have no bytes here, and
-    ``clear_samples(None)`` clears this client's rows.
-
-    Args:
-        client: Any client; it is closed with this one.
-        callback: Called with each ``MetricEvent`` after the operation, in the thread of the call,
-            possibly by several threads at once. Its exceptions reach the caller, although the
-            operation took effect: a run whose metrics are broken should stop.
+    ``clear_samples(None)`` clears this client's rows. ``client`` is closed with this one.
+    ``callback`` is called with each ``MetricEvent`` after the operation, in the thread of the call,
+    possibly by several threads at once. Its exceptions reach the caller, although the operation
+    took effect: a run whose metrics are broken should stop.
     """
 
     def __init__(self, client: DataPlaneClient, callback: Callable[[MetricEvent], object]) -> None:

@@ -26,7 +26,7 @@ Count = Annotated[int, Field(strict=True, ge=1)]
 
 @dataclass(frozen=True)
 class SequencePacking:
-    """Configuration of sequence packing: a micro-batch's rows lie end to end in one sequence.
+    """Configuration of sequence packing; ``ValueError`` for a value out of range.
 
     Attributes:
         max_tokens_per_microbatch: Maximum tokens of a micro-batch, with each row rounded up.
@@ -37,9 +37,6 @@ class SequencePacking:
             (``packer``), or the largest first (``largest_first``), so that the allocator reaches
             its peak at once.
         seed: Seeds the order of ``modified_first_fit_shuffle``; at least 0.
-
-    Raises:
-        ValueError: A value out of range.
     """
 
     max_tokens_per_microbatch: Count
@@ -51,14 +48,11 @@ class SequencePacking:
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Configuration of dynamic batching: a micro-batch's rows are padded to the longest.
+    """Configuration of dynamic batching; ``ValueError`` for a value out of range.
 
     Attributes:
         max_tokens_per_microbatch: Maximum tokens of a micro-batch, padding included.
         sequence_length_round: The width of a micro-batch is rounded up to a multiple of this.
-
-    Raises:
-        ValueError: A value out of range.
     """
 
     max_tokens_per_microbatch: Count

@@ -55,9 +55,8 @@ def pack_sequences(
             fullest bins are split in two until it is.
         seed: Seeds the order of ``modified_first_fit_shuffle``; the others ignore it.
 
-    Raises:
-        ValueError: A row longer than ``capacity``, fewer rows than bins to fill, or an argument out
-            of range.
+    ``ValueError`` for a row longer than ``capacity``, fewer rows than bins to fill, or an argument
+    out of range.
     """
     tokens = row_lengths(lengths)
     _check_capacity(tokens, capacity)
@@ -78,11 +77,9 @@ def pack_sequences(
 
 
 def row_lengths(lengths: Lengths) -> list[int]:
-    """Check the lengths and convert them to a list of ints.
+    """Convert the lengths to a list; ``ValueError`` for one that is no integer of at least 0.
 
-    Raises:
-        ValueError: A length that isn't an integer of at least 0. An unknown length must not be
-            guessed: a plan made with it would cut tokens off.
+    An unknown length must not be guessed: a plan made with it would cut tokens off.
     """
     given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
     for row, length in enumerate(given):
@@ -135,8 +132,7 @@ def _shuffled(lengths: Sequence[int], capacity: int, seed: int) -> list[int]:
 def _first_fit(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Put each row into the first bin with enough room.
 
-    Bins that aren't open yet are in the tree with all their room, so the search opens one if no
-    other bin fits.
+    Unopened bins are in the tree with all their room, so the search opens one if no other bin fits.
     """
     # Two bins that first fit opens have more than one capacity between them.
     most_bins = min(len(rows), 2 * _total(rows, lengths) // capacity + 1)

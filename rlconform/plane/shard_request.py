@@ -21,12 +21,9 @@ from rlconform.wire import materialize
 
 @dataclass(frozen=True)
 class ShardRequest:
-    """One rank's rows of a step, and the shape in which it reads them.
+    """One rank's N rows of a step, and the shape in which it reads them.
 
     Attributes:
-        partition_id: Partition of the rows.
-        sample_ids: N row names.
-        select_fields: Columns to read.
         width: Tokens that per-token columns are padded to.
         pad_values: Pad value by column.
         packing: The driver's packing metadata; empty where it planned no micro-batches.

@@ -75,13 +75,10 @@ def shard_meta_for_dp(
         sequence_packing: Plan micro-batches of rows laid end to end.
         dynamic_batching: Plan micro-batches of rows padded to a common width.
 
-    Returns:
-        ``(shards, inverse)``. A shard has its rows' lengths and tags, and everything else of
-        ``meta`` except a packing plan, which was made for other rows. With the ranks' outputs
-        concatenated, ``outputs[inverse[i]]`` belongs to row i of ``meta``.
-
-    Raises:
-        ValueError: ``meta`` is empty or has no lengths, and as ``plan_shards`` says.
+    A shard has its rows' lengths and tags, and everything else of ``meta`` except a packing plan,
+    which was made for other rows. With the ranks' outputs concatenated, ``outputs[inverse[i]]``
+    belongs to row i of ``meta``. ``ValueError`` if ``meta`` is empty or has no lengths, and as
+    ``plan_shards`` says.
     """
     if meta.sequence_lengths is None:
         raise ValueError(
@@ -112,15 +109,12 @@ def plan_shards(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> list[ShardPlan]:
-    """Plan each rank's rows and micro-batches.
+    """Plan each rank's rows and micro-batches from the (N,) tokens of each row.
 
     The rows are cut into global batches of ``batch_size``, and each of these is split among the
-    ranks independently of the others. ``lengths`` has the (N,) tokens of each row; the other
-    arguments are those of ``shard_meta_for_dp``.
-
-    Raises:
-        ValueError: No rows, an unknown length, a batch that can't be split evenly, a row over a
-            micro-batch's limit, or both kinds of packing.
+    ranks independently of the others; arguments are those of ``shard_meta_for_dp``. ``ValueError``
+    for no rows, an unknown length, a batch that can't be split evenly, a row over a micro-batch's
+    limit, or both kinds of packing.
     """
     tokens = row_lengths(lengths)
     size = _global_batch_size(len(tokens), dp_world, batch_size)

@@ -37,10 +37,8 @@ class ShardMismatch(DataPlaneError, ValueError):
 class ModelRanks:
     """A worker's tensor-, context- and pipeline-parallel ranks within its replica of the model.
 
-    No rank has a default: a worker with a forgotten rank would write as rank 0 does.
-
-    Raises:
-        ValueError: Not a non-negative integer.
+    No rank has a default: a worker with a forgotten rank would write as rank 0 does. ``ValueError``
+    for a rank that isn't a non-negative integer.
     """
 
     tp: int
@@ -61,10 +59,9 @@ class ModelRanks:
 class WorkerBatch(NamedTuple):
     """A worker's input.
 
-    Attributes:
-        batch: The shard's N rows; per-token columns (N, S, ...) of the step's one width S.
-        packing: The driver's ``micro_batch_indices``, ``micro_batch_lengths`` and
-            ``elem_counts_per_gb``; empty where it planned no micro-batches.
+    ``batch`` has the shard's N rows; per-token columns (N, S, ...) have the step's one width S.
+    ``packing`` has the keys described in ``plane.sharding``; it is empty where the driver planned
+    no micro-batches.
     """
 
     batch: TensorDict
@@ -81,7 +78,6 @@ class _Attached(NamedTuple):
 class DataPlaneWorkerMixin:
     """Adds fetching a shard and writing a result column to a policy worker.
 
-    Example:
         class PolicyWorker(DataPlaneWorkerMixin):
             def start(self, client, group, tp_rank):
                 self.attach_plane(
@@ -95,9 +91,6 @@ class DataPlaneWorkerMixin:
                 work = self.fetch_shard(shard, LP_SEED_FIELDS)
                 logprobs = self.forward(work.batch, work.packing)  # (N, S), or wider
                 return self.write_back(shard, PREV_LOGPROBS, logprobs)
-
-            def stop(self):
-                self.detach_plane()  # the client stays open
 
     The fetches of a replica group are collective: every rank makes the same ones, in the same
     order, from one thread.
@@ -113,18 +106,11 @@ class DataPlaneWorkerMixin:
         replica: ReplicaGroup | None = None,
         pad_values: Mapping[str, complex] | None = None,
     ) -> None:
-        """Set what all later calls use.
+        """Set what all later calls use; ``pad_values`` are by column, 0 where it names none.
 
-        Args:
-            client: This process's client of the plane.
-            ranks: This worker's ranks within its replica of the model.
-            replica: The ranks that work on the same shard. Its rank 0 reads for all of them, so
-                that the plane, which serves all replicas, sends each row once. Without a group
-                this rank reads by itself.
-            pad_values: Pad value by column, 0 where it names none.
-
-        Raises:
-            ValueError: A group whose rank 0 isn't the one with tp = cp = pp = 0.
+        Rank 0 of ``replica``, the ranks that work on the same shard, reads for all of them, so that
+        the plane, which serves all replicas, sends each row once. Without a group this rank reads
+        by itself. ``ValueError`` if the group's rank 0 isn't the one with tp = cp = pp = 0.
         """
         if replica is not None and replica.is_src != ranks.is_src:
             raise ValueError(
@@ -142,13 +128,10 @@ class DataPlaneWorkerMixin:
     ) -> WorkerBatch:
         """Fetch this rank's rows, padded to the step's width, with the driver's packing plan.
 
-        Width and plan come from the shard's ``extra_info``, where the driver put them: ranks that
-        each computed their own would wait for each other in different collectives.
-
-        Args:
-            shard: One of ``shard_meta_for_dp``'s, with ``global_forward_pad_seqlen`` in its
-                ``extra_info``; equal on all ranks of a replica group.
-            select_fields: Columns to read; the shard's ``fields`` by default.
+        Width (``global_forward_pad_seqlen``) and plan come from the ``extra_info`` of the shard,
+        which ``shard_meta_for_dp`` made and which is equal on all ranks of a replica group: ranks
+        that each computed their own would wait for each other in different collectives.
+        ``select_fields`` are the shard's ``fields`` by default.
 
         Raises:
             RuntimeError: ``attach_plane`` was not called.
@@ -175,16 +158,12 @@ class DataPlaneWorkerMixin:
         return replica.share(read, use)
 
     def write_back(self, meta: BatchMeta, field: str, values: Any) -> BatchMeta | None:
-        """Write one result column of the meta's rows; returns the plane's receipt.
+        """Write the column ``field`` of the meta's N rows; returns the plane's receipt.
 
-        Only the rank with tp = cp = pp = 0 writes; the others return None.
-
-        Args:
-            meta: The shard's N rows, with their lengths where the column is per token.
-            field: Name of the column.
-            values: A tensor (N, ...), an object column, or any mapping that holds ``field``. A
-                per-token column (N, S, ...) may be wider than the longest row, as sequence
-                parallelism leaves it: each row is cut to its own length.
+        Only the rank with tp = cp = pp = 0 writes; the others return None. ``values`` are a tensor
+        (N, ...), an object column, or any mapping that holds ``field``. A per-token column (N, S,
+        ...) needs the meta's lengths and may be wider than the longest row, as sequence parallelism
+        leaves it: each row is cut to its own length.
 
         Raises:
             RuntimeError: ``attach_plane`` was not called.

@@ -33,10 +33,8 @@ GOOD = frozenset({TrialOutcome.KILLED, TrialOutcome.PASSED})
 class TrialResult:
     """The result of the trial of one mutant or conforming plane.
 
-    Attributes:
-        broken: The violated requirements, each with the failure text of its first failed check.
-        seconds: Wall time of the trial.
-        detail: What is wrong, in one line; for a race, how many seeds killed it.
+    ``broken`` has the violated requirements, each with the failure text of its first failed check;
+    ``detail`` is what is wrong, in one line, or for a race, how many seeds killed it.
     """
 
     name: str

@@ -172,11 +172,7 @@ def refuse_stacks(fields: object) -> None:
 
 
 def refuse_what_the_schema_does_not_say(fields: object) -> None:
-    """Refuse a schema column whose shape or kind of number differs from the schema.
-
-    Raises:
-        ValueError: For example, a mask of bytes, or a column of scalars with a second dimension.
-    """
+    """Raise ``ValueError`` for a schema column of another shape or kind of number (a byte mask)."""
     if not isinstance(fields, TensorDictBase):
         return
     for name, leaf in fields.items():

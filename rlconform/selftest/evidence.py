@@ -22,12 +22,9 @@ from rlconform.mutants.mutant import mutant_name
 
 @dataclass(frozen=True)
 class MutantSource:
-    """A mutant that a requirement must kill.
+    """A mutant that a requirement must kill; ``file`` is relative to the root of the checkout.
 
-    Attributes:
-        file: Path of its module, relative to the root of the checkout.
-        defect: What is wrong with it, in one sentence.
-        alone: Whether this requirement is the only one that must kill it.
+    ``defect`` is one sentence; ``alone`` says that no other requirement must kill it.
     """
 
     name: str

@@ -1,9 +1,7 @@
 """Generates the requirement pages of the docs, one Markdown page per section.
 
-    python -m rlconform.selftest.requirement_pages docs
-
-Each requirement has its sentence, field failures, checks and mutants, with links to the files. A
-test compares the pages with the output of this module.
+``python -m rlconform.selftest.requirement_pages docs`` writes them; a test compares them with its
+output. Each requirement has its sentence, field failures, checks and mutants, with links.
 """
 
 from __future__ import annotations

@@ -65,9 +65,8 @@ class Settings:
 class Case:
     """One target to try: a mutant, or a correct plane if ``mutant`` is None.
 
-    Attributes:
-        several: Whether it needs several processes.
-        requirements: The requirements whose checks run on a correct plane; empty means all.
+    ``several``: it needs several processes. ``requirements``: those whose checks run on a correct
+    plane; empty means all.
     """
 
     name: str
@@ -116,11 +115,10 @@ def _length(mutant: Mutant) -> tuple[bool, bool, int]:
 def run_trials(
     chosen: Sequence[Case], settings: Settings, record: Callable[[TrialResult], None]
 ) -> list[TrialResult]:
-    """Try every case and judge the results; call ``record`` with each result when it is ready.
+    """Try every case; call ``record`` with each result when it is ready.
 
-    Raises:
-        ConfigError: Ray is needed and not installed.
-        KeyboardInterrupt: Passed on after every process has been stopped.
+    ``ConfigError`` if Ray is needed and not installed. A ``KeyboardInterrupt`` is passed on after
+    every process has been stopped.
     """
     started: list[ForkServer | SharedRay] = []
     local = threading.local()

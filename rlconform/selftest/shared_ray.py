@@ -36,11 +36,7 @@ class SharedRay:
         )
 
     def environment(self) -> Mapping[str, str]:
-        """Environment variables that test processes need to join; waits until the cluster is up.
-
-        Raises:
-            RuntimeError: The cluster did not start.
-        """
+        """Await the cluster; return variables to join it. ``RuntimeError`` if it doesn't start."""
         assert self._process.stdout is not None
         address = self._process.stdout.readline().strip()
         if not address:

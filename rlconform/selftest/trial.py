@@ -51,13 +51,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Races:
-    """How often a race was killed.
+    """How often a race was killed in ``seeds`` turns, one for each seed.
 
-    Attributes:
-        seeds: Number of turns that ran; each turn uses one seed.
-        kills: Number of turns in which a check failed for the reason that the mutant declares.
-        errors: Texts of the suite's errors.
-        others: Failure texts of the turns that failed for another reason.
+    ``kills`` counts the turns in which a check failed for the reason that the mutant declares;
+    ``others`` has the failure texts of those that failed for another, ``errors`` those of the
+    suite.
     """
 
     seeds: int

@@ -41,10 +41,8 @@ def pack_jagged_fields(
             replay is (N, S, L, K)); names that the batch lacks are ignored. Default: the
             ``PER_TOKEN_FIELDS`` that have a second dimension.
 
-    Raises:
-        ValueError: ``lengths`` is not N non-negative integers, or a per-token field does not fit
-            them.
-        TypeError: A leaf that is neither a tensor nor an object column.
+    ``ValueError`` if ``lengths`` is not N non-negative integers or a per-token field does not fit
+    them, ``TypeError`` for a leaf that is neither a tensor nor an object column.
     """
     rows_on = cache(lambda device: RaggedRows(lengths, device))
     n = _row_count(batch)
@@ -78,8 +76,7 @@ def materialize(
     Args:
         batch: N rows of dense and nested tensors and object columns, as a plane returned them.
         layout: ``padded`` for dense (N, S, ...) per-token fields, ``jagged`` for (N, j, ...).
-        pad_value_dict: Pad value by field, 0 for other fields; names that the batch lacks are
-            ignored.
+        pad_value_dict: Pad value by field, 0 for others; names that the batch lacks are ignored.
         pad_to_seqlen: Width of the per-token fields; ``padded`` layout only.
         token_fields: Names of the per-token fields, so that the result does not depend on the
             layout in which the plane returned a column. Default: every jagged field, and the dense

@@ -15,10 +15,8 @@ def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tenso
     """Jagged (N, j, ...) copy of a per-token field, row i with ``lengths[i]`` tokens.
 
     A dense field may be wider than the longest row, as sequence parallelism leaves it: each row is
-    cut to its own length. A jagged field must have exactly these row lengths.
-
-    Raises:
-        ValueError: Fewer columns than the longest row, another number of rows, other row lengths.
+    cut to its own length. A jagged field must have exactly these row lengths. ``ValueError`` for
+    fewer columns than the longest row, another number of rows or other row lengths.
     """
     rows = lengths if isinstance(lengths, RaggedRows) else RaggedRows(lengths, values.device)
     if not is_jagged(values):
@@ -35,11 +33,9 @@ def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tenso
 def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
     """Combine N per-row tensors: dense (N, ...) if all shapes are equal, else jagged.
 
-    Scalars give (N,); rows that all have length zero give (N, 0, ...).
-
-    Raises:
-        ValueError: No rows, different dtypes (there is no promotion), or rows that differ in more
-            than their first dimension.
+    Scalars give (N,); rows that all have length zero give (N, 0, ...). ``ValueError`` for no rows,
+    different dtypes (there is no promotion), or rows that differ in more than their first
+    dimension.
     """
     if not rows:
         raise ValueError("no rows: neither dtype nor row shape is known")
@@ -60,9 +56,7 @@ def as_read(leaf: object) -> object:
     """Convert nested tensors of torch's older, strided layout, which a plane may return.
 
     They become jagged, or dense if all rows have one shape. Every other leaf is returned as it is.
-
-    Raises:
-        ValueError: The rows differ in more than their first dimension.
+    ``ValueError`` if the rows differ in more than their first dimension.
     """
     if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
         return stack_or_nest(rows_of(leaf))
@@ -72,12 +66,9 @@ def as_read(leaf: object) -> object:
 def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
     """Copy a model's outputs for the response tokens: jagged (N, response, ...).
 
-    A model's output at token i predicts token i + 1, so the outputs for the last R of a row's L
-    tokens are those in [L - R - 1, L - 1): the response, shifted left by one.
-
-    Args:
-        nested: Jagged outputs, row i of L tokens: prompt and response.
-        response_lengths: (N,) integers R, response tokens of each row; 0 gives an empty row.
+    Row i of ``nested`` has the outputs for L tokens, prompt and response; ``response_lengths`` are
+    (N,) integers R, of which 0 gives an empty row. The output at token i predicts token i + 1, so
+    those for the last R tokens are in [L - R - 1, L - 1): the response, shifted left by one.
 
     Raises:
         TypeError: ``nested`` is not jagged.

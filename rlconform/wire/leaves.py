@@ -16,9 +16,8 @@ LeafKind = Literal["dense", "jagged", "object"]
 def classify_leaf(leaf: object) -> LeafKind:
     """The kind of a leaf: ``dense`` (N, ...), ``jagged`` (N, j, ...) or ``object``.
 
-    Raises:
-        TypeError: Anything else, instead of dropping it: a nested TensorDict, a sparse or quantized
-            tensor, a nested tensor of the strided layout or ragged in a later dimension.
+    ``TypeError`` for anything else, instead of dropping it: a nested TensorDict, a sparse or
+    quantized tensor, a nested tensor of the strided layout or ragged in a later dimension.
     """
     if is_object_column(leaf):
         return "object"
@@ -41,10 +40,7 @@ def is_jagged(leaf: Tensor) -> bool:
 
 
 def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
-    """The tokens of a jagged leaf's rows, end to end, and the rows.
-
-    The tokens share memory with the leaf if there are no gaps between its rows, else are a copy.
-    """
+    """The tokens of a jagged leaf, end to end (a copy if its rows have gaps), and the rows."""
     jagged: Any = leaf.detach()  # torch's stubs do not know the methods of a jagged tensor
     values, offsets, lengths = jagged.values(), jagged.offsets(), jagged.lengths()
     rows = RaggedRows(offsets.diff() if lengths is None else lengths)
@@ -56,10 +52,8 @@ def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
 def rows_of(leaf: Tensor) -> list[Tensor]:
     """The N rows of a dense or nested leaf, for comparisons independent of the layout.
 
-    Rows are views of the leaf, except for a jagged leaf with gaps between its rows.
-
-    Raises:
-        TypeError: Not a tensor, a sparse one, or one without rows.
+    Rows are views of the leaf, except for a jagged leaf with gaps between its rows. ``TypeError``
+    for anything but a tensor, for a sparse one, and for one without rows.
     """
     if not isinstance(leaf, Tensor) or leaf.layout not in {torch.strided, torch.jagged}:
         raise TypeError(f"no rows in {type(leaf).__name__}")

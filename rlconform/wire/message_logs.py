@@ -27,11 +27,8 @@ MessageLog = list[dict[str, Any]]
 def strip_message_logs(logs: Iterable[Iterable[Mapping[str, Any]]]) -> NonTensorStack:
     """Make an object column of the N logs with a (start, length) span instead of ``token_ids``.
 
-    The given logs are not changed; their other values are shared. Messages without token ids are
-    kept.
-
-    Raises:
-        ValueError: Token ids that are not one-dimensional.
+    The given logs are not changed; their other values are shared, and messages without token ids
+    kept. ``ValueError`` for token ids that are not one-dimensional.
     """
     return object_column(_strip(log) for log in logs)
 
@@ -39,12 +36,9 @@ def strip_message_logs(logs: Iterable[Iterable[Mapping[str, Any]]]) -> NonTensor
 def rebuild_message_logs(stripped: object, input_ids: Tensor) -> list[MessageLog]:
     """Rebuild the N logs, with ``token_ids`` that are views of the batch's ``input_ids``.
 
-    Args:
-        stripped: Object column from ``strip_message_logs``, in any form that a plane returns.
-        input_ids: Dense (N, S) or jagged (N, j) token ids of the same rows, from column 0.
-
-    Raises:
-        ValueError: Another number of logs, or a span that does not lie in its row.
+    ``stripped`` is the column of ``strip_message_logs`` in any form that a plane returns;
+    ``input_ids`` are the same rows' token ids from column 0, dense (N, S) or jagged (N, j).
+    ``ValueError`` for another number of logs, or a span that does not lie in its row.
     """
     rows = rows_of(input_ids)
     logs = object_rows(stripped, len(rows))

@@ -31,14 +31,11 @@ def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 def object_rows(leaf: object, n: int) -> list[Any]:
-    """The ``n`` values of an object column in any form.
+    """The ``n`` values of an object column in any form; ``TypeError`` for anything else.
 
     A ``NonTensorData`` has an array of values, one per row, or one value that all rows share.
-
-    Raises:
-        ValueError: The column does not have ``n`` values. An array inside a ``NonTensorData`` is
-            one such case: slicing its batch leaves the array whole, so its rows are lost.
-        TypeError: Not an object column.
+    ``ValueError`` if there are not ``n`` values, as with an array inside a ``NonTensorData`` after
+    a slice of its batch, which leaves the array whole, so its rows are lost.
     """
     if isinstance(leaf, NonTensorData):
         data = leaf.data

@@ -34,14 +34,8 @@ class RaggedRows:
         padded = rows.pad(values, 4, 0)  # (3, 4, ...)
 
     Fields packed by one ``RaggedRows`` share their offsets, so torch treats them as equally ragged
-    and allows arithmetic between them.
-
-    Args:
-        lengths: (N,) integers, tokens in each row.
-        device: Device of the tokens; by default that of the lengths.
-
-    Raises:
-        ValueError: Not one dimension of non-negative integers.
+    and allows arithmetic between them. ``lengths`` are (N,) non-negative integers, else
+    ``ValueError``; ``device`` is that of the tokens, by default that of the lengths.
     """
 
     def __init__(self, lengths: Lengths, device: torch.device | None = None) -> None:
@@ -79,8 +73,7 @@ class RaggedRows:
     def take_padded(self, padded: Tensor) -> Tensor:
         """Copy ``padded[i, :lengths[i]]`` of every row, end to end: (N, S, ...) -> (T, ...).
 
-        Raises:
-            ValueError: Another number of rows, no token dimension, or S below the longest row.
+        ``ValueError`` for another number of rows, no token dimension, or S below the longest row.
         """
         if padded.dim() < 2 or padded.shape[0] != self.count or padded.shape[1] < self.longest:
             raise ValueError(
@@ -96,10 +89,8 @@ class RaggedRows:
     def pad(self, values: Tensor, width: int | None, pad_value: complex) -> Tensor:
         """Copy rows of ``values`` (T, ...) into a (N, width, ...) tensor padded with ``pad_value``.
 
-        The default width is that of the longest row.
-
-        Raises:
-            ValueError: ``width`` is below the longest row, or the dtype can't hold ``pad_value``.
+        The default width is that of the longest row. ``ValueError`` if ``width`` is below the
+        longest row, or the dtype can't hold ``pad_value``.
         """
         width = self.longest if width is None else width
         if width < self.longest:
@@ -140,8 +131,7 @@ class RaggedRows:
 def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
     """A fresh tensor of ``value`` with the dtype and device of ``like``.
 
-    Raises:
-        ValueError: The dtype can't hold ``value``, which torch would wrap or truncate silently.
+    ``ValueError`` if the dtype can't hold ``value``, which torch would wrap or truncate silently.
     """
     dtype = like.dtype
     try:

@@ -39,13 +39,10 @@ def dumps(
 ) -> tuple[bytes, list[Any]]:
     """Pickle ``value``; returns the bytes and the values that were left out of them.
 
-    Raises what pickle raises for a value that it can't pickle.
-
-    Args:
-        value: The value.
-        out_of_band: Whether to leave a value within ``value`` out of the bytes.
-        compact_tensors: Pickle a dense tensor detached, on the CPU, and without the rest of the
-            storage that it is a view of. By default strides and ``requires_grad`` are kept.
+    Raises what pickle raises for a value that it can't pickle. ``out_of_band`` returns whether to
+    leave a value within ``value`` out of the bytes. ``compact_tensors`` pickles a dense tensor
+    detached, on the CPU, and without the rest of the storage that it is a view of; by default
+    strides and ``requires_grad`` are kept.
     """
     file = io.BytesIO()
     pickler = _Pickler(file, out_of_band, compact_tensors)
@@ -60,11 +57,9 @@ def loads(data: bytes | memoryview, parts: Sequence[Any] = ()) -> Any:
 
 @dataclass(frozen=True)
 class TensorMessage:
-    """A value split for sending: pickled structure, and its dense tensors for a tensor transport.
+    """A value split for sending: its dense tensors, and the rest pickled as ``structure``.
 
-    Attributes:
-        structure: The pickled value without its tensors.
-        tensors: The tensors, contiguous and on the CPU.
+    The tensors are contiguous and on the CPU, for a tensor transport.
     """
 
     structure: bytes
@@ -96,10 +91,7 @@ class RayArgument:
 
 
 def reduce_tensor(value: Any) -> Reduced | None:
-    """Reduce a tensor that torch can't unpickle to its bytes; None for any other value.
-
-    The tensor is rebuilt on the CPU and contiguous.
-    """
+    """Reduce a tensor that torch can't unpickle to bytes, rebuilt on the CPU; None for others."""
     if type(value) is not Tensor or value.dtype in _UNPICKLES or value.layout is not torch.strided:
         return None
     if value.is_quantized or value.is_meta:

@@ -22,10 +22,7 @@ _PLAIN, _PICKLED = b"\0", b"\1"
 
 
 def encode(values: Sequence[Any]) -> tuple[Bytes, Integers]:
-    """Encode the values: their bytes, end to end, and the (N + 1,) offsets between them.
-
-    ``TypeError`` for a value that can't be pickled.
-    """
+    """The values' bytes, end to end, and (N + 1,) offsets; ``TypeError`` if one is unpicklable."""
     rows = [_encode(value) for value in values]
     lengths = np.array([len(row) for row in rows], np.int64)
     return np.frombuffer(b"".join(rows), dtype=np.uint8), running_sum(lengths)

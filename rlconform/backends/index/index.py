@@ -138,10 +138,7 @@ class Index:
         return None if block is None else block.payload
 
     def survivors(self, number: int) -> tuple[Any, Selection]:
-        """A due block's payload and live rows by live fields, for the caller to copy.
-
-        None for a block that was freed, or that another process compacts.
-        """
+        """A due block's payload, and live rows by fields; None if freed or compacted elsewhere."""
         block = self._blocks.get(number)
         partition = None if block is None else self._partitions.get(block.partition_id)
         if block is None or partition is None or not block.due:

@@ -12,14 +12,10 @@ from rlconform.backends.index import Usage
 
 
 class RayStoreClient(SharedClient):
-    """A client of a plane in a Ray cluster.
+    """A client of a plane in a Ray cluster, used like ``MemoryClient``.
 
     >>> owner = RayStoreClient(cfg)                       # starts the plane, and Ray if need be
     >>> worker = RayStoreClient(cfg, bootstrap=False)     # in any process of the same cluster
-    >>> owner.register_partition("train", ["x"], 2, ["train"])
-    >>> worker.put_samples(["a", "b"], "train", TensorDict({"x": torch.arange(2)}, [2]))
-    >>> owner.get_data(owner.claim_meta("train", "train", ["x"], batch_size=2))["x"]
-    tensor([0, 1])
     >>> worker.close()  # ends this client only
     >>> owner.close()   # ends the plane
 

@@ -20,14 +20,10 @@ _ANSWER_MS = 30_000
 
 
 class TransferQueueClient(SharedClient):
-    """A client of a TransferQueue.
+    """A client of a TransferQueue, used like ``MemoryClient``.
 
     >>> owner = TransferQueueClient(cfg)                       # starts the plane
     >>> worker = TransferQueueClient(cfg, bootstrap=False)     # in a Ray actor of the same cluster
-    >>> owner.register_partition("train", ["x"], 2, ["train"])
-    >>> worker.put_samples(["a", "b"], "train", TensorDict({"x": torch.arange(2)}, [2]))
-    >>> owner.get_data(owner.claim_meta("train", "train", ["x"], batch_size=2))["x"]
-    tensor([0, 1])
     >>> worker.close()  # ends this client only
     >>> owner.close()   # ends the plane
 

@@ -100,9 +100,7 @@ def decode_column(
     sample_ids: Sequence[str],
     frames: Sequence[Bytes],
 ) -> StoredColumn:
-    """Decode the frames of N rows into one column in fresh memory.
-
-    It is dense if the rows have one shape, however they were put, else jagged.
+    """Decode N rows' frames into one column in fresh memory, dense if of one shape, else jagged.
 
     Raises:
         ForeignRow: A frame was not written for its row by the put of its token.

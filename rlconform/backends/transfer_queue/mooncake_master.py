@@ -72,10 +72,7 @@ class MooncakeMaster:
 
 
 def start_master() -> MooncakeMaster:
-    """Start a master and wait until it answers.
-
-    ``PlaneUnavailable`` with the end of its log if it did not start.
-    """
+    """Start a master; ``PlaneUnavailable`` with the end of its log if it does not answer."""
     program, host = _program(), own_address()
     for _ in range(_TRIES):  # another process may take a port after it was found free
         rpc, metrics = _free_ports(host, 2)

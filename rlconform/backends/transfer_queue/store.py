@@ -96,10 +96,7 @@ class Store:
             self._calls.call(partition_id, "stamp", owner=process_id(), **arguments)
 
     def read(self, partition_id: str, sample_ids: list[str], names: list[str]) -> ColumnBlock:
-        """Read columns of the rows; an id may repeat.
-
-        ``ForeignRow`` if another writer has overwritten a row's bytes.
-        """
+        """Read columns of rows; ``ForeignRow`` if another writer has overwritten a row's bytes."""
         # For a repeated index the key-value engine returns other rows' bytes: get each once.
         unique = list(dict.fromkeys(sample_ids))
         retries = 0
