@@ -34,10 +34,7 @@ class TargetError(ConfigError):
 
 
 def check_target_name(spec: str, level: Level | None = None) -> None:
-    """Reject unknown names, and built-in planes of one process for a level that needs several.
-
-    This does not import the plane.
-    """
+    """Reject unknown names, and one process where several are needed; imports no plane."""
     if spec in ONE_PROCESS and level not in {None, "unit"}:
         raise _of_one_process(spec, level)
     path = BUILTIN.get(spec) or _entry_points().get(spec) or spec

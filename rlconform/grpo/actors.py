@@ -3,12 +3,6 @@
     driver ── build, weights ──▶ policy workers (ranks) ◀── collectives ──▶ each other
            ── collect, refit ──▶ rollout worker ◀── weights of rank 0, through Ray's object store
 
-    actors = RunActors(PolicyWorker, RolloutWorker, config.cluster)
-    actors.build(config)      # creates the models; call it again for the next run
-    rollout = actors.call_rollout_worker(RolloutWorker.collect, problems, "train")
-    actors.refit(version=1)   # copies the policy's weights to the generation engine
-    actors.shutdown()
-
 Starting actors takes seconds, most of it for imports; ``build`` is quick. So one set of actors
 serves several runs. Every call blocks the driver until the actors have answered.
 """

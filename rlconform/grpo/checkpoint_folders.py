@@ -20,14 +20,7 @@ _NAME = re.compile(r"step_(\d{6,})")
 
 
 class Checkpoints:
-    """The checkpoint folders of a run.
-
-    Example:
-        checkpoints = Checkpoints(config.checkpointing)
-        if newest := checkpoints.newest():
-            trainer.load(newest)
-        checkpoints.write(trainer.steps_done, trainer.save)
-    """
+    """The checkpoint folders of a run."""
 
     def __init__(self, config: CheckpointingConfig) -> None:
         self._config = config

@@ -18,10 +18,7 @@ _READS = {"get_samples", "get_data"}
 
 @dataclass(frozen=True)
 class Traffic:
-    """The calls of one client or of several, and the bytes of their tensors.
-
-    Object columns count as 0 bytes.
-    """
+    """The calls of one client or several, and the bytes of their tensors; objects count as 0."""
 
     calls: int = 0
     bytes_written: int = 0

@@ -91,12 +91,7 @@ def expect(condition: bool, expected: str, got: object, *, leans_on: Sequence[st
 
 @contextmanager
 def leaning_on(*requirement_ids: str) -> Iterator[None]:
-    """Mark violations raised in the block as possible consequences of these requirements.
-
-    Example:
-        with leaning_on("PUT-16"):
-            part.expect_absent(ids)  # a refused put that stores rows breaks PUT-16 as well
-    """
+    """Mark violations raised in the block as possible consequences of these requirements."""
     try:
         yield
     except ContractViolation as violation:
@@ -113,11 +108,7 @@ def expect_equal(got: Any, expected: Any, what: str) -> None:
 
 @records_expectation
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
-    """Expect ``batch[field]`` to hold ``rows``, each equal in dtype, shape and bytes.
-
-    A violation in which only the order of the rows differs may follow from GET-01 (order of a
-    read).
-    """
+    """Expect ``batch[field]`` to hold ``rows`` bit by bit; a wrong order may follow from GET-01."""
     column = rows_in(batch, field)
     expect(len(column) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(column)} rows")
     for index, (got, want) in enumerate(zip(column, rows, strict=True)):
@@ -259,10 +250,7 @@ def expect_rejection(
     what: str,
     kind: type[Exception] = Exception,
 ) -> None:
-    """Expect ``call`` to raise.
-
-    An error of another type than ``kind`` is a warning; a call that returns is a violation.
-    """
+    """Expect ``call`` to raise; an error of another type than ``kind`` is only a warning."""
     try:
         result = call()
     except ContractViolation:

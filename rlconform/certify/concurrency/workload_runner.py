@@ -46,10 +46,6 @@ def run_lengths(seconds: float) -> Iterator[float]:
 class WorkloadRunner:
     """Runs workloads on one partition.
 
-    Example:
-        history = runner.run(Producer(seconds=1.0), Claimer(), Claimer())
-        check_history(history, "claims", duplicated, lost)
-
     Args:
         handles: ``handles(n)`` returns n handles.
         partition_id, timeouts: The partition, and the target's timeouts.

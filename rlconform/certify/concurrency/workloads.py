@@ -142,10 +142,7 @@ class PutClearLoop(Workload):
 
 @dataclass(frozen=True)
 class Clearer(Workload):
-    """Clears eight random rows at once, existing or not, and waits up to ``pause_s`` in between.
-
-    Without a pause the rows would seldom exist long enough to be read.
-    """
+    """Clears eight random ids at once, then waits up to ``pause_s``, so that rows exist a while."""
 
     ids: tuple[str, ...]
     pause_s: float = 0.0

@@ -25,11 +25,7 @@ class TestProcess:
         self._code: int | None = None
 
     def next_event(self, deadline: float) -> Event | None:
-        """The next event; ``None`` once the process has ended and its events are read.
-
-        Raises:
-            TimeoutError: No event arrived before ``deadline`` (of ``time.monotonic``).
-        """
+        """The next event, ``None`` after the last; ``TimeoutError`` at ``deadline`` (monotonic)."""
         while self._code is None:
             try:
                 event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))

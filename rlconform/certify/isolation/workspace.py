@@ -33,10 +33,7 @@ class Workspace:
         (self.path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n", "utf-8")
 
     def environment(self) -> dict[str, str]:
-        """The environment of a test process, which every process of the plane inherits.
-
-        It finds modules in the current folder, as the command line does.
-        """
+        """The environment of the plane's processes; they find modules in the current folder."""
         kept = {k: v for k, v in os.environ.items() if k not in {"PYTEST_ADDOPTS", "RAY_ADDRESS"}}
         path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         return kept | {

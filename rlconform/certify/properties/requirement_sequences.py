@@ -31,11 +31,7 @@ Scope = Literal["all", "reused", "shared"]
 
 @dataclass(frozen=True)
 class SequenceProfile:
-    """The sequences of one requirement.
-
-    Each judges ``put`` too: a plane that can't put new rows fails every profile, as none could
-    judge it.
-    """
+    """The sequences of one requirement; each judges ``put`` too, without which none could judge."""
 
     calls: set[Call]
     judged: set[Kind]

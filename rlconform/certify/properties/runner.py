@@ -86,15 +86,6 @@ class OutOfTime(KeyboardInterrupt):
 class PropertyRunner:
     """Runs the examples of one check on one plane.
 
-    Example:
-        def example() -> None:
-            runner.begin()
-            with runner.watching():
-                part = runner.new_partition()
-                ...
-
-        runner.run(example)
-
     Args:
         client, timeouts: The owner's client, and the target's timeouts.
         seed: Seeds the examples, together with ``stream``.
@@ -182,11 +173,7 @@ class PropertyRunner:
         return settings(usual, max_examples=max(1, round(usual.max_examples * self._effort)))
 
     def run(self, search: Callable[[], None]) -> None:
-        """Run a function under ``given``, or a state machine.
-
-        Raises:
-            FailedExample: From the plane's error or violation.
-        """
+        """Run a function under ``given``, or a state machine; an error gives ``FailedExample``."""
         how = REPEATS
         try:
             with temporary_hypothesis_home():

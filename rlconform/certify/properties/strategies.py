@@ -38,10 +38,7 @@ _PIECES = ["a", "x", "0", "/", ":", "@", "_", " ", "|", ".", "-", "ä", "a\u0308
 
 
 def sample_ids(min_size: int = 1, max_size: int = 5) -> SearchStrategy[list[str]]:
-    """Distinct ids: pieces and separators, any text, and long ones of up to 1 KiB.
-
-    Control characters and the empty id are left out, as no caller uses them.
-    """
+    """Distinct ids: pieces and separators, any text without control characters, up to 1 KiB."""
     pieces = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=4).map("".join)
     text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
     long = st.builds(

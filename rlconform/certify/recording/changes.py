@@ -37,10 +37,7 @@ class ChangeWatch:
     def arguments(self, call: str, describe: Callable[[], str], values: Any) -> Callable[[], None]:
         """Look at the arguments before a call; call what is returned after it.
 
-        Args:
-            call: The call as text, with its arguments as they are.
-            describe: Returns the same text anew.
-            values: The arguments.
+        ``call`` is the call as text, with its arguments as they are; ``describe`` makes it anew.
         """
         before = Snapshot(values)
 

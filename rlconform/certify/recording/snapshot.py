@@ -36,10 +36,7 @@ class Snapshot:
 
 
 def fingerprint(value: Any) -> Any:
-    """Something that is equal for equal values: types, shapes, order and bits included.
-
-    Of an object of an unknown type it is the object's identity.
-    """
+    """A value that is equal for equal types, shapes, order and bits; the identity if unknown."""
     match value:
         case None | bool() | int() | str() | bytes():
             return type(value), value

@@ -34,11 +34,7 @@ class Waiver:
 
 
 def load_waivers(path: Path) -> list[Waiver]:
-    """Read a waiver file.
-
-    Raises:
-        ConfigError: The file can't be read, or a waiver has a missing, unknown or wrong key.
-    """
+    """Read a waiver file; ``ConfigError`` if it can't be read, or a key is missing or wrong."""
     try:
         loaded = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

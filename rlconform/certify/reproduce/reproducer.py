@@ -39,14 +39,6 @@ class Reproducer:
     again as a child and exits, with 1 if the defect is there, 0 if it is not, and 2 if that could
     not be decided. The lines after the constructor run in the child.
 
-    Example:
-        plane = Reproducer("memory", requirement="GET-04", check="unit/contract/test_get.py::...")
-        client = plane.open()
-        r0 = plane.attempt(client.get_samples, sample_ids=["ghost"], ...)
-        with plane.expecting("an error"):
-            expect_rejection(lambda: plane.result_of(r0), "an id that was never put")
-        plane.end()
-
     The arguments are those of ``Origin``; the first argument on the command line replaces the
     target ``spec``. ``races`` says that the defect is a race, which does not show in every run.
     """
@@ -170,10 +162,7 @@ class Reproducer:
                 self._send("end", number=number)
 
     def run_roles(self, roles: Sequence[Callable[[], None]]) -> None:
-        """Run the roles of a race in threads. If one hangs, the script ends and the check runs.
-
-        An error ends its role only; the check evaluates it.
-        """
+        """Run a race's roles in threads; an error ends its role, a hang makes the check run."""
 
         def run(role: Callable[[], None]) -> None:
             try:

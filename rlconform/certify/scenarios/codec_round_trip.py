@@ -70,11 +70,6 @@ Pads = Mapping[str, complex]
 class StepBatch:
     """N rows in a plane, with a copy of all values as last written, without padding.
 
-    Example:
-        step = StepBatch(part, rollout.sample_ids, rollout.columns, tags=rollout.tags)
-        step.write_back(step.meta.subset([2, 3]), prev_logprobs=wide)
-        step.expect_padded(["s0p0_g0"], ["input_ids"], width=64, pads={"input_ids": 7})
-
     The columns are written through the codec: N padded rows with the column ``input_lengths``.
     ``token_fields`` names the per-token columns, also those written back later.
     """
@@ -169,10 +164,7 @@ class StepBatch:
         pads: Pads | None = None,
         via: PartitionUnderTest | None = None,
     ) -> TensorDict:
-        """Read rows and compare them, per-token fields padded to ``width``; return the batch.
-
-        The default width is that of the longest row.
-        """
+        """Read rows and compare them, padded to ``width`` or to the longest; return the batch."""
         batch = self.read(ids, fields, width, pads, via)
         rows = {field: self.rows(ids, field) for field in fields}
         if width is None:
@@ -281,10 +273,7 @@ class _CodecClient:
 
 
 def _codec_column(batch: TensorDictBase, field: str) -> Any:
-    """The column as it was read; one nested in a layout that the codec rejects is nested again.
-
-    A plane may return any layout, as only the rows count.
-    """
+    """The column as read; one nested in a layout that the codec rejects is nested again."""
     leaf = leaf_of(batch, field)
     if not isinstance(leaf, Tensor):
         return leaf

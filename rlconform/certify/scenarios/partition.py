@@ -40,13 +40,7 @@ TASKS = ("train", "prev_lp")
 
 
 class PartitionUnderTest:
-    """A partition, called through one client.
-
-    Example:
-        part.put(["a", "b"], x=torch.zeros(2, 3))
-        meta = part.claim("train", ["x"], 2)
-        part.expect_rows(["a"], x=[torch.zeros(3)])
-    """
+    """A partition, called through one client."""
 
     def __init__(
         self,
@@ -201,10 +195,7 @@ class PartitionUnderTest:
     def claim_all(
         self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
     ) -> list[str]:
-        """Claim until nothing is ready; return the ids in the order of the claims.
-
-        Each claim asks for ``batch_size`` rows, or for fewer if fewer are ready.
-        """
+        """Claim at most ``batch_size`` rows until none is ready; return the ids in order."""
         claimed: list[str] = []
         while True:
             asked = max(1, min(batch_size, self._rows.ready(task, fields)))

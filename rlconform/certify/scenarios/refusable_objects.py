@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 
 def unless_refused(target: Target, put: Callable[[], T]) -> T | None:
-    """The result of a put of objects; None if the plane refused it.
-
-    Raises:
-        ContractViolation: A plane that declares ``objects`` refused it.
-    """
+    """The result of a put of objects; None if a plane that does not declare them refused it."""
     try:
         return put()
     except TypeError as refusal:

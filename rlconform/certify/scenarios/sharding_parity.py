@@ -95,10 +95,7 @@ def first_write(
 def claim_rows(
     part: PartitionUnderTest, fields: Sequence[str], count: int, width: int = 0
 ) -> KVBatchMeta:
-    """Claim ``count`` ready rows.
-
-    The meta carries ``width``, the width in tokens to which every reader of the step pads.
-    """
+    """Claim ``count`` ready rows; the meta carries ``width``, to which every reader pads."""
     meta = KVBatchMeta.of(part.claim(TASK, fields, count, blocking=True))
     expect(meta.size == count, f"a blocking claim to come with all {count} ready rows", meta.size)
     expect(meta.sequence_lengths is not None, "the lengths of rows that carry them as tags", "None")
@@ -108,11 +105,7 @@ def claim_rows(
 def split_claim(
     meta: KVBatchMeta, dp_world: int, batch_size: int | None = None, **packing: Any
 ) -> tuple[list[KVBatchMeta], list[int]]:
-    """``shard_meta_for_dp`` of claimed rows.
-
-    Raises:
-        ContractViolation: They can't be split, though the rows that were put can.
-    """
+    """``shard_meta_for_dp`` of claimed rows; ``ContractViolation`` if they can't be split."""
     try:
         return shard_meta_for_dp(meta, dp_world, batch_size, **packing)
     except ValueError as refusal:
@@ -148,11 +141,7 @@ def read_shard(
 
 
 def reorder_rows(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -> TensorDict:
-    """The rows of ``batch``, which are ``ids``, in the order ``wanted``.
-
-    Raises:
-        ContractViolation: ``wanted``, the ids of a claim, names a row that was never put.
-    """
+    """The rows of ``batch`` (``ids``) in the order ``wanted``; a violation if it has other ids."""
     index = {sample_id: row for row, sample_id in enumerate(ids)}
     unknown = [sample_id for sample_id in wanted if sample_id not in index]
     expect(not unknown, "only rows that were put", unknown)

@@ -58,12 +58,7 @@ SMALL = (
 
 
 class ParityRuns:
-    """Trains with and without the plane, and compares the runs.
-
-    Example:
-        with start_parity_runs(plane) as runs:
-            runs.expect_equal_runs("tiny_llama_copy", "sequence")
-    """
+    """Trains with and without the plane, and compares the runs."""
 
     def __init__(self, plane: PlaneSession, in_memory: RunActors, through_plane: RunActors) -> None:
         self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
@@ -79,8 +74,7 @@ class ParityRuns:
     def expect_learning(self, model: str) -> None:
         """Expect a run that is long enough to learn to give the same policy as in memory.
 
-        Raises:
-            RuntimeError: The run in memory did not learn, which the plane did not cause.
+        ``RuntimeError`` if the run in memory did not learn, which the plane did not cause.
         """
         config = load_config(model, [f"cluster.dp_size={RANKS}"])
         expected = self._run_in_memory(config)

@@ -67,11 +67,7 @@ def sequence_logprob_error(
 
 
 def mask_logprob_error(sample_mask: Tensor, error: Tensor, threshold: float) -> Tensor:
-    """Drop rows whose ``sequence_logprob_error`` (N,) is above ``threshold`` or NaN.
-
-    Returns a new ``sample_mask`` (N,). A threshold of 1 keeps exact agreement only; a lower one
-    raises ``ValueError``.
-    """
+    """Drop rows with an error (N,) above ``threshold`` or NaN; ``ValueError`` if it is below 1."""
     _check_same_shape(1, sample_mask=sample_mask, error=error)
     if not threshold >= 1:
         raise ValueError(

@@ -57,10 +57,7 @@ def shape_rewards(
     shaping: RewardShapingConfig,
     max_response_length: int,
 ) -> Tensor:
-    """Add the ``overlong_penalty`` of each response to its reward; both (N,), else ``ValueError``.
-
-    The result has the rewards' dtype.
-    """
+    """Add ``overlong_penalty`` to each reward, in its dtype; both are (N,), else ``ValueError``."""
     if rewards.dim() != 1 or rewards.shape != response_lengths.shape:
         raise ValueError(
             f"rewards and response_lengths must have the same shape (N,), got "

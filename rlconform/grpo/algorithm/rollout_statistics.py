@@ -13,10 +13,7 @@ LOG_RATIO_BOUND = 20.0
 
 
 def log_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Compute log(p / q) from the logprobs of p and q, clamped to +-``LOG_RATIO_BOUND``.
-
-    Beyond the bound the gradient is 0. NaN stays NaN.
-    """
+    """Compute log(p / q), clamped to +-``LOG_RATIO_BOUND``: gradient 0 beyond; NaN stays NaN."""
     return (numerator - denominator).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 

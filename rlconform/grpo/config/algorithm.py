@@ -12,10 +12,9 @@ Ratio = Annotated[float, Field(gt=1)]
 
 
 class RewardScalingConfig(ConfigModel):
-    """A linear map of rewards from [source_min, source_max] to [target_min, target_max].
+    """A linear map of rewards, clipped to [source_min, source_max], to [target_min, target_max].
 
-    Rewards outside the source range are clipped to it. A ``target_max`` below ``target_min``
-    reverses their order.
+    A ``target_max`` below ``target_min`` reverses their order.
     """
 
     enabled: bool = False

@@ -55,11 +55,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling from ``softmax(logits / temperature)``, without top-k or top-p.
-
-    Raises:
-        ValueError: A value is out of range.
-    """
+    """Sampling from ``softmax(logits / temperature)``; ``ValueError`` if a value isn't valid."""
 
     max_new_tokens: int
     #: A response ends with the first of these, which is part of it.
@@ -113,14 +109,7 @@ class Responses:
 
 
 class GenerationEngine(ABC):
-    """Generates responses with the weights of the last ``refit``.
-
-    Example:
-        engine = build_engine(config.generation, config.policy, seed=config.grpo.seed)
-        engine.refit(policy.state_dict(), version=step)
-        responses = engine.generate(Prompts.of(rows, pad_token_id), seeds, Sampling(32, (end_id,)))
-        engine.close()
-    """
+    """Generates responses with the weights of the last ``refit``."""
 
     #: Version of the current weights; 0 for the initial ones.
     weight_version: int = 0

@@ -21,10 +21,7 @@ from rlconform.grpo.models.logprobs import pick_logprobs
 
 
 class TransformersEngine(GenerationEngine):
-    """Generates in this process with a model that it owns, into which ``refit`` writes.
-
-    It generates ``batch_size`` rows at once; all by default.
-    """
+    """Generates in this process with its own model, ``batch_size`` rows at once; all by default."""
 
     def __init__(self, model: PreTrainedModel, batch_size: int | None = None) -> None:
         self._model = model
@@ -113,10 +110,7 @@ def _draws(seeds: Sequence[int], sampling: Sampling) -> Tensor:
 
 
 def _sample(logits: Tensor, draw: Tensor, sampling: Sampling) -> Tensor:
-    """Sample (B,) tokens by inversion: the first whose cumulative probability exceeds the draw.
-
-    It runs on the CPU, where the order of a cumulative sum is fixed.
-    """
+    """Sample (B,) tokens by inversion, on the CPU, where the order of a cumulative sum is fixed."""
     scores = logits.double().cpu() / sampling.temperature
     cumulated = torch.softmax(scores, dim=-1).cumsum(dim=-1)
     total = cumulated[:, -1:]

@@ -30,11 +30,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 class VLLMEngine(GenerationEngine):
-    """Generates with ``vllm.LLM``.
-
-    Raises:
-        ConfigError: vLLM isn't installed, the model is a tiny one, or the device isn't ``cuda``.
-    """
+    """Generates with ``vllm.LLM``; ``ConfigError`` without vLLM or CUDA, or for a tiny model."""
 
     def __init__(self, config: GenerationConfig, policy: PolicyConfig, *, device: str) -> None:
         _check(policy.model_name, device)

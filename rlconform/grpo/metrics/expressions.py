@@ -89,11 +89,7 @@ class ComparisonExpression:
 
 
 def parse(text: str) -> ComparisonExpression:
-    """Parse an expression.
-
-    Raises:
-        ExpressionError: The syntax is not the one above, or the expression reads no metric.
-    """
+    """Parse an expression; ``ExpressionError`` for another syntax, or if it reads no metric."""
     return _Parser(text.strip()).comparison()
 
 

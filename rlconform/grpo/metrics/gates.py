@@ -43,11 +43,7 @@ class NoValue(Exception):
 
 
 def check_metrics(path: Path, expressions: Iterable[str]) -> list[GateResult]:
-    """Evaluate expressions over a metrics file; return one result for each.
-
-    Raises:
-        ConfigError: The file is not a metrics file, or an expression can't be parsed.
-    """
+    """Evaluate expressions over a metrics file; ``ConfigError`` if it or one of them is invalid."""
     comparisons = [parse(expression) for expression in expressions]
     log = read_metrics(path)
     return [evaluate(log, comparison) for comparison in comparisons]

@@ -17,12 +17,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) -> PreTrainedModel:
-    """Load a tiny model with weights from the seed, or that of a local folder.
+    """Load a tiny model with weights from the seed, or that of a local folder, on the CPU.
 
-    It is on the CPU, in evaluation mode, with weights of the data type ``precision``.
-
-    Raises:
-        ConfigError: The name is neither a tiny model nor a folder with a model.
+    It is in evaluation mode, with weights of the data type ``precision``. ``ConfigError`` if the
+    name is neither a tiny model nor a folder with a model.
     """
     dtype = DTYPES[precision]
     if model_name in TINY_MODELS:

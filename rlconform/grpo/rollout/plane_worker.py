@@ -28,11 +28,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
     def collect_to_plane(
         self, problems: Sequence[Problem], split: Split, partition_id: str
     ) -> tuple[KVBatchMeta, list[RowSummary]]:
-        """Collect rows and write them to the plane; return their meta and summaries.
-
-        Raises:
-            RuntimeError: ``attach`` was not called.
-        """
+        """Collect rows and write them to the plane; ``RuntimeError`` before ``attach``."""
         if self._client is None:
             raise RuntimeError("call attach first")
         rollout = self.collect(problems, split)

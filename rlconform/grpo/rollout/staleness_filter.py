@@ -44,12 +44,7 @@ class FilterResult(NamedTuple):
 
 
 class BaseRolloutFilter(ABC):
-    """Base class of filters; subclasses decide row by row in ``keeps``.
-
-    Example:
-        kept, dropped = StalenessFilter(max_staleness=1, current_version=7).split(claimed)
-        client.clear_samples(dropped.sample_ids, dropped.partition_id)
-    """
+    """Base class of filters; subclasses decide row by row in ``keeps``."""
 
     @abstractmethod
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:

@@ -106,10 +106,7 @@ class _Row:
 
 
 class RolloutWorker:
-    """Generates rollouts with the weights of the last ``refit``; the class of a Ray actor.
-
-    Its device is ``cpu`` or ``cuda``.
-    """
+    """Generates rollouts with the weights of the last ``refit``, on ``cpu`` or ``cuda``."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -138,11 +135,7 @@ class RolloutWorker:
         self.engine.refit(weights, version)
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
-        """Generate rows: a group per problem in training, one row per problem in validation.
-
-        Raises:
-            ValueError: A prompt is so long that no response fits.
-        """
+        """Generate a group per problem, in validation a row; ``ValueError`` if no response fits."""
         if split not in self._tasks:
             self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
         task = self._tasks[split]

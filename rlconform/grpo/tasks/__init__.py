@@ -23,9 +23,7 @@ _TASKS: dict[str, type[RolloutTask]] = {"guess": GuessDigit, "jsonl": JSONLines}
 def build_task(config: DataConfig, seed: int, split: Split = "train") -> RolloutTask:
     """Create the task of a ``data:`` block; training and validation have different problems.
 
-    The seed decides synthetic problems, and the order of a file's problems.
-
-    Raises:
-        ConfigError: The file of problems can't be used, or there is none for ``val``.
+    The seed decides synthetic problems, and the order of a file's problems. ``ConfigError`` if the
+    file can't be used, or there is none for ``val``.
     """
     return _TASKS.get(config.task, DigitTask)(config, seed, split)

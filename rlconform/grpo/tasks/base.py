@@ -50,13 +50,7 @@ class EnvStep:
 
 
 class RolloutTask(ABC):
-    """A task of a ``data:`` block: its problems and their environment.
-
-    Example:
-        task = build_task(config.data, seed=config.grpo.seed, split="train")
-        problem = task.problem(17)
-        env_step = task.respond(problem, [PolicyTurn("7", ended=True)])
-    """
+    """A task of a ``data:`` block: its problems and their environment."""
 
     #: Number of problems in an epoch; None if there is no limit.
     size: int | None = None
@@ -69,10 +63,7 @@ class RolloutTask(ABC):
         self._split = split
 
     def problem(self, index: int) -> Problem:
-        """Return problem ``index``, counted from 0.
-
-        A finite task repeats its problems in further epochs, with new uids.
-        """
+        """Return problem ``index``, from 0; a finite task repeats its problems with new uids."""
         if index < 0:
             raise ValueError(f"expected an index of at least 0; got {index}")
         question, answer = self._question_and_answer(index)
@@ -88,8 +79,5 @@ class RolloutTask(ABC):
         """Return those of problem ``index``."""
 
     def _random(self, key: object) -> Random:
-        """Create the random generator for ``key``.
-
-        Only its method ``random`` gives the same numbers in every version of Python.
-        """
+        """Create a generator for ``key``; only ``random`` is the same in all versions of Python."""
         return Random(f"{self._seed}/{self._split}/{key}")

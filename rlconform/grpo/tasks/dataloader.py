@@ -8,14 +8,7 @@ from rlconform.grpo.tasks.base import Problem, RolloutTask
 
 
 class Dataloader:
-    """Takes problems 0, 1, 2, ... of a task, batch by batch, without a limit.
-
-    Example:
-        loader = Dataloader(task)
-        problems = loader.take(32)
-        saved = loader.state_dict()          # {"position": 32}
-        Dataloader(task).load_state_dict(saved)
-    """
+    """Takes problems 0, 1, 2, ... of a task, batch by batch, without a limit."""
 
     def __init__(self, task: RolloutTask) -> None:
         self._task = task

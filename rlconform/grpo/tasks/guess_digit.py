@@ -16,10 +16,7 @@ class GuessDigit(RolloutTask):
     """Find a hidden digit; a row ends when it is found, or after the maximum number of turns."""
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """Reward 1 for the hidden digit, otherwise 0 and a hint.
-
-        A turn that was cut off ends the row.
-        """
+        """Reward 1 for the hidden digit, otherwise 0 and a hint; a cut-off turn ends the row."""
         turn = turns[-1]
         if not turn.ended:
             return EnvStep(0.0)

@@ -28,11 +28,7 @@ class JSONLines(RolloutTask):
     """The problems of a file, with one turn per row; they repeat in every epoch.
 
     Each epoch of training has an order of its own under ``data.shuffle``; validation has the
-    file's.
-
-    Raises:
-        ConfigError: There is no file for this split, it can't be read, or a line has no question
-            and answer.
+    file's. ``ConfigError`` if the split has no file, or a line has no question and answer.
     """
 
     def __init__(self, config: DataConfig, seed: int, split: Split) -> None:

@@ -102,13 +102,7 @@ class Trainer(ABC):
 
 
 class StageTimer:
-    """Adds up the seconds spent in named stages.
-
-    Example:
-        with timer.stage("generation"):
-            ...
-        metrics |= timer.take("step")   # {"time/generation": 0.25, "time/step": 0.25}
-    """
+    """Adds up the seconds spent in named stages; ``take`` returns them as ``time/<stage>``."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}

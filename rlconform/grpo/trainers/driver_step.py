@@ -82,10 +82,7 @@ def prompts_to_generate(config: GRPOConfig) -> int:
 def select_rows(
     collected: KVBatchMeta | None, generated: KVBatchMeta, gen_batches: int, config: GRPOConfig
 ) -> Selection:
-    """Select the rows that the step trains on; without dynamic sampling these are all rows.
-
-    Arguments and errors are those of ``select_groups``, with ``generated`` from ``score_rollout``.
-    """
+    """Select the rows to train on by ``select_groups``; without dynamic sampling, all rows."""
     if not config.use_dynamic_sampling:
         return Selection(generated, [], complete=True)
     return select_groups(collected, generated, gen_batches, config)
@@ -123,10 +120,7 @@ def advantages_and_mask(
     generation_logprobs: Tensor,
     config: MasterConfig,
 ) -> TrainTargets:
-    """Compute the advantages of the trained tokens and the mask of the rows that count.
-
-    Both logprobs are (N, S), with S the step's width.
-    """
+    """Compute advantages and the row mask; both logprobs are (N, S), with S the step's width."""
     meta, summaries, _ = generated
     tags = meta.tags or []
     reward, baseline, std = (

@@ -121,9 +121,7 @@ def gather_rows(
     """Join the tensors of N rows of several rollouts, per-token columns as (N, width, ...).
 
     They are padded with the column's pad value, 0 by default; no row is longer than ``width``.
-
-    Raises:
-        KeyError: A row is in none of the rollouts.
+    ``KeyError`` if a row is in none of the rollouts.
     """
     parts = [_tensors(rollout, width, pad_values) for rollout in rollouts]
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

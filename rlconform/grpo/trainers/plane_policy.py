@@ -40,22 +40,8 @@ TASKS = ["prev_lp", "ref_lp", "train"]
 class PlanePolicy:
     """Attaches the actors to the run's plane, and calls both.
 
-    Example:
-        policy = PlanePolicy(actors, config, client, attach, pad_token_id)
-        policy.prepare_step()
-        meta, summaries = actors.call_rollout_worker(
-            PlaneRolloutWorker.collect_to_plane, problems, "train", TRAIN_PARTITION
-        )
-        policy.get_logprobs_from_meta(meta)
-        updates = policy.train_from_meta(meta)
-        policy.finish_step(meta)
-        policy.shutdown()
-
     ``client`` owns the plane, and the caller closes it; ``attach`` opens a client in an actor, so
-    it is pickled.
-
-    Raises:
-        PlaneUnavailable: An actor could not attach to the plane.
+    it is pickled. ``PlaneUnavailable`` if an actor could not attach to the plane.
     """
 
     def __init__(

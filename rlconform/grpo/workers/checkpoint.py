@@ -33,11 +33,7 @@ def save_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
 
 
 def load_policy(policy: PolicyModel, folder: Path, rank: int) -> None:
-    """Load a checkpoint; collective.
-
-    Raises:
-        ConfigError: The checkpoint was written with fewer ranks.
-    """
+    """Load a checkpoint; collective. ``ConfigError`` if it was written with fewer ranks."""
     rank_file = folder / f"rank_{rank}.pt"
     if not rank_file.exists():
         raise ConfigError(

@@ -88,10 +88,7 @@ PARALLELISMS: dict[Parallelism, type[DataParallel]] = {"ddp": DDP, "fsdp2": FSDP
 
 
 def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
-    """Clip the Euclidean norm of all gradients to ``max_norm``; return the norm before clipping.
-
-    Call it after ``finish_gradients``; the result is then the same on every rank.
-    """
+    """Clip all gradients' norm, after ``finish_gradients``; return the norm before clipping."""
     bound = float("inf") if max_norm is None else max_norm
     norm: Any = nn.utils.clip_grad_norm_(model.parameters(), bound)
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
@@ -99,10 +96,7 @@ def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of all weights by name in CPU memory on rank 0, nothing on other ranks.
-
-    Collective under FSDP: every rank must call it.
-    """
+    """Copy all weights by name to CPU memory, on rank 0 only; collective under FSDP."""
     weights: dict[str, Any] = get_model_state_dict(
         model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )

@@ -59,10 +59,7 @@ def plan_microbatches(
 
 
 def slice_microbatch(rows: TensorDict, span: TokenSpan, layout: RowLayout) -> TensorDict:
-    """Select the rows of a span and narrow per-token columns (n, S, ...) to the needed width.
-
-    ``padded`` rows get the planned width, ``packed`` ones that of the longest row.
-    """
+    """Select a span's rows, as wide as planned (``padded``) or as the longest row (``packed``)."""
     selected = rows[span.start : span.stop]
     width = int(selected[INPUT_LENGTHS].max()) if layout == "packed" else span.tokens
     narrowed = {

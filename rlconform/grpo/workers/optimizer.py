@@ -24,10 +24,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
 
 
 def build_schedule(optimizer: AdamW, config: SchedulerConfig, n_updates: int) -> LambdaLR:
-    """Create the learning-rate schedule; call its ``step`` after each update of the weights.
-
-    Its peak is the optimizer's rate; the last of the run's ``n_updates`` has the lowest one.
-    """
+    """Create the schedule, whose peak is the optimizer's rate; ``step`` follows each update."""
     return LambdaLR(optimizer, learning_rate_factor(config, n_updates))
 
 

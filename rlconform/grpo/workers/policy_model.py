@@ -41,13 +41,7 @@ Metrics = dict[str, float]
 
 
 class PolicyModel:
-    """One rank's model, its frozen reference, optimizer and schedule.
-
-    Example:
-        policy = PolicyModel(config, device)
-        rows["prev_logprobs"] = policy.logprobs(rows, packing)
-        updates = policy.train(rows, packing, n_batches=1)  # on every rank at the same time
-    """
+    """One rank's model, its frozen reference, optimizer and schedule."""
 
     def __init__(self, config: MasterConfig, device: torch.device) -> None:
         self._config = config
@@ -80,11 +74,7 @@ class PolicyModel:
         return self._logprobs(self.model, rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """Compute the logprobs under the run's initial weights; otherwise like ``logprobs``.
-
-        Raises:
-            RuntimeError: The loss has no KL penalty, so there is no reference model.
-        """
+        """Compute ``logprobs`` under the initial weights; ``RuntimeError`` without a KL penalty."""
         if self.reference is None:
             raise RuntimeError("without loss_fn.reference_policy_kl_penalty there is no reference")
         return self._logprobs(self.reference, rows, packing)

@@ -50,10 +50,7 @@ class PolicyWorker:
         return host, self._store.port
 
     def join(self, host: str, port: int, timeout_s: float) -> None:
-        """Join the process group of all ranks through rank 0's store.
-
-        A collective fails if a rank does not take part within ``timeout_s``.
-        """
+        """Join the process group through rank 0's store; collectives fail after ``timeout_s``."""
         timeout = timedelta(seconds=timeout_s)
         if self._store is None:
             self._store = dist.TCPStore(  # type: ignore[attr-defined]

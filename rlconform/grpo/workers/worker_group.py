@@ -30,17 +30,7 @@ class WorkerLost(RuntimeError):
 
 
 class WorkerGroup:
-    """The ranks of one policy.
-
-    Example:
-        group = WorkerGroup(PolicyWorker, config.cluster)
-        group.all(PolicyWorker.build, config)
-        outputs = group.each(PolicyWorker.logprobs, rank_batches)
-        group.shutdown()
-
-    Raises:
-        WorkerLost: A rank did not start.
-    """
+    """The ranks of one policy; ``WorkerLost`` if one did not start."""
 
     def __init__(self, worker_class: type[PolicyWorker], config: ClusterConfig) -> None:
         self.world = config.dp_size
@@ -56,9 +46,7 @@ class WorkerGroup:
     def each(self, method: Callable[..., R], arguments: Sequence[Sequence[Any]]) -> list[R]:
         """Call the method on every rank with its own arguments; return the results by rank.
 
-        Raises:
-            WorkerLost: A rank died, or the timeout passed.
-            Exception: The exception that a rank raised.
+        ``WorkerLost`` if a rank died or the timeout passed; or the exception that a rank raised.
         """
         calls = [
             getattr(actor, method.__name__).remote(*args)
@@ -97,11 +85,9 @@ def remote_class(actor_class: type, config: ClusterConfig, gpu_share: float) -> 
 
 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:
-    """Wait for the results of actor calls.
+    """Wait for the results of actor calls, or raise the exception that a call raised.
 
-    Raises:
-        WorkerLost: An actor died, or the timeout passed; ``what`` names the call.
-        Exception: The exception that the call raised.
+    ``WorkerLost`` if an actor died or the timeout passed; ``what`` names the call.
     """
     try:
         return ray.get(calls, timeout=timeout_s)
