@@ -94,3 +94,12 @@ def ClaimBlockingCountsRowsNotGroups(claim: MethodCall) -> Claimed:
             mark(partition_of(claim), ready, claim.task)
             return claimed_rows(ready)
     return claim()
+
+
+@put_mutant("CLAIM-15", evidence="rows of two half groups")
+def ClaimGroupsBySplitAtFirstMark(put: MethodCall) -> None:
+    """Cuts uids at the first ``_g``, so prompts named ``a_g1_b`` and ``a_g1_c`` are one group."""
+    put()
+    for row in known_rows(put):
+        if row.group is not None and generation_of(row.sample_id) is not None:
+            row.group = row.sample_id.partition("_g")[0], row.group[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 
+import torch
 from tensordict import TensorDict
 
 from rlconform.backends.index.row import IndexRow
@@ -150,3 +151,17 @@ class ClaimPrefetchesRows(MemoryEngine):
             if where == partition_id and task in tasks and row.fields
         ]
         return not kept and super().all_claimed(partition_id, tasks)
+
+
+@put_mutant("CLAIM-08", evidence="rows claimed again after an overwrite")
+def PutOfOtherDtypeIsNewRow(put: MethodCall) -> None:
+    """Takes a row whose field gets another dtype for a new one, which every task may claim."""
+    leaf = put.fields.get("x", None) if put.fields is not None else None
+    before = put.notes.get((put.partition_id, *put.sample_ids))
+    put()
+    if isinstance(leaf, torch.Tensor):
+        put.notes[put.partition_id, *put.sample_ids] = leaf.dtype
+        if before not in {None, leaf.dtype}:
+            for row in known_rows(put):
+                for task in row.claimed_by:
+                    give_back(partition_of(put), [row], task)

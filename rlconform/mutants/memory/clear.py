@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import UnknownPartition, UnknownSample
-from rlconform.mutants.call import MethodCall, applied
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     PAGE,
     clear_mutant,
     clear_samples_mutant,
     engine_mutant,
+    find_rows,
     held,
     known_rows,
     partition_of,
     partitions_of,
     rows_in,
 )
-from rlconform.mutants.types import AnyBatch, Ids, MaybeTags
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags
 
 #: The rows of the partition, by id.
 Rows = dict[str, IndexRow]
@@ -130,3 +132,20 @@ def ClearTagOnlyRowsRejected(clear: MethodCall) -> None:
     if not all(row.fields for row in known_rows(clear)):
         raise UnknownSample("a row has no fields")
     clear()
+
+
+@engine_mutant("CLEAR-04", evidence="cleared while they were absent", may_fail="CLEAR-02")
+class ClearOfAbsentIdsLeavesTombstones(MemoryEngine):
+    """Marks cleared ids that it does not know as deleted, and claims never return their rows."""
+
+    _deleted = State(set[tuple[str, str]])
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        known = {row.sample_id for row in find_rows(self, partition_id, None)}
+        self._deleted |= {(partition_id, i) for i in sample_ids or () if i not in known}
+        super().clear(partition_id, sample_ids)
+
+    def claim(self, partition_id: str, *args: Any, **kwargs: Any) -> Claimed:
+        ids, tags = super().claim(partition_id, *args, **kwargs)
+        shown = [n for n, i in enumerate(ids) if (partition_id, i) not in self._deleted]
+        return [ids[n] for n in shown], [tags[n] for n in shown]

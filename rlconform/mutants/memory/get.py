@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from typing import Any
 
@@ -218,3 +218,32 @@ def GetDataNoFieldsReadsFieldsOfMeta(read: MethodCall) -> TensorDict:
 def GetNoFieldsAccepted(read: MethodCall) -> TensorDict:
     """Returns a batch without columns for a read of no fields."""
     return read() if read.select_fields else TensorDict({}, batch_size=[len(read.sample_ids)])
+
+
+@get_samples_mutant("GET-02", evidence="of 'x'")
+def GetRepeatedRowsInInt8(read: MethodCall) -> TensorDict:
+    """Expands repeated ids by an index of 8 bits, which is negative beyond 127 rows."""
+    distinct = list(dict.fromkeys(read.sample_ids))
+    if len(distinct) == len(read.sample_ids) or len(distinct) < 128:
+        return read()
+    once = read(sample_ids=distinct)
+    place = {sample_id: n for n, sample_id in enumerate(distinct)}
+    index = torch.tensor([place[i] for i in read.sample_ids]).to(torch.int8).long()
+    rows = {name: once.get(name)[index % len(distinct)] for name in map(str, once.keys())}
+    return TensorDict(rows, [len(index)])
+
+
+@get_samples_mutant("GET-13", evidence="a read as returned")
+def GetReusesResultBuffers(read: MethodCall) -> TensorDict:
+    """Returns dense columns in one of 32 buffers, so the 33rd read overwrites the first result."""
+    batch: TensorDict = read()
+    buffers = read.notes.setdefault("buffers", {})
+    for name in map(str, batch.keys()):
+        leaf = batch.get(name)
+        if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.numel():
+            key = leaf.dtype, leaf.shape
+            ring = buffers.setdefault(key, deque(maxlen=32))
+            buffer = ring.popleft() if len(ring) == 32 else torch.empty_like(leaf)
+            ring.append(buffer.copy_(leaf))
+            batch.set(name, buffer)
+    return batch

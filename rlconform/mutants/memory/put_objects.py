@@ -219,3 +219,18 @@ def PutTuplesBecomeLists(values: list[Any]) -> Any:
 def PutTensorsInObjectsAsFloats(values: list[Any]) -> Any:
     """Stores the tensors of an object as float32, which rounds token ids above 2**24."""
     return _recoded(values, leaf=lambda leaf: leaf.float() if isinstance(leaf, Tensor) else leaf)
+
+
+@get_samples_mutant("PUT-27", evidence="row 0 of 'log' to be", may_fail="PUT-21")
+def GetLongObjectsCached(read: MethodCall) -> TensorDict:
+    """Returns objects of more than 16 KiB from a cache of decoded values, without a copy."""
+    cache: dict[str, Any] = read.notes
+
+    def cached(values: list[Any]) -> list[Any]:
+        texts = [repr(value) for value in values]
+        return [
+            cache.setdefault(text, value) if len(text) > 1 << 14 else value
+            for text, value in zip(texts, values, strict=True)
+        ]
+
+    return with_objects(read(), cached)

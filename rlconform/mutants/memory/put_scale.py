@@ -8,9 +8,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import put_column_mutant, read_jagged_mutant
-from rlconform.mutants.memory.helpers import get_samples_mutant
+from rlconform.mutants.memory.helpers import get_samples_mutant, names_of, put_samples_mutant
 from rlconform.wire import rows_of, stack_or_nest
 
 #: Bytes of a message; a longer row is sent in several.
@@ -49,3 +50,24 @@ def GetTrailingPaddingStripped(column: Tensor) -> Tensor:
 def GetFieldsLimitedTo32(read: MethodCall) -> TensorDict:
     """Returns the first 32 fields of a read: a request has room for as many names."""
     return read(select_fields=read.select_fields[:32])
+
+
+@put_column_mutant("PUT-08", evidence="row 0 of 'x'")
+def PutInOrderOfMemory(column: Tensor) -> Tensor:
+    """Copies a dense column of four dimensions in the order of its memory (channels last)."""
+    if column.is_nested or column.dim() != 4 or column.is_contiguous():
+        return column
+    return column.as_strided(column.shape, torch.empty(column.shape).stride())
+
+
+@put_samples_mutant("PUT-04", evidence="row 0 of 'x'", may_fail="WIRE-01")
+def PutDensePaddedByLengths(put: MethodCall) -> KVBatchMeta:
+    """Takes a dense column as wide as the longest row for a padded one, and zeroes its padding."""
+    lengths = [tags.get("input_lengths") for tags in put.tags or ()]
+    leaf = put.fields.get("x", None) if names_of(put.fields) else None
+    if leaf is None or leaf.is_nested or leaf.dim() != 2 or not lengths or None in lengths:
+        return put()
+    if leaf.shape[1] != max(lengths) or len(leaf) != len(lengths):
+        return put()
+    kept = torch.arange(leaf.shape[1]) < torch.tensor(lengths).unsqueeze(1)
+    return put(fields=put.fields.copy().set("x", leaf * kept))

@@ -21,6 +21,7 @@ from rlconform.mutants.memory.helpers import (
     put_samples_mutant,
 )
 from rlconform.mutants.types import Ids, Names
+from rlconform.wire import is_object_column, object_array, object_rows, rows_of, stack_or_nest
 
 
 @put_samples_mutant("PUT-11", may_fail="PUT-12", evidence="row:")
@@ -163,3 +164,27 @@ def PutDuplicateIdKeepsLast(put: MethodCall) -> KVBatchMeta:
         return put()
     picked = None if put.tags is None else [put.tags[n] for n in last.values()]
     return put(sample_ids=list(last), fields=put.fields[list(last.values())], tags=picked)
+
+
+@put_samples_mutant("PUT-16", evidence="not to be readable")
+def PutInPagesOfThousand(put: MethodCall) -> KVBatchMeta:
+    """Writes a put in pages of 1,024 rows, of which those before a failing one stay."""
+    ids, size = put.sample_ids, 1024
+    if put.fields is None or len(ids) <= size or put.fields.batch_size[0] != len(ids):
+        return put()
+    for start in range(0, len(ids), size):
+        page = {name: _rows(put.fields.get(name), start, size) for name in names_of(put.fields)}
+        part = slice(start, start + size)
+        put(
+            sample_ids=ids[part],
+            fields=TensorDict(page, [len(ids[part])]),
+            tags=None if put.tags is None else put.tags[part],
+        )
+    return KVBatchMeta(put.partition_id, None, list(ids), sorted(map(str, put.fields.keys())))
+
+
+def _rows(leaf: Any, start: int, size: int) -> Any:
+    """Rows of a column, from ``start``."""
+    if is_object_column(leaf):
+        return object_array(object_rows(leaf, leaf.batch_size[0])[start : start + size])
+    return stack_or_nest(rows_of(leaf)[start : start + size])
