@@ -60,7 +60,10 @@ def explain(
     if evidence.mutants:
         console.print("\nMutants that the checks must kill (rlconform self-test --mutant NAME):")
     for mutant in evidence.mutants:
-        console.print(f"  {mutant.name}  {mutant.file}", highlight=False, soft_wrap=True)
+        where = f"{mutant.file}::{mutant.definition}"
+        console.print(f"  {mutant.name}  {where}", highlight=False, soft_wrap=True)
         console.print(f"      {escape(mutant.defect)}", highlight=False)
-    if row.excluded:
+    if evidence.why_no_mutant:
+        console.print(f"\nNo mutant: {escape(evidence.why_no_mutant)}")
+    elif row.excluded:
         console.print(f"\nNo mutant is killed by it alone: {escape(row.excluded)}")

@@ -24,11 +24,13 @@ from rlconform.mutants.mutant import mutant_name
 class MutantSource:
     """A mutant that a requirement must kill; ``file`` is relative to the root of the checkout.
 
-    ``defect`` is one sentence; ``alone`` says that no other requirement must kill it.
+    ``definition`` is its class or function in the file. ``defect`` is one sentence; ``alone`` says
+    that no other requirement must kill it.
     """
 
     name: str
     file: str
+    definition: str
     defect: str
     alone: bool
 
@@ -44,6 +46,12 @@ class Evidence:
     incidents: tuple[Incident, ...]
     checks: tuple[str, ...]
     mutants: tuple[MutantSource, ...]
+
+    @property
+    def why_no_mutant(self) -> str:
+        """Why no mutant breaks the requirement; "" if one does."""
+        instead = "rlconform's own functions are changed instead: docs/source_mutation.md."
+        return "" if self.mutants else self.requirement.excluded or instead
 
 
 def evidence_of(requirement: Requirement) -> Evidence:
@@ -99,5 +107,5 @@ def _declared(
             case ast.Call(func=ast.Name(id=name), args=args) if name.endswith("mutant"):
                 ids = [i for a in args if isinstance(a, ast.Constant) for i in str(a.value).split()]
                 defect = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
-                source = MutantSource(mutant_name(node.name), file, defect, len(ids) == 1)
+                source = MutantSource(mutant_name(node.name), file, node.name, defect, len(ids) == 1)
                 yield from ((requirement, source) for requirement in ids)

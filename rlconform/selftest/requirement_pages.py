@@ -103,9 +103,8 @@ def _requirement(evidence: Evidence) -> list[str]:
         lines += [f"No check: {row.unchecked}", ""]
     lines += _listed("Checks:", map(_check, evidence.checks))
     lines += _listed("Mutants that its checks must kill:", map(_mutant, evidence.mutants))
-    if not evidence.mutants:
-        instead = "rlconform's own functions are changed instead: docs/source_mutation.md."
-        lines += [f"No mutant: {row.excluded or instead}", ""]
+    if evidence.why_no_mutant:
+        lines += [f"No mutant: {evidence.why_no_mutant}", ""]
     elif row.excluded:
         lines += [f"No mutant is killed by it alone: {row.excluded}", ""]
     return lines
