@@ -107,5 +107,7 @@ def _declared(
             case ast.Call(func=ast.Name(id=name), args=args) if name.endswith("mutant"):
                 ids = [i for a in args if isinstance(a, ast.Constant) for i in str(a.value).split()]
                 defect = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
-                source = MutantSource(mutant_name(node.name), file, node.name, defect, len(ids) == 1)
+                source = MutantSource(
+                    mutant_name(node.name), file, node.name, defect, len(ids) == 1
+                )
                 yield from ((requirement, source) for requirement in ids)

@@ -17,7 +17,7 @@ from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation import actor_pool
 from rlconform.certify.isolation.actor_pool import ActorPool, ActorsLate, ActorsLateWarning
 from rlconform.certify.isolation.client_actor import ClientActor
-from rlconform.certify.isolation.remote_client import RemoteClient
+from rlconform.certify.isolation.remote_client import RemoteClient, remote_actor
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.scenarios.consumers import KitWasLate, expect_woken, start_blocking_claim
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -127,7 +127,7 @@ class FarAway(ClientActor):
 def near_and_far(ray_session: None) -> Iterator[tuple[PartitionUnderTest, PartitionUnderTest]]:  # noqa: ARG001
     """One partition, used by the owner and by an attached client whose answers arrive late."""
     timeouts, recording = Timeouts(settle=1.0), Recording()
-    actor = ray.remote(FarAway).options(num_cpus=0).remote()
+    actor = remote_actor(FarAway).options(num_cpus=0).remote()
     with closing(RAY_STORE.open(RAY_STORE.config, True)) as owner:
         assert ray.get(actor.get_ready.remote("ray_store")) == (True, None)
         answer, _ = ray.get(actor.attach.remote(dict(RAY_STORE.config)))

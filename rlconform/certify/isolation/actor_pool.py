@@ -21,10 +21,10 @@ from rlconform._env import KEPT_ACTORS
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.isolation.client_actor import Answer, ClientActor
 from rlconform.certify.isolation.remote_client import (
-    WAITING,
     ProcessDied,
     RemoteClient,
     fetch,
+    remote_actor,
 )
 from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import TRANSPORT_S, Skipped
@@ -33,10 +33,6 @@ from rlconform.contract import Timeouts
 
 #: Seconds for an actor to start and to import what a client needs, even on a busy machine.
 ACTOR_START_S = 120.0
-
-
-#: Most claims that can wait in one actor at the same time; checks use up to 64.
-MOST_WAITING = 80
 
 
 class ActorsLate(Skipped):
@@ -91,10 +87,7 @@ class ActorPool:
 
         # On the check's own host: histories are ordered by its one clock.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        # Claims that wait run in threads of their own, so that the actor can make other calls.
-        threads: Any = {"concurrency_groups": {WAITING: MOST_WAITING}}  # Ray does not type it
-        actor_class = ray.remote(**threads)(ClientActor)
-        new = partial(actor_class.options, num_cpus=0, scheduling_strategy=here)
+        new = partial(remote_actor().options, num_cpus=0, scheduling_strategy=here)
         kept = self._take_kept(new, count) if self._kept else []
         actors = kept or [new().remote() for _ in range(count)]
         clients = []

@@ -33,6 +33,9 @@ from rlconform.wire.serialization import RayArgument
 #: The group of an actor's threads that make claims which wait.
 WAITING = "waiting"
 
+#: Most claims that can wait in one actor at the same time; checks use up to 64.
+MOST_WAITING = 80
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -45,6 +48,17 @@ class CallHung(ContractViolation):
 
 class ProcessDied(ContractViolation):
     """The process that used the plane ended."""
+
+
+def remote_actor(actor_class: type[ClientActor] = ClientActor) -> Any:
+    """Return the Ray actor class, which makes claims that wait in threads of their own.
+
+    The actor can so make other calls meanwhile.
+    """
+    import ray  # noqa: PLC0415 - only checks of several processes need Ray
+
+    threads: Any = {"concurrency_groups": {WAITING: MOST_WAITING}}  # Ray does not type it
+    return ray.remote(**threads)(actor_class)
 
 
 class RemoteClient:
