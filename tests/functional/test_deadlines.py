@@ -18,6 +18,7 @@ from rlconform.certify.isolation import actor_pool
 from rlconform.certify.isolation.actor_pool import ActorPool, ActorsLate, ActorsLateWarning
 from rlconform.certify.isolation.client_actor import ClientActor
 from rlconform.certify.isolation.remote_client import RemoteClient, remote_actor
+from rlconform.certify.recording.busy_time import BusyTime
 from rlconform.certify.recording.recorder import Recording, RecordingClient
 from rlconform.certify.scenarios.consumers import KitWasLate, expect_woken, start_blocking_claim
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -50,7 +51,7 @@ def ray_session() -> Iterator[None]:
 
 
 def pool_of(spec: str, timeouts: Timeouts = Timeouts()) -> ActorPool:  # noqa: B008 - it is frozen
-    return ActorPool(spec, {}, timeouts)
+    return ActorPool(spec, {}, timeouts, BusyTime())
 
 
 def living_actors() -> list[str]:
