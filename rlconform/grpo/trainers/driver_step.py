@@ -53,7 +53,7 @@ RowSummaries = dict[str, RowSummary]
 
 
 def score_rollout(meta: KVBatchMeta, summaries: RowSummaries, config: MasterConfig) -> KVBatchMeta:
-    """Add the tags ``reward``, ``baseline`` and ``std`` to the meta of a rollout of whole groups."""
+    """Add the tags ``reward``, ``baseline`` and ``std`` to the meta of a rollout's whole groups."""
     rewards = _scale_and_shape(
         torch.tensor([summaries[sample_id].reward for sample_id in meta.sample_ids]),
         torch.tensor([summaries[sample_id].response_length for sample_id in meta.sample_ids]),
