@@ -3,8 +3,8 @@
     driver ── build, weights ──▶ policy workers (ranks) ◀── collectives ──▶ each other
            ── collect, refit ──▶ rollout worker ◀── weights of rank 0, through Ray's object store
 
-Starting actors takes seconds, most of it for imports; ``build`` is quick. So one set of actors
-serves several runs. Every call blocks the driver until the actors have answered.
+Starting actors takes seconds, mostly for imports, and ``build`` is quick. Therefore several runs
+can use the same actors. Every call blocks the driver until the actors have answered.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 
 def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> str:
-    """Say which of Ray's ``available`` resources these ranks lack, or return "".
+    """Return an error message if ``available`` has too few CPUs or GPUs for the run, else "".
 
-    Without this check actors that can't be scheduled would wait forever.
+    Without this check, actors that Ray can't schedule would wait forever.
     """
     needed = {"CPU": config.dp_size + 1}  # one for the rollout worker
     if config.device == "cuda":
@@ -64,20 +64,20 @@ class RunActors:
         self._rollout_worker = rollout_actor.remote(config.device)
 
     def build(self, config: MasterConfig) -> None:
-        """Create the run's policy on every rank and its generation engine, with equal weights."""
+        """Create the policy on every rank, and the generation engine with the same weights."""
         self.workers.all(PolicyWorker.build, config)
         self.call_rollout_worker(RolloutWorker.build, config)
 
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call a method on the rollout worker and return the result; errors as in ``fetch``."""
+        """Call a method on the rollout worker and return its result; raise as ``fetch`` does."""
         call = getattr(self._rollout_worker, method.__name__).remote(*args, **kwargs)
         result: R = fetch(call, self._timeout_s, f"the rollout worker's {method.__name__}")
         return result
 
     def refit(self, version: int) -> None:
-        """Copy the policy's weights from rank 0 to the engine, without passing the driver."""
+        """Copy the policy's weights from rank 0 to the engine; they don't go through the driver."""
         weights, *_ = self.workers.start(PolicyWorker.weights)
         self.call_rollout_worker(RolloutWorker.refit, weights, version)
 

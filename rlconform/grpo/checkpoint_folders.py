@@ -1,7 +1,7 @@
-"""Checkpoint folders of a run: they are written atomically, found again, and old ones are deleted.
+"""Writes a run's checkpoint folders atomically, finds the newest one, and deletes old ones.
 
     checkpoint_dir/step_000010/   a complete checkpoint, see ``Trainer.save``
-    checkpoint_dir/.step_000020   a checkpoint that is being written, or was when the run died
+    checkpoint_dir/.step_000020   an incomplete checkpoint: it is being written, or the run died
 
 All nodes of the run must see the folder.
 """
@@ -32,7 +32,7 @@ class Checkpoints:
         return complete[-1] if complete else None
 
     def is_due(self, step: int, last_step: int) -> bool:
-        """Whether to write one after ``step``: every ``save_period`` steps and after the last."""
+        """Whether to write a checkpoint after ``step``: every ``save_period`` and the last step."""
         due = step % self._config.save_period == 0 or step == last_step
         return self._config.enabled and due
 
@@ -55,7 +55,7 @@ class Checkpoints:
         return final
 
     def _complete(self) -> list[Path]:
-        """Complete checkpoints, the oldest first."""
+        """Return the complete checkpoints, the oldest first."""
         if not self._folder.is_dir():
             return []
         named = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]

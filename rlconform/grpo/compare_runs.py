@@ -1,4 +1,4 @@
-"""Bit-exact comparison of two training runs, with nothing rounded.
+"""Compares two training runs bit by bit, without tolerances.
 
     left, right = run_to_end(LegacyTrainer(...)), run_to_end(PlaneTrainer(...))
     differences(left, right)   # [] or ["step 3: train/loss is 0.25 and 0.2500001", ...]
@@ -36,7 +36,7 @@ class TrainingRecord:
 
 
 def run_to_end(trainer: Trainer) -> TrainingRecord:
-    """Run from the newest checkpoint, or from the start, to the end and record the run."""
+    """Train from the newest checkpoint, or the start, to the end; return reports and weights."""
     resume(trainer)
     reports = list(fit(trainer))
     weights, *_ = trainer.actors.workers.all(PolicyWorker.weights)
@@ -46,8 +46,8 @@ def run_to_end(trainer: Trainer) -> TrainingRecord:
 def differences(left: TrainingRecord, right: TrainingRecord) -> list[str]:
     """List every difference between two runs, one line each; equal runs give an empty list.
 
-    It compares, bit by bit, the metrics ``train/...`` and ``val/...``, the order of rows and the
-    advantages of each step that both runs have, and the final weights.
+    Compared bit by bit are the final weights and, for each step that both runs have, the metrics
+    ``train/...`` and ``val/...``, the order of rows and the advantages.
     """
     rights = {report.step: report for report in right.reports}
     found = [

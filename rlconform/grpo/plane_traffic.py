@@ -18,7 +18,7 @@ _READS = {"get_samples", "get_data"}
 
 @dataclass(frozen=True)
 class Traffic:
-    """The calls of one client or several, and the bytes of their tensors; objects count as 0."""
+    """Calls, tensor bytes and seconds of one or more clients; object columns count as 0 bytes."""
 
     calls: int = 0
     bytes_written: int = 0
@@ -37,7 +37,7 @@ class Traffic:
 
 
 class TrafficMeter:
-    """Adds up the operations of a ``MetricsClient``; ``on_operation`` is the callback."""
+    """Adds up the operations of a ``MetricsClient``, which gets ``on_operation`` as callback."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class TrafficMeter:
             )
 
     def take(self) -> Traffic:
-        """Return the sum since the last call."""
+        """Return the traffic since the last call of this method."""
         with self._lock:
             taken, self._sum = self._sum, Traffic()
         return taken

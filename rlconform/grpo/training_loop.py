@@ -1,9 +1,9 @@
-"""A whole training run: it starts Ray, actors and plane, builds the trainer, and loops over steps.
+"""Runs a whole training: starts Ray, actors and plane, builds the trainer, and loops over steps.
 
     train(config) ── Ray ── actors ── plane client ── trainer, resumed ── fit ──▶ report per step
                                                                            └─▶ metrics file
 
-Whatever was started is ended in reverse order, also when the run fails.
+Everything that was started is ended in reverse order, also when the run fails.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
 
 
 def _check(config: MasterConfig) -> None:
-    """Raise errors in the model or the data here, not a minute later in an actor."""
+    """Load the tokenizer and the data, so that their errors come before the actors start."""
     load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
     build_task(config.data, config.grpo.seed, "train")
 
 
 def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
-    """Build the trainer for the ``data_plane`` block; ``stack`` ends what was started for it."""
+    """Start the actors, with or without a plane, and build the trainer; ``stack`` ends them."""
     if not config.data_plane.enabled:
         with _keep_sigterm_handler():
             stack.enter_context(ensure_ray())

@@ -1,10 +1,10 @@
-"""Helpers of an RL framework that work with any client of a plane.
+"""Helpers for an RL framework; they work with any client of a data plane.
 
 columns          kv_first_write, read_columns, write_columns: write and read a step's columns
 sharding         shard_meta_for_dp: the rows and micro-batches of every DP rank
 worker_mixin     DataPlaneWorkerMixin: a policy worker fetches its shard and writes a column back
 group_broadcast  ReplicaGroup: one rank of a replica reads for all of its ranks
-metrics          MetricsClient: a client that measures another
+metrics          MetricsClient: a client that wraps and measures another client
 """
 
 from rlconform.plane.columns import kv_first_write, mint_sample_ids, read_columns, write_columns

@@ -55,7 +55,7 @@ def read_columns(
     pad_to_seqlen: int | None = None,
     token_fields: Collection[str] | None = None,
 ) -> TensorDict:
-    """Read the meta's N rows, in one layout and in memory of their own.
+    """Read the meta's N rows, as copies in one layout.
 
     Args:
         client: Any client of the plane.
@@ -85,17 +85,17 @@ def write_columns(
     *,
     token_fields: Collection[str] = PER_TOKEN_FIELDS,
 ) -> BatchMeta:
-    """Write further columns of the meta's N rows in one put; returns the plane's receipt.
+    """Write further columns of the meta's N rows in one put; return the plane's receipt.
 
-    ``columns`` are tensors (N, ...) or object columns of N values. A per-token one (N, S, ...) may
-    be wider than the longest row; each row is cut to its own length. ``lengths`` are the (N,) valid
-    tokens of each row, by default the meta's ``sequence_lengths``. ``token_fields`` names the
-    per-token fields, among them those that have a second dimension.
+    ``columns`` are tensors (N, ...) or object columns of N values. A column is per-token if
+    ``token_fields`` names it and it is (N, S, ...); S may exceed the longest row, and each row is
+    cut to its length. ``lengths`` are the (N,) valid tokens of each row, by default the meta's
+    ``sequence_lengths``.
 
     Raises:
-        TypeError: A column that is neither a tensor nor an object column; none is skipped.
-        ValueError: A column of another number of rows, or a per-token column that doesn't fit the
-            lengths or has none.
+        TypeError: A column is neither a tensor nor an object column; such columns aren't skipped.
+        ValueError: A column doesn't have N rows, or a per-token column has no lengths or doesn't
+            fit them.
     """
     batch = _batch(columns, len(meta.sample_ids))
     per_token = fields_with_tokens(dict(batch.items()), token_fields)
@@ -123,17 +123,17 @@ def kv_first_write(
     tags: Sequence[Tags] | None = None,
     extra_info: Mapping[str, Any] | None = None,
 ) -> KVBatchMeta:
-    """Write a rollout's N new rows in one put; returns their meta, which names no task.
+    """Write a rollout's N new rows in one put; return a meta of these rows, without a task.
 
-    ``batch`` and ``token_fields`` are those of ``write_columns``; among the columns is
-    ``input_lengths`` (N,), the valid tokens of each row. ``sample_ids`` are N names, see
-    ``mint_sample_ids``. ``tags`` are N dicts of primitives, to which ``input_lengths`` is added.
-    ``extra_info`` has batch-level values for the meta; the plane doesn't store them.
+    ``batch`` has columns as in ``write_columns``, and must have ``input_lengths`` (N,), the valid
+    tokens of each row. ``sample_ids`` are N names, see ``mint_sample_ids``. ``tags`` are N dicts of
+    primitives, to which ``input_lengths`` is added. ``extra_info`` has batch-level values for the
+    meta; the plane doesn't store them.
 
     Raises:
-        TypeError: A column that is neither a tensor nor an object column; none is skipped.
-        ValueError: No lengths column, columns or tags that aren't N, a tag ``input_lengths`` that
-            differs from the column.
+        TypeError: A column is neither a tensor nor an object column; such columns aren't skipped.
+        ValueError: There is no lengths column, a column or ``tags`` doesn't have N rows, or a tag
+            ``input_lengths`` differs from the column.
     """
     rows = _batch(batch, len(sample_ids))
     counted = rows.get(INPUT_LENGTHS, None)
@@ -159,8 +159,8 @@ def kv_first_write(
 def _batch(columns: Columns, n_rows: int) -> TensorDict:
     """Make a TensorDict of N rows, with object columns in the contract's form.
 
-    TensorDict accepts leaves of other kinds too, and takes an array of objects as one value for
-    all rows, so each leaf is checked.
+    Each leaf is checked, because TensorDict also accepts leaves of other kinds, and takes an array
+    of objects as one value for all rows.
     """
     leaves: dict[str, Any] = {}
     for name in _names(columns):

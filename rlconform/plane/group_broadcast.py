@@ -1,4 +1,4 @@
-"""Broadcast within a replica: the src rank reads a value, and every rank gets the same one.
+"""Broadcast within a replica, the ranks of one DP shard: the src rank reads, and all ranks receive.
 
     src rank (0)                          other ranks
     read(); an error becomes the header   wait for the header's size, point to point
@@ -11,8 +11,8 @@
 
 The long wait, for the header's size, ends at once when the src rank dies. Every other wait ends
 with the timeout at the latest; under gloo a rank that gives up closes its connections, so the ranks
-that wait for it notice. The all-reduce is needed because a send proves nothing: a src rank whose
-peers are gone would hand its message to the network and enter the forward pass alone.
+that wait for it notice. The all-reduce is needed because a finished send doesn't prove receipt:
+without it a src rank whose peers are gone would enter the forward pass alone.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _TAG = 0
 
 
 class SourceFailed(DataPlaneError):
-    """The src rank raised instead of reading; the message names its error."""
+    """The src rank raised an error, so it sent no value; the message names the error."""
 
 
 class SourceLookupFailed(SourceFailed, LookupError):
-    """The src rank raised a ``LookupError``."""
+    """The src rank raised a ``LookupError``, so it sent no value."""
 
 
 class ReplicaFailed(DataPlaneError):
-    """Another rank could not use what the src rank read, so no rank goes on with it."""
+    """Another rank could not use the value of the src rank, so ``share`` fails on every rank."""
 
 
 class GroupLost(DataPlaneError, ConnectionError):
@@ -57,10 +57,10 @@ class GroupLost(DataPlaneError, ConnectionError):
 
 
 class _Header(NamedTuple):
-    """What a rank needs before it can receive the tensors; it unpickles wherever torch does.
+    """The message before the tensors; a process that has torch can unpickle it.
 
-    ``error`` is the src rank's, and nothing follows it; ``tensors`` has the dtype and shape of each
-    tensor that follows; ``structure`` is ``TensorMessage.structure``.
+    ``error`` is the error of the src rank; no tensors follow it. ``tensors`` has the dtype and
+    shape of each tensor that follows; ``structure`` is ``TensorMessage.structure``.
     """
 
     error: SourceFailed | None = None
@@ -69,22 +69,22 @@ class _Header(NamedTuple):
 
 
 class ReplicaGroup:
-    """The ranks that work on one DP shard, over a ``torch.distributed`` group; rank 0 is the src.
+    """The ranks of one DP shard in a ``torch.distributed`` group; rank 0 is the src (source) rank.
 
         group = dist.new_group(ranks, backend="gloo")
         replica = ReplicaGroup(group, timeout_s=120)
         result = replica.share(read, use)  # on every rank; read() runs on the src rank only
 
-    Calls are collective: every rank makes the same ones in the same order, from one thread. Use a
-    process group that nothing else uses: after ``GroupLost`` its ranks no longer agree on which
-    message is next, and every later call raises ``GroupLost`` at once.
+    Calls are collective: every rank must make the same calls in the same order, from one thread.
+    Use a process group that nothing else uses: after ``GroupLost`` its ranks no longer agree on
+    which message is next, and every later call raises ``GroupLost`` at once.
 
     Args:
-        group: A group of which this process is a rank, of a backend that takes CPU tensors.
-        timeout_s: Seconds from the start of a call after which this rank stops waiting; they
-            include the src rank's reading and every other rank's delay.
+        group: A group that contains this process, with a backend that takes CPU tensors.
+        timeout_s: Seconds from the start of a call after which this rank stops waiting; this
+            includes the time in which the src rank reads and the delay of every other rank.
 
-    ``ValueError`` if this process is no rank of the group, or ``timeout_s`` not positive and
+    ``ValueError`` if this process is no rank of the group, or ``timeout_s`` isn't positive and
     finite.
     """
 
@@ -107,13 +107,13 @@ class ReplicaGroup:
     def share(self, read: Callable[[], T], use: Callable[[T], R]) -> R:
         """Read a value on the src rank and return ``use(value)`` on every rank.
 
-        ``read`` runs on the src rank only and may return anything that pickles; dense tensors in
-        it, however deep, travel as bytes, and the other ranks get them in CPU memory. ``use`` runs
-        on every rank, on the src rank with the value itself; it must not use the group.
+        ``read`` runs only on the src rank and may return anything that can be pickled. Dense
+        tensors at any depth are sent as bytes; the other ranks get them in CPU memory. ``use`` runs
+        on every rank (on the src rank without a copy of the value) and must not use the group.
 
         Raises:
-            BaseException: What ``read`` raised, on the src rank; what ``use`` raised, on that rank.
-            SourceFailed: ``read`` raised on the src rank, or returned what can't be sent. It is a
+            BaseException: The error of ``read`` on the src rank, or of ``use`` on this rank.
+            SourceFailed: ``read`` failed on the src rank, or returned a value that can't be sent;
                 ``SourceLookupFailed`` if the src rank raised a ``LookupError``.
             ReplicaFailed: ``use`` raised on another rank.
             GroupLost: A rank is dead or late, in this call or an earlier one.
@@ -134,7 +134,7 @@ class ReplicaGroup:
         return result
 
     def _send(self, read: Callable[[], T], deadline: float) -> Callable[[], T]:
-        """Read, and send the value or the error to the other ranks. Raises what ``read`` raised."""
+        """Read, and send the value or the error to the other ranks; raise the error of ``read``."""
 
         def read_and_split() -> tuple[T, TensorMessage]:
             value = read()
@@ -163,7 +163,7 @@ class ReplicaGroup:
         self._broadcast(data, deadline)
 
     def _receive(self, deadline: float) -> Callable[[], Any]:
-        """Receive all parts of the src rank's value; returns a function that rebuilds it."""
+        """Receive all parts of the src rank's value; return a function that rebuilds the value."""
         size = torch.zeros(1, dtype=torch.int64)
         self._finish(lambda _left: self._group.recv([size], 0, _TAG), deadline)
         data = torch.empty(int(size), dtype=torch.uint8)
@@ -178,14 +178,14 @@ class ReplicaGroup:
         return TensorMessage(header.structure, tensors).value
 
     def _broadcast(self, tensor: Tensor, deadline: float) -> None:
-        """Broadcast a contiguous tensor from rank 0, as bytes: backends lack some dtypes."""
+        """Broadcast a contiguous tensor from rank 0, as bytes because backends lack some dtypes."""
         if tensor.numel():
             data = [tensor.view(-1).view(torch.uint8)]
             options = BroadcastOptions()
             self._finish(lambda left: self._group.broadcast(data, _timed(options, left)), deadline)
 
     def _failed_ranks(self, failed: bool, deadline: float) -> list[int]:
-        """All-reduce which ranks failed; the same list on every rank."""
+        """Return the ranks that failed, by an all-reduce, so that all ranks get the same list."""
         flags = torch.zeros(self.size, dtype=torch.int64)
         flags[self.rank] = int(failed)
         options = AllreduceOptions()
@@ -206,9 +206,9 @@ class ReplicaGroup:
 
 
 def _timed(options: Any, left: timedelta) -> Any:
-    """Set a collective's own timeout.
+    """Set ``left`` as the timeout of one collective.
 
-    If only its waiter gave up, destroying the group would block until the group's timeout.
+    If only the wait had a timeout, destroying the group would block until the group's timeout.
     """
     options.timeout = left
     options.asyncOp = True
@@ -216,7 +216,7 @@ def _timed(options: Any, left: timedelta) -> Any:
 
 
 def _as_text(error: BaseException) -> SourceFailed:
-    """The error as text: a vendor's own class may not unpickle in another process."""
+    """Convert an error to text, because its class may not be importable in another process."""
     kind = SourceLookupFailed if isinstance(error, LookupError) else SourceFailed
     return kind(f"rank 0 of the group raised {type(error).__name__}: {error}")
 

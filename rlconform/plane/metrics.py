@@ -3,8 +3,8 @@
     client = MetricsClient(client, log.append)
     client.put_samples(...)  # the same call, and one MetricEvent in the log
 
-Bytes are counted from shapes (elements times element size); object columns count as zero, since
-only the plane knows how it encodes them.
+Bytes are counted from shapes (elements times element size); object columns count as zero, because
+only the plane knows how many bytes their encoding takes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class MetricEvent:
     """One call of the method ``op`` of a client, in ``partition`` (None for ``close``).
 
     Attributes:
-        n_keys: Rows that it wrote, read, claimed or cleared, or would have if it raised.
-        n_bytes: Bytes that it wrote, read, or freed by a clear.
+        n_keys: Rows that the call wrote, read, claimed or cleared; if it raised, requested rows.
+        n_bytes: Bytes that the call wrote, read or cleared.
         wall_ms: Milliseconds until the client returned or raised.
         status: ``timeout`` for a ``TimeoutError``, ``error`` for any other exception.
     """
@@ -48,7 +48,7 @@ class MetricEvent:
 
 
 def measured(method: Method) -> Method:
-    """Make the ``MetricsClient``'s method of this name: call the inner client's, and report it."""
+    """Make a method of ``MetricsClient`` that calls the inner client's method and reports it."""
     op, parameters = method.__name__, signature(method)
 
     @wraps(method)
@@ -72,12 +72,12 @@ def measured(method: Method) -> Method:
 
 
 class MetricsClient:
-    """A client that wraps another and passes on all results and exceptions.
+    """A client that wraps another client, with the same results and exceptions.
 
-    A clear counts what this client put: rows of other clients have no bytes here, and
-    ``clear_samples(None)`` clears this client's rows. ``client`` is closed with this one.
+    A clear reports the bytes of rows that this client put: rows of other clients count 0 bytes, and
+    ``clear_samples(None)`` reports only this client's rows. Closing this client closes ``client``.
     ``callback`` is called with each ``MetricEvent`` after the operation, in the thread of the call,
-    possibly by several threads at once. Its exceptions reach the caller, although the operation
+    possibly in several threads at once. Its exceptions reach the caller, although the operation
     took effect: a run whose metrics are broken should stop.
     """
 
@@ -100,7 +100,7 @@ class MetricsClient:
     def _report(
         self, op: str, named: Mapping[str, Any], result: Any, wall_ms: float, status: Status
     ) -> None:
-        """Report a call with the arguments ``named``; ``result`` is None if it raised."""
+        """Report a call with the arguments ``named``; ``result`` is None if the call raised."""
         meta, ok = named.get("meta"), status == "ok"
         partition = named.get("partition_id", getattr(meta, "partition_id", None))
         rows = named.get("sample_ids", getattr(meta, "sample_ids", None))
@@ -125,7 +125,7 @@ class MetricsClient:
                 self._held[partition][sample_id].update(of_row)
 
     def _clear(self, partition: str, sample_ids: Sequence[str] | None) -> tuple[Sequence[str], int]:
-        """Forget the rows; returns those that were cleared, and their bytes."""
+        """Forget the cleared rows; return their ids and the sum of their bytes."""
         with self._lock:
             held = self._held[partition]
             cleared = list(held) if sample_ids is None else sample_ids
@@ -133,7 +133,7 @@ class MetricsClient:
 
 
 def _sizes_by_field(fields: object) -> dict[str, list[int]]:
-    """Bytes of each row, by field; empty for what isn't a batch, which the client refuses."""
+    """Return the bytes of each row, by field; {} if ``fields`` is not a batch."""
     if not isinstance(fields, TensorDictBase) or len(fields.batch_size) != 1:
         return {}
     n_rows = fields.batch_size[0]
@@ -141,7 +141,7 @@ def _sizes_by_field(fields: object) -> dict[str, list[int]]:
 
 
 def _row_sizes(leaf: object, n_rows: int) -> list[int]:
-    """Bytes of each row of a leaf; zeros for what isn't a dense or jagged tensor."""
+    """Return the bytes of each row of a leaf; zeros if it isn't a dense or jagged tensor."""
     if not isinstance(leaf, Tensor) or leaf.layout not in {strided, jagged}:
         return [0] * n_rows
     if leaf.is_nested:

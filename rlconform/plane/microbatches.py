@@ -1,12 +1,12 @@
 """Plans the micro-batches of one global batch for every data-parallel (DP) rank, from lengths only.
 
     split_evenly     consecutive rows for each rank, without micro-batches
-    pack             sequence packing: rows end to end; a micro-batch costs the sum of its rows
-    batch_by_length  dynamic batching: rows of similar lengths, padded; it costs rows x width
+    pack             sequence packing: rows end to end; tokens = sum over the rows
+    batch_by_length  dynamic batching: rows of similar lengths, padded; tokens = rows x width
 
 Each micro-batch is a round of collectives, so all ranks must run the same number of them; under
-dynamic batching each round also has the same number of rows and the same width on every rank. One
-plan is therefore made for all ranks, where all lengths are known.
+dynamic batching each round also has the same number of rows and the same width on every rank.
+Therefore the driver, which knows all lengths, makes one plan for all ranks.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class SequencePacking:
 
     Attributes:
         max_tokens_per_microbatch: Maximum tokens of a micro-batch, with each row rounded up.
-        algorithm: Which rows share a micro-batch, see ``plane.packing``.
+        algorithm: How to choose the rows of a micro-batch, see ``plane.packing``.
         sequence_length_pad_multiple: Each row's length is rounded up to a multiple of this, as
             context and sequence parallelism need it.
         microbatch_order: Within a global batch a rank runs its micro-batches in the packer's order
-            (``packer``), or the largest first (``largest_first``), so that the allocator reaches
-            its peak at once.
-        seed: Seeds the order of ``modified_first_fit_shuffle``; at least 0.
+            (``packer``), or the largest first (``largest_first``), so that memory use is highest
+            at the start.
+        seed: Seed of ``modified_first_fit_shuffle``; at least 0.
     """
 
     max_tokens_per_microbatch: Count
@@ -63,12 +63,12 @@ class MicroBatch(NamedTuple):
     """Rows of one forward pass, by their numbers in the global batch."""
 
     rows: list[int]
-    #: Tokens of all rows, rounded up, under sequence packing; of one padded row otherwise.
+    #: Under sequence packing the tokens of all rows, each rounded up; else the width of a row.
     length: int
 
 
 def split_evenly(lengths: Sequence[int], dp_world: int) -> list[list[MicroBatch]]:
-    """Without packing: each rank gets the next ``N / dp_world`` rows as one micro-batch."""
+    """Plan without packing: give each rank the next ``N / dp_world`` rows as one micro-batch."""
     share = len(lengths) // dp_world
     starts = range(0, len(lengths), share)
     return [
@@ -78,7 +78,7 @@ def split_evenly(lengths: Sequence[int], dp_world: int) -> list[list[MicroBatch]
 
 
 def pack(lengths: Sequence[int], dp_world: int, packing: SequencePacking) -> list[list[MicroBatch]]:
-    """Each rank's micro-batches under sequence packing: bins, distributed round-robin."""
+    """Plan sequence packing: pack rows into micro-batches, and give these to the ranks in turn."""
     padded = [round_up(length, packing.sequence_length_pad_multiple) for length in lengths]
     bins = [
         MicroBatch(rows, sum(map(padded.__getitem__, rows)))
@@ -99,11 +99,11 @@ def pack(lengths: Sequence[int], dp_world: int, packing: SequencePacking) -> lis
 def batch_by_length(
     lengths: Sequence[int], dp_world: int, batching: DynamicBatching
 ) -> list[list[MicroBatch]]:
-    """Each rank's micro-batches under dynamic batching, with the same shapes on every rank.
+    """Plan dynamic batching, with micro-batches of the same shapes on every rank.
 
     Rows are distributed round-robin, the shortest first, so that the n-th rows of all ranks have
-    similar lengths. A micro-batch takes further n-th rows while it stays within its limit at the
-    width of the longest of them on any rank.
+    similar lengths. Each micro-batch takes as many rows as its token limit allows when they are
+    padded to the longest row of this micro-batch on any rank.
     """
     ascending = sorted(range(len(lengths)), key=lengths.__getitem__)
     widths = [
@@ -122,5 +122,5 @@ def batch_by_length(
 
 
 def round_up(length: int, multiple: int) -> int:
-    """The least multiple of ``multiple`` that is at least ``length``."""
+    """Return the least multiple of ``multiple`` that is at least ``length``."""
     return -(-length // multiple) * multiple

@@ -2,13 +2,13 @@
 
     lengths [600, 200, 250, 200, 200, 550], capacity 1000
         concatenative                  [[0, 1], [2, 3, 4], [5]]    in the given order
-        first_fit_decreasing           [[0, 2], [5, 1, 3], [4]]    longest first, first that fits
-        modified_first_fit_decreasing  [[0, 3, 1], [5, 4, 2]]      pairs of short rows beside long
-        modified_first_fit_shuffle     [[5, 3, 2], [0, 4, 1]]      long rows first, else random
+        first_fit_decreasing           [[0, 2], [5, 1, 3], [4]]    longest first, by first fit
+        modified_first_fit_decreasing  [[0, 3, 1], [5, 4, 2]]      short rows added to long rows
+        modified_first_fit_shuffle     [[5, 3, 2], [0, 4, 1]]      random order, long rows first
 
 At least ``ceil(sum(lengths) / capacity)`` bins are needed. First fit puts a row into the first open
-bin with enough room. Trying one bin after the other is quadratic: a minute for 100,000 rows. A tree
-over the bins with the most room below each node finds the bin in log(bins) steps.
+bin with enough room. Trying one bin after the other is quadratic: a minute for 100,000 rows. A
+binary tree, whose nodes store the most room of any bin below, finds the bin in log(bins) steps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pack_sequences(
     bin_multiple: int = 1,
     seed: int = 0,
 ) -> list[list[int]]:
-    """Pack the rows; returns row numbers per bin, in the order in which the bins were opened.
+    """Pack the rows; return the row numbers of each bin, in the order in which bins were opened.
 
     Every row is in one bin, and no bin is empty.
 
@@ -51,9 +51,9 @@ def pack_sequences(
         lengths: (N,) tokens of each row, at least 0.
         capacity: Maximum tokens of a bin.
         algorithm: One of ``PACKING_ALGORITHMS``. Rows of equal length are ordered by number.
-        bin_multiple: The number of bins is a multiple of this. If the algorithm opens fewer, the
-            fullest bins are split in two until it is.
-        seed: Seeds the order of ``modified_first_fit_shuffle``; the others ignore it.
+        bin_multiple: The number of bins is made a multiple of this: the fullest bins are split in
+            two if the algorithm opens too few.
+        seed: Seed of ``modified_first_fit_shuffle``; the other algorithms ignore it.
 
     ``ValueError`` for a row longer than ``capacity``, fewer rows than bins to fill, or an argument
     out of range.
@@ -77,9 +77,9 @@ def pack_sequences(
 
 
 def row_lengths(lengths: Lengths) -> list[int]:
-    """Convert the lengths to a list; ``ValueError`` for one that is no integer of at least 0.
+    """Convert the lengths to a list; ``ValueError`` unless all are integers of at least 0.
 
-    An unknown length must not be guessed: a plan made with it would cut tokens off.
+    An unknown length must not be guessed, because a plan with a wrong length would cut tokens off.
     """
     given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
     for row, length in enumerate(given):
@@ -118,11 +118,11 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
 
 
 def _shuffled(lengths: Sequence[int], capacity: int, seed: int) -> list[int]:
-    """Shuffle rows over half the capacity, then the others.
+    """Return all rows in random order, but rows over half the capacity before all others.
 
-    No two of the first can share a bin. They open their bins before short rows use up the room,
-    which is the advantage of the modified algorithms. The keys are from ``random()``, the only
-    method whose sequence Python keeps stable.
+    No two of these long rows can share a bin. They open their bins before short rows use up the
+    room, which is the advantage of the modified algorithms. Only ``random()`` is used, because its
+    sequence is equal in all Python versions.
     """
     draw = Random(seed).random
     keys = [(2 * length <= capacity, draw()) for length in lengths]
@@ -132,9 +132,9 @@ def _shuffled(lengths: Sequence[int], capacity: int, seed: int) -> list[int]:
 def _first_fit(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Put each row into the first bin with enough room.
 
-    Unopened bins are in the tree with all their room, so the search opens one if no other bin fits.
+    The tree includes unopened bins, which are empty, so the search opens one if no other bin fits.
     """
-    # Two bins that first fit opens have more than one capacity between them.
+    # Any two bins that first fit opens contain more than one capacity together.
     most_bins = min(len(rows), 2 * _total(rows, lengths) // capacity + 1)
     leaves = 1
     while leaves < most_bins:
@@ -162,15 +162,15 @@ def _first_fit(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> li
 
 
 class _Shelf:
-    """Rows at numbered places, longest first, then by number; taken one by one.
+    """Rows sorted into numbered places, longest first, then by row number; each is taken once.
 
         shelf = _Shelf([3, 9, 5])        # rows 1, 2, 0
         shelf.find(room=6)               # 1: row 2 is the longest of at most 6 tokens
         shelf.take(1)                    # 2, the row
         shelf.find(room=6)               # 2: row 0
 
-    An empty place points to the next one, and finding shortens these paths (as in union-find), so
-    that it costs little more than its bisection.
+    An empty place points to the next place, and ``find`` shortens these paths (as in union-find),
+    so it takes little longer than a bisection.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -179,11 +179,11 @@ class _Shelf:
         self._next = list(range(len(lengths) + 1))
 
     def place_of(self, room: int) -> int:
-        """First place whose row has or had at most ``room`` tokens."""
+        """Return the first place whose row, even if taken already, has at most ``room`` tokens."""
         return bisect_left(self._shortness, -room)
 
     def find(self, room: int, start: int = 0) -> int:
-        """First place from ``start`` on with a row of at most ``room``, or one past all."""
+        """Return the first place from ``start`` with a row of at most ``room``, N if none has."""
         following = self._next
         place = max(start, self.place_of(room))
         while following[place] != place:
@@ -192,27 +192,27 @@ class _Shelf:
         return place
 
     def holds(self, place: int) -> bool:
-        """Whether the place's row is still there."""
+        """Whether the place's row has not been taken."""
         return self._next[place] == place
 
     def take(self, place: int) -> int:
-        """Take the place's row."""
+        """Remove the row from the place and return the row's number."""
         self._next[place] = place + 1
         return self.rows[place]
 
 
 def _modified_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Johnson and Garey's MFFD ("A 71/60 theorem for bin packing", J. Complexity 1, 1985).
+    """Pack by MFFD (Johnson, Garey: "A 71/60 theorem for bin packing", J. Complexity 1, 1985).
 
-    Large rows have more than 1/2 of the capacity, medium ones more than 1/3, small ones more than
-    1/6, tiny ones the rest.
+    Large rows take more than 1/2 of the capacity, medium rows more than 1/3, small rows more than
+    1/6, and tiny rows at most 1/6.
 
-    1. Each large row opens a bin, the longest first.
-    2. Forward through these: the longest medium row that fits joins.
-    3. Backward through those where two small rows fit (beside a medium one not even one does): the
-       shortest small row joins, and the longest small row that fits beside it.
-    4. Forward through all: the longest row that fits joins, and again, until none fits.
-    5. What is left goes into bins of its own, first fit, the longest first.
+    1. Open a bin for each large row, the longest first.
+    2. Go forward through these bins: add the longest medium row that fits.
+    3. Go backward through the bins in which two small rows fit (with a medium row not even one
+       fits): add the shortest small row, and the longest small row that fits beside that.
+    4. Go forward through all these bins: add the longest row that fits, until no row fits.
+    5. Put the remaining rows into new bins by first fit, the longest first.
     """
     shelf = _Shelf(lengths)
     medium, small, tiny = (shelf.place_of(capacity // part) for part in (2, 3, 6))
@@ -249,9 +249,9 @@ def _modified_first_fit_decreasing(lengths: Sequence[int], capacity: int) -> lis
 
 
 def _even_out(bins: list[list[int]], lengths: Sequence[int], bin_multiple: int) -> list[list[int]]:
-    """Split the fullest bin of several rows in two until the number of bins is a multiple.
+    """Split the fullest bin that has several rows until ``bin_multiple`` divides the bin count.
 
-    Both parts take the place of their bin, so that rows keep their order.
+    The two parts replace the bin in its place, so rows keep their order.
     """
     if bin_multiple < 1:
         raise ValueError(f"bin_multiple must be at least 1, got {bin_multiple}")
@@ -266,7 +266,7 @@ def _even_out(bins: list[list[int]], lengths: Sequence[int], bin_multiple: int) 
         )
 
     def piece(number: int, start: int, rows: list[int]) -> tuple[bool, int, int, int, list[int]]:
-        """Rows from place ``start`` of a bin on; the least is the fullest of several rows."""
+        """Build a heap entry for rows of a bin from ``start``; the fullest splittable is least."""
         return len(rows) == 1, -_total(rows, lengths), number, start, rows
 
     pieces = [piece(number, 0, rows) for number, rows in enumerate(bins)]
@@ -284,7 +284,7 @@ def _total(rows: Iterable[int], lengths: Sequence[int]) -> int:
 
 
 def _middle(lengths: Sequence[int]) -> int:
-    """Where to split rows so that the larger half has the fewest tokens, then the fewest rows."""
+    """Return the cut for which the larger part has the fewest tokens, and then the fewest rows."""
     loads = list(accumulate(lengths))
     return min(
         range(1, len(lengths)),

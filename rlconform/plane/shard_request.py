@@ -1,7 +1,7 @@
 """``ShardRequest``: the rows and columns that a worker reads, their width and packing plan.
 
-All ranks of a replica must make the same request: with another width, or another number of
-micro-batches, they would wait for each other in the next collective.
+All ranks of a replica must make the same request: with different widths or numbers of
+micro-batches, they would wait for each other forever in the next collective.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ShardRequest:
     Attributes:
         width: Tokens that per-token columns are padded to.
         pad_values: Pad value by column.
-        packing: The driver's packing metadata; empty where it planned no micro-batches.
+        packing: The driver's packing metadata; empty if the driver planned no micro-batches.
     """
 
     partition_id: str
@@ -43,7 +43,7 @@ class ShardRequest:
         select_fields: Sequence[str] | None,
         pad_values: Mapping[str, complex],
     ) -> ShardRequest:
-        """Build the request of a call. ``ValueError`` without columns, or without a width."""
+        """Build the request for a shard; ``ValueError`` if there are no columns or no width."""
         named = shard.fields if select_fields is None else select_fields
         if not named:
             raise ValueError("name the columns to read: neither the call nor the shard has any")
@@ -53,7 +53,7 @@ class ShardRequest:
         return cls(shard.partition_id, ids, list(named), _step_width(info), pad_values, plan)
 
     def read(self, client: DataPlaneClient) -> TensorDict:
-        """Read the rows, padded; raises what ``get_samples`` and ``wire.materialize`` raise."""
+        """Read the padded rows; raise the errors of ``get_samples`` and ``wire.materialize``."""
         rows = client.get_samples(
             sample_ids=self.sample_ids,
             partition_id=self.partition_id,
@@ -62,7 +62,7 @@ class ShardRequest:
         return materialize(rows, pad_value_dict=self.pad_values, pad_to_seqlen=self.width)
 
     def differences(self, other: ShardRequest) -> list[str]:
-        """Names of the attributes in which the two differ."""
+        """Return the names of the attributes in which the two requests differ."""
         pairs = {
             each.name: [getattr(one, each.name) for one in (self, other)] for each in fields(self)
         }
@@ -71,7 +71,7 @@ class ShardRequest:
 
 
 def _step_width(extra_info: Mapping[str, Any]) -> int:
-    """The width that the driver set for the step; one computed per rank could differ."""
+    """Return the width that the driver set for the step, so that all ranks use the same width."""
     width = extra_info.get(GLOBAL_FORWARD_PAD_SEQLEN)
     try:
         tokens = -1 if isinstance(width, bool) else index(width)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Shards a step's rows to the data-parallel (DP) ranks, from their lengths.
+"""Splits a step's rows among the data-parallel (DP) ranks, by the rows' lengths.
 
     driver   shards, inverse = shard_meta_for_dp(meta, dp_world, batch_size, sequence_packing=...)
              shards[rank] ──▶ rank          fetches its rows, runs the micro-batches of the plan
@@ -9,8 +9,8 @@ Nothing is fetched. Each shard's ``extra_info`` has the plan of its micro-batche
 one entry per global batch:
 
     micro_batch_indices  [start, stop) per micro-batch, within the rank's rows of the batch
-    micro_batch_lengths  tokens per micro-batch: under sequence packing of all its rows, each
-                         rounded up; under dynamic batching the width that each row is padded to
+    micro_batch_lengths  tokens per micro-batch: under sequence packing the sum of its rows, each
+                         rounded up; under dynamic batching the width to which rows are padded
     elem_counts_per_gb   number of the rank's rows
 
 The keys and their meaning are those of NVIDIA NeMo-RL's ``BatchedDataDict.shard_by_batch_size``.
@@ -66,7 +66,7 @@ def shard_meta_for_dp(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> tuple[list[KVBatchMeta], list[int]]:
-    """Split a meta into one per rank; returns them with the order that undoes the split.
+    """Split a meta into one shard per rank; return the shards and the order that undoes the split.
 
     Args:
         meta: N rows with their lengths, as a claim or ``kv_first_write`` returns them.
@@ -77,8 +77,8 @@ def shard_meta_for_dp(
 
     A shard has its rows' lengths and tags, and everything else of ``meta`` except a packing plan,
     which was made for other rows. With the ranks' outputs concatenated, ``outputs[inverse[i]]``
-    belongs to row i of ``meta``. ``ValueError`` if ``meta`` is empty or has no lengths, and as
-    ``plan_shards`` says.
+    belongs to row i of ``meta``. ``ValueError`` if ``meta`` is empty or has no lengths, or if
+    ``plan_shards`` raises it.
     """
     if meta.sequence_lengths is None:
         raise ValueError(
@@ -109,12 +109,12 @@ def plan_shards(
     sequence_packing: SequencePacking | None = None,
     dynamic_batching: DynamicBatching | None = None,
 ) -> list[ShardPlan]:
-    """Plan each rank's rows and micro-batches from the (N,) tokens of each row.
+    """Plan each rank's rows and micro-batches from the (N,) lengths of the rows in tokens.
 
-    The rows are cut into global batches of ``batch_size``, and each of these is split among the
-    ranks independently of the others; arguments are those of ``shard_meta_for_dp``. ``ValueError``
-    for no rows, an unknown length, a batch that can't be split evenly, a row over a micro-batch's
-    limit, or both kinds of packing.
+    The rows are cut into global batches of ``batch_size``, and each global batch is split among the
+    ranks separately; ``shard_meta_for_dp`` explains the arguments. ``ValueError`` for no rows, an
+    unknown length, a batch that can't be split evenly, a row over a micro-batch's limit, or both
+    kinds of packing.
     """
     tokens = row_lengths(lengths)
     size = _global_batch_size(len(tokens), dp_world, batch_size)
@@ -157,7 +157,7 @@ def _splitter(
     sequence_packing: SequencePacking | None,
     dynamic_batching: DynamicBatching | None,
 ) -> Splitter:
-    """The function that splits one global batch's lengths among the ranks."""
+    """Return the function that splits one global batch's lengths among the ranks."""
     if sequence_packing is not None and dynamic_batching is not None:
         raise ValueError("give sequence_packing or dynamic_batching, not both")
     if packing := sequence_packing:
@@ -183,7 +183,7 @@ def _check_limit(tokens: Sequence[int], multiple: int, limit: int) -> None:
 def _assemble(
     batches: Sequence[Sequence[MicroBatch]], starts: Sequence[int], is_packed: bool
 ) -> ShardPlan:
-    """One rank's plan from its micro-batches of every global batch, which begin at ``starts``."""
+    """Build one rank's plan from its micro-batches of each global batch, which starts at ``starts``."""
     rows = [
         start + row
         for start, batch in zip(starts, batches, strict=True)

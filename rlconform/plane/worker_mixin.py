@@ -7,10 +7,10 @@
       rank ── get ──▶ plane                  └── rows or error ──▶     other ranks wait for src
                                            all-reduce                  each waits for every other
 
-    every rank    uses the step's one width and the driver's plan of micro-batches
+    every rank    uses the step's width and the driver's plan of micro-batches
     write_back    tp = cp = pp = 0 ── put ──▶ plane; the other ranks do nothing and don't wait
 
-A wait ends with the rows, with any rank's error, with a rank's death, or with the timeout: see
+A wait ends when the rows arrive, when any rank fails or dies, or at the timeout: see
 ``plane.group_broadcast``.
 """
 
@@ -37,8 +37,8 @@ class ShardMismatch(DataPlaneError, ValueError):
 class ModelRanks:
     """A worker's tensor-, context- and pipeline-parallel ranks within its replica of the model.
 
-    No rank has a default: a worker with a forgotten rank would write as rank 0 does. ``ValueError``
-    for a rank that isn't a non-negative integer.
+    No rank has a default, because a worker with a forgotten rank would write like rank 0.
+    ``ValueError`` for a rank that isn't a non-negative integer.
     """
 
     tp: int
@@ -57,11 +57,11 @@ class ModelRanks:
 
 
 class WorkerBatch(NamedTuple):
-    """A worker's input.
+    """The rows that a worker fetched.
 
-    ``batch`` has the shard's N rows; per-token columns (N, S, ...) have the step's one width S.
-    ``packing`` has the keys described in ``plane.sharding``; it is empty where the driver planned
-    no micro-batches.
+    ``batch`` has the shard's N rows; per-token columns (N, S, ...) have the step's width S.
+    ``packing`` has the keys described in ``plane.sharding``; it is empty if the driver planned no
+    micro-batches.
     """
 
     batch: TensorDict
@@ -76,7 +76,7 @@ class _Attached(NamedTuple):
 
 
 class DataPlaneWorkerMixin:
-    """Adds fetching a shard and writing a result column to a policy worker.
+    """Lets a policy worker fetch its shard and write a result column.
 
         class PolicyWorker(DataPlaneWorkerMixin):
             def start(self, client, group, tp_rank):
@@ -92,7 +92,7 @@ class DataPlaneWorkerMixin:
                 logprobs = self.forward(work.batch, work.packing)  # (N, S), or wider
                 return self.write_back(shard, PREV_LOGPROBS, logprobs)
 
-    The fetches of a replica group are collective: every rank makes the same ones, in the same
+    The fetches of a replica group are collective: every rank must make the same fetches in the same
     order, from one thread.
     """
 
@@ -106,11 +106,11 @@ class DataPlaneWorkerMixin:
         replica: ReplicaGroup | None = None,
         pad_values: Mapping[str, complex] | None = None,
     ) -> None:
-        """Set what all later calls use; ``pad_values`` are by column, 0 where it names none.
+        """Set the arguments of all later calls; ``pad_values`` are by column, 0 by default.
 
-        Rank 0 of ``replica``, the ranks that work on the same shard, reads for all of them, so that
-        the plane, which serves all replicas, sends each row once. Without a group this rank reads
-        by itself. ``ValueError`` if the group's rank 0 isn't the one with tp = cp = pp = 0.
+        ``replica`` is the group of ranks that work on the same shard: its rank 0 reads for all of
+        them, so that the plane sends each row only once. Without a group this rank reads for
+        itself. ``ValueError`` if the group's rank 0 isn't the rank with tp = cp = pp = 0.
         """
         if replica is not None and replica.is_src != ranks.is_src:
             raise ValueError(
@@ -129,8 +129,8 @@ class DataPlaneWorkerMixin:
         """Fetch this rank's rows, padded to the step's width, with the driver's packing plan.
 
         Width (``global_forward_pad_seqlen``) and plan come from the ``extra_info`` of the shard,
-        which ``shard_meta_for_dp`` made and which is equal on all ranks of a replica group: ranks
-        that each computed their own would wait for each other in different collectives.
+        which is equal on all ranks of a replica group: ranks that computed different widths or
+        plans would wait for each other in different collectives.
         ``select_fields`` are the shard's ``fields`` by default.
 
         Raises:
@@ -158,12 +158,12 @@ class DataPlaneWorkerMixin:
         return replica.share(read, use)
 
     def write_back(self, meta: BatchMeta, field: str, values: Any) -> BatchMeta | None:
-        """Write the column ``field`` of the meta's N rows; returns the plane's receipt.
+        """Write the column ``field`` of the meta's N rows; return the plane's receipt.
 
         Only the rank with tp = cp = pp = 0 writes; the others return None. ``values`` are a tensor
         (N, ...), an object column, or any mapping that holds ``field``. A per-token column (N, S,
-        ...) needs the meta's lengths and may be wider than the longest row, as sequence parallelism
-        leaves it: each row is cut to its own length.
+        ...) needs the meta's lengths and may be wider than the longest row, for example after
+        sequence parallelism: each row is cut to its own length.
 
         Raises:
             RuntimeError: ``attach_plane`` was not called.
@@ -183,7 +183,7 @@ class DataPlaneWorkerMixin:
 
 
 def _check_same(requested: ShardRequest, by_src: ShardRequest) -> None:
-    """``ShardMismatch`` unless this rank and the src rank request the same."""
+    """Raise ``ShardMismatch`` unless this rank and the src rank make the same request."""
     differing = requested.differences(by_src)
     if differing:
         raise ShardMismatch(
@@ -193,7 +193,7 @@ def _check_same(requested: ShardRequest, by_src: ShardRequest) -> None:
 
 
 def _column(name: str, values: Any) -> Any:
-    """The column: ``values`` itself, or the entry of that name in a mapping of any class."""
+    """Return the column: ``values`` itself, or the entry of that name if it is a mapping."""
     # Object columns first: tensordict's own class for them is a mapping as well.
     if is_object_column(values) or not isinstance(values, Mapping | TensorDictBase):
         return values

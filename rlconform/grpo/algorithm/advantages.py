@@ -3,7 +3,7 @@
     rewards (N,) ─ group_baseline ─▶ baseline, std (N,)
                  ─ compute_advantages ─▶ (N,) ─ broadcast_to_tokens ─▶ (N, S)
 
-The driver calls these functions once per step; they see one number per row.
+The driver calls these functions once per step, with one reward per row.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def group_baseline(
         baseline_i = (sum_j r_j - r_i) / (G - 1)    the mean of the others (leave one out)
         std_i      = sqrt(sum_j (r_j - m)^2 / (G - 1))
 
-    ``std`` is that of the whole group in both cases, so that dynamic sampling keeps or drops its
-    rows together. A group of one has its own reward as baseline and std 0. For equal rewards the
-    baseline is exactly their value and the std exactly 0, without rounding errors.
+    In both cases ``std`` covers the whole group, so that dynamic sampling keeps or drops all rows
+    of a group. In a group of one row the baseline is the row's reward and the std is 0. For equal
+    rewards the baseline is exactly their value and the std exactly 0, without rounding errors.
 
     Sources: DeepSeekMath (Shao et al. 2024, arXiv 2402.03300), section 4.1.2; leave one out: Kool
     et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!", and RLOO (Ahmadian et al.

@@ -6,7 +6,7 @@
 
 A group with equal rewards has advantage 0 at every token, so nothing is learned from it. DAPO (Yu
 et al. 2025, arXiv 2503.14476), section 3.2 and eq. 11, leaves it out and samples another prompt.
-The decision reads tags only, no row is fetched; the trainer clears the rows that are dropped.
+The decision needs only tags, so no row is fetched. The trainer clears the dropped rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RewardStdFilter(BaseRolloutFilter):
         self._tolerance = tolerance
 
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
-        """Decide by the tag ``std``; ``MissingTag`` or ``WrongStd`` if that is not possible."""
+        """Whether the tag ``std`` is above ``tolerance``; ``MissingTag`` or ``WrongStd`` if bad."""
         if STD not in tags:
             raise MissingTag(f"{sample_id!r} has no tag {STD!r}, only {sorted(tags)}")
         std = tags[STD]
@@ -121,7 +121,7 @@ def select_groups(
 
 
 def _check_groups(meta: KVBatchMeta, size: int) -> None:
-    """Check that each group is whole and has one std, so that its rows stay together."""
+    """Raise unless each group has ``size`` rows, all with the same tag ``std``."""
     uids = [group_of(sample_id) for sample_id in meta.sample_ids]
     for uid, rows in Counter(uids).items():
         if rows != size:

@@ -5,7 +5,7 @@
 
 The weights contain the *global* normalisers. So the loss of a batch is the plain sum of the losses
 of its parts, and the same holds for the gradients, over micro-batches as well as over ranks. FSDP
-averages over ranks; its ``loss_scale`` multiplies by their number to undo that.
+averages over ranks; its ``loss_scale`` multiplies by the number of ranks to undo that.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def policy_gradient_loss(
 def _normalising_weights(
     trained: Tensor, options: ClippedPGLossConfig, valid_tokens: int, valid_samples: int
 ) -> Tensor:
-    """Return each token's weight in the loss, (B, T) float64; the whole batch's sum to 1."""
+    """Return each token's weight in the loss, (B, T) float64; a whole batch's weights sum to 1."""
     of_row = trained.sum(dim=1, keepdim=True)
     tokens, samples = int(of_row.sum()), int((of_row > 0).sum())
     if tokens > valid_tokens or samples > valid_samples:
@@ -156,7 +156,7 @@ def _clipped_surrogate(ratio: Tensor, advantage: Tensor, options: ClippedPGLossC
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, options: ClippedPGLossConfig) -> dict[str, Tensor]:
-    """Find the tokens without a gradient because the surrogate is clipped, (B, T) bool each."""
+    """Return (B, T) bool masks, by kind of clip, of the tokens whose gradient the clip removes."""
     flat = {
         "clipped_low": (advantage < 0) & (ratio < 1 - options.ratio_clip_min),
         "clipped_high": (advantage > 0) & (ratio > 1 + options.ratio_clip_max),
@@ -169,7 +169,7 @@ def _clipped(ratio: Tensor, advantage: Tensor, options: ClippedPGLossConfig) -> 
 def _engine_gap(
     old: Tensor, engine: Tensor, importance: Tensor, options: ClippedPGLossConfig
 ) -> dict[str, Tensor]:
-    """Measure how far the trainer is from the engine that generated the tokens, (B, T) each."""
+    """Compare the trainer's with the engine's logprobs; return (B, T) values by metric name."""
     gap = {
         "engine_kl": k3(engine, old),
         "engine_prob_error": log_ratio(old, engine).abs().exp(),
@@ -181,7 +181,7 @@ def _engine_gap(
 
 
 def _check_shapes(trained: Tensor, given: Mapping[str, Tensor | None]) -> None:
-    """Reject other shapes than the mask's, which broadcasting would hide."""
+    """Reject tensors that don't have the mask's shape, because broadcasting would hide them."""
     for name, values in given.items():
         if values is not None and values.shape != trained.shape:
             raise ValueError(

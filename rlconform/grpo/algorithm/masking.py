@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def trained_tokens(token_mask: Tensor, sample_mask: Tensor) -> Tensor:
-    """Find the tokens that count in the loss, (B, T) bool: the policy's, in rows not dropped.
+    """Return a (B, T) bool mask of the tokens in the loss: the policy's, in rows not dropped.
 
     ``token_mask`` is (B, T) and ``sample_mask`` (B,), 0 for dropped rows. Other shapes raise
     ``ValueError``: a ``sample_mask`` of (B, 1) would be broadcast wrongly.
@@ -24,17 +24,17 @@ def count_valid(token_mask: Tensor, sample_mask: Tensor) -> tuple[int, int]:
     """Count the trained tokens and the rows that have any: the two normalisers of the loss.
 
     The caller adds up the counts over all ranks and micro-batches that share an optimizer step,
-    before the first backward pass. Shapes are those of ``trained_tokens``.
+    before the first backward pass. The shapes are those of ``trained_tokens``.
     """
     trained = trained_tokens(token_mask, sample_mask)
     return int(trained.sum()), int(trained.any(dim=1).sum())
 
 
 def mask_overlong(sample_mask: Tensor, truncated: Tensor) -> Tensor:
-    """Drop rows that were cut off at the length limit: their reward judges half a response.
+    """Return ``sample_mask`` (N,) without the rows that were cut off at the length limit.
 
-    Overlong filtering of DAPO (Yu et al. 2025, arXiv 2503.14476), section 3.4. Returns a new
-    ``sample_mask`` (N,); ``truncated`` (N,) is true where no end of sequence was generated.
+    ``truncated`` (N,) is true where no end of sequence was generated: the reward of such a row is
+    for half a response. Source: overlong filtering, DAPO (Yu et al. 2025, arXiv 2503.14476), 3.4.
     """
     _check_same_shape(1, sample_mask=sample_mask, truncated=truncated)
     return torch.where(truncated.bool(), 0, sample_mask).to(sample_mask.dtype)
@@ -45,16 +45,16 @@ def sequence_logprob_error(
 ) -> Tensor:
     """Measure how far the trainer's probabilities differ from the generation engine's, row by row.
 
-    It is the mean ratio of the two probabilities over a row's trained tokens::
+    The error is the mean ratio of the two probabilities over a row's trained tokens::
 
         error_i = 1 / |y_i| * sum_t exp |log pi_old(y_it) - log pi_engine(y_it)|
 
-    It is 1 where both agree, and for a row without trained tokens. With on-policy data both use the
-    same weights, so a large error means a broken engine, weights that did not arrive, or shifted
-    tokens. NeMo-RL calls it "token multiplicative probability error".
+    It is 1 for equal logprobs and for a row without trained tokens. On-policy, trainer and engine
+    have the same weights, so a large error means a broken engine, weights that did not arrive, or
+    shifted tokens. NeMo-RL calls it "token multiplicative probability error".
 
-    All arguments are (N, S), else ``ValueError``; the result is (N,) float64, infinite or NaN if
-    the logprobs are.
+    All arguments are (N, S), else ``ValueError``; the result is (N,) float64, and infinite or NaN
+    for infinite or NaN logprobs.
     """
     logprobs = {"old_logprobs": old_logprobs, "engine_logprobs": engine_logprobs}
     _check_same_shape(2, **logprobs, token_mask=token_mask)
@@ -67,7 +67,7 @@ def sequence_logprob_error(
 
 
 def mask_logprob_error(sample_mask: Tensor, error: Tensor, threshold: float) -> Tensor:
-    """Drop rows with an error (N,) above ``threshold`` or NaN; ``ValueError`` if it is below 1."""
+    """Drop rows with ``error`` above ``threshold`` or NaN; ``ValueError`` if ``threshold`` < 1."""
     _check_same_shape(1, sample_mask=sample_mask, error=error)
     if not threshold >= 1:
         raise ValueError(

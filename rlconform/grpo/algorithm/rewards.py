@@ -16,7 +16,7 @@ def scale_rewards(rewards: Tensor, scaling: RewardScalingConfig) -> Tensor:
         s = (clip(r, source_min, source_max) - source_min) / (source_max - source_min)
         r' = target_min + s (target_max - target_min)
 
-    As NeMo-RL's ``reward_scaling``. NaN stays NaN.
+    NaN stays NaN. The formula is that of NeMo-RL's ``reward_scaling``.
     """
     clipped = rewards.clamp(scaling.source_min, scaling.source_max)
     share = (clipped - scaling.source_min) / (scaling.source_max - scaling.source_min)
@@ -30,7 +30,7 @@ def scale_rewards(rewards: Tensor, scaling: RewardScalingConfig) -> Tensor:
 def overlong_penalty(
     response_lengths: Tensor, shaping: RewardShapingConfig, max_response_length: int
 ) -> Tensor:
-    """Compute the penalty of a response of n tokens, with L the limit and B the buffer before it.
+    """Compute the penalties of responses of n tokens; L is the limit, B the buffer before it.
 
     ::
 
@@ -38,8 +38,8 @@ def overlong_penalty(
         P (L - B - n) / B    in between
         -P                   n >= L
 
-    The soft overlong punishment of DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13; the result is
-    (N,) float32. ``ValueError`` if B is above L.
+    The result is (N,) float32; ``ValueError`` if B is above L. Source: soft overlong punishment of
+    DAPO (Yu et al. 2025, arXiv 2503.14476), eq. 13.
     """
     buffer = shaping.overlong_buffer_length
     if buffer > max_response_length:
@@ -57,7 +57,7 @@ def shape_rewards(
     shaping: RewardShapingConfig,
     max_response_length: int,
 ) -> Tensor:
-    """Add ``overlong_penalty`` to each reward, in its dtype; both are (N,), else ``ValueError``."""
+    """Add ``overlong_penalty`` to each reward; ``ValueError`` if a tensor isn't (N,)."""
     if rewards.dim() != 1 or rewards.shape != response_lengths.shape:
         raise ValueError(
             f"rewards and response_lengths must have the same shape (N,), got "

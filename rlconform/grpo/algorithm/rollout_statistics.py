@@ -13,7 +13,7 @@ LOG_RATIO_BOUND = 20.0
 
 
 def log_ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Compute log(p / q), clamped to +-``LOG_RATIO_BOUND``: gradient 0 beyond; NaN stays NaN."""
+    """Compute log(p / q), clamped to +-``LOG_RATIO_BOUND`` (gradient 0 there); NaN stays NaN."""
     return (numerator - denominator).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
@@ -34,10 +34,10 @@ def k3(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
 def rollout_metrics(
     rewards: Tensor, std: Tensor, response_lengths: Sequence[int], truncated: Tensor
 ) -> dict[str, float]:
-    """Compute the metrics of a rollout from N values of each argument, else ``ValueError``.
+    """Compute the metrics of a rollout of N rows; ``ValueError`` unless each argument has N values.
 
-    ``std`` is that of each row's group, from ``advantages.group_baseline``. ``zero_std`` is the
-    share of rows in groups with equal rewards, ``truncated`` the share of truncated rows.
+    ``std`` has for each row the std of its group, from ``advantages.group_baseline``. The metric
+    ``zero_std`` is the share of rows in groups with equal rewards, ``truncated`` of truncated rows.
     """
     counts = {len(rewards), len(std), len(response_lengths), len(truncated)}
     if len(counts) > 1 or not len(rewards):

@@ -1,4 +1,4 @@
-"""The configuration of a GRPO run: one validated tree, with NeMo-RL's names where it has them.
+"""The configuration of a GRPO run, one validated tree; keys that NeMo-RL also has keep their names.
 
 config = load_config("tiny_llama_copy", ["grpo.max_num_steps=3", "policy.packing.mode=none"])
 

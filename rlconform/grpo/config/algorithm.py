@@ -1,4 +1,4 @@
-"""``grpo:`` and ``loss_fn:``, the values of the algorithm, under NeMo-RL's names."""
+"""The sections ``grpo:`` and ``loss_fn:``: options of the algorithm, under NeMo-RL's names."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Ratio = Annotated[float, Field(gt=1)]
 
 
 class RewardScalingConfig(ConfigModel):
-    """A linear map of rewards, clipped to [source_min, source_max], to [target_min, target_max].
+    """Options of a linear map of rewards from the source range (clipped) to the target range.
 
-    A ``target_max`` below ``target_min`` reverses their order.
+    A ``target_max`` below ``target_min`` reverses the order of the rewards.
     """
 
     enabled: bool = False
@@ -31,10 +31,10 @@ class RewardScalingConfig(ConfigModel):
 
 
 class RewardShapingConfig(ConfigModel):
-    """DAPO's soft overlong punishment (Yu et al. 2025, equation 13).
+    """Options of DAPO's soft overlong punishment (Yu et al. 2025, equation 13).
 
     The penalty grows over the last ``overlong_buffer_length`` tokens before
-    ``max_response_length``, from which on it is ``overlong_buffer_penalty``.
+    ``max_response_length``; longer responses get ``overlong_buffer_penalty``.
     """
 
     enabled: bool = False
@@ -44,7 +44,7 @@ class RewardShapingConfig(ConfigModel):
 
 
 class GRPOConfig(ConfigModel):
-    """The training loop."""
+    """Options of the training loop."""
 
     num_prompts_per_step: PositiveInt  # a prompt's rows form a group
     num_generations_per_prompt: PositiveInt
@@ -60,7 +60,7 @@ class GRPOConfig(ConfigModel):
     use_dynamic_sampling: bool = False
     dynamic_sampling_max_gen_batches: PositiveInt = 10  # of one step before the run fails
     dynamic_sampling_std_tolerance: NonNegativeFloat = 0.0  # groups up to this std are dropped
-    #: Prompts per generation batch under dynamic sampling, in ``num_prompts_per_step``.
+    #: Prompts per generation batch under dynamic sampling, as a multiple of a step's prompts.
     batch_multiplier: PositiveInt = 1
     #: Rows are masked if the trainer's and the generation engine's probabilities differ by more
     #: than this factor; null masks none.
@@ -90,7 +90,7 @@ class GRPOConfig(ConfigModel):
 
 
 class ClippedPGLossConfig(ConfigModel):
-    """The clipped policy-gradient loss."""
+    """Options of the clipped policy-gradient loss."""
 
     #: Ratios are clipped to [1 - ``ratio_clip_min``, 1 + ``ratio_clip_max``] (PPO, Schulman et al.
     #: 2017); a larger upper value is DAPO's clip-higher.
@@ -107,7 +107,7 @@ class ClippedPGLossConfig(ConfigModel):
     #: Whether tokens are weighted by the ratio of the trainer's to the generation engine's
     #: probabilities, which differ because of other kernels or older weights.
     use_importance_sampling_correction: bool = False
-    #: Upper bound of these weights; null for none.
+    #: Upper bound of these weights; null for no bound.
     truncated_importance_sampling_ratio: Annotated[float, Field(gt=0)] | None = None
 
     @property

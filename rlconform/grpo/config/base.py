@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ConfigModel(BaseModel):
-    """A frozen section; unknown keys, numbers in quotes, NaN and infinity are errors."""
+    """A frozen section; unknown keys, quoted numbers, NaN and infinity raise an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""``data:``, ``generation:``, ``cluster:``, ``checkpointing:`` and ``logger:``."""
+"""The sections ``data:``, ``generation:``, ``cluster:``, ``checkpointing:`` and ``logger:``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class DataConfig(ConfigModel):
-    """The task and its problems."""
+    """Options of the task and its problems."""
 
     task: Literal["emit", "copy", "sum", "sort", "guess", "jsonl"]
 
@@ -41,14 +41,14 @@ class DataConfig(ConfigModel):
 
 
 class GenerationConfig(ConfigModel):
-    """The generation engine.
+    """Options of the generation engine.
 
     ``temperature`` divides the logits, in sampling and wherever logprobs are computed. There is no
-    top-k or top-p, because the logprobs would be those of another distribution.
+    top-k or top-p, because the tokens would be sampled from another distribution than the logprobs.
     """
 
     class VLLM(ConfigModel):
-        """Options of vLLM, under its names."""
+        """Options of vLLM, under the names that vLLM uses."""
 
         tensor_parallel_size: PositiveInt = 1
         gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.6
@@ -63,7 +63,7 @@ class GenerationConfig(ConfigModel):
 
 
 class ClusterConfig(ConfigModel):
-    """The policy workers."""
+    """Options of the policy workers."""
 
     dp_size: PositiveInt = 1  # data-parallel ranks, one Ray actor each
     device: Literal["cpu", "cuda"] = "cpu"  # collectives over gloo, or nccl with one GPU per rank
@@ -71,7 +71,7 @@ class ClusterConfig(ConfigModel):
 
 
 class CheckpointingConfig(ConfigModel):
-    """Checkpoints: weights, optimizer, dataloader, random generators, step."""
+    """Options of checkpoints (weights, optimizer, dataloader, random generators, step)."""
 
     enabled: bool = False
     checkpoint_dir: Name = "results/grpo"  # a run resumes from the newest one in it
@@ -80,7 +80,7 @@ class CheckpointingConfig(ConfigModel):
 
 
 class LoggerConfig(ConfigModel):
-    """Metrics."""
+    """Options of the metrics files."""
 
     log_dir: Name = "logs/grpo"  # folder of metrics.jsonl and of TensorBoard's files
     tensorboard_enabled: bool = True

@@ -64,7 +64,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
 def parse_config(
     tree: Mapping[str, Any] | DictConfig, source: str = "the configuration"
 ) -> MasterConfig:
-    """Validate a whole tree, plain or of OmegaConf; errors (as ``load_config``) name ``source``."""
+    """Validate a whole tree, plain or of OmegaConf; a ``ConfigError`` names ``source`` and key."""
     plain: Any = tree
     try:
         if OmegaConf.is_config(tree):
@@ -79,12 +79,12 @@ def parse_config(
 
 
 def reference_config_names(kind: str = "grpo") -> list[str]:
-    """Names of the reference configurations: whole runs (``grpo``) or blocks (``data_plane``)."""
+    """List the reference configurations: of runs (``grpo``) or of planes (``data_plane``)."""
     return sorted(path.stem for path in (resource_dir("reference_configs") / kind).glob("*.yaml"))
 
 
 def _find(source: str, kind: str) -> Path:
-    """Return the file itself, or the reference configuration of that name."""
+    """Return the path of the file, or of the reference configuration with that name."""
     if Path(source).is_file() or Path(source).suffix:
         return Path(source)
     names = reference_config_names(kind)
@@ -96,7 +96,7 @@ def _find(source: str, kind: str) -> Path:
 
 
 def _plane_block(source: str) -> DictConfig:
-    """Read the ``data_plane`` section of a file or of a reference block."""
+    """Read the ``data_plane`` section of a file or of a reference configuration."""
     path = _find(source, PLANE)
     block = _read(path, ()).get(PLANE)
     if not isinstance(block, DictConfig):
@@ -133,7 +133,7 @@ def _first_error(invalid: ValidationError) -> str:
 
 
 def _keys_below(path: Sequence[str]) -> list[str]:
-    """List the keys of the section at this path; none if it is not a section."""
+    """List the keys of the section at this path; return [] if the path is no section."""
     section: type[BaseModel] = MasterConfig
     for name in path:
         field = section.model_fields.get(name)

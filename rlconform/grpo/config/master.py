@@ -1,4 +1,4 @@
-"""``MasterConfig``: the whole tree, with the checks across its sections."""
+"""``MasterConfig``: the whole configuration, with the checks that concern several sections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _data_plane(block: Any) -> DataPlaneConfig:
 
 
 class MasterConfig(ConfigModel):
-    """The sections of one run."""
+    """The whole configuration of a run."""
 
     policy: PolicyConfig
     grpo: GRPOConfig
@@ -44,7 +44,7 @@ class MasterConfig(ConfigModel):
 
     @property
     def train_global_batch_size(self) -> int:
-        """Rows of one optimizer step."""
+        """Number of rows of one optimizer step."""
         return self.policy.train_global_batch_size or self.grpo.rows_per_step
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""``policy:``, the model, its optimizer and its micro-batches."""
+"""The section ``policy:``: the model, its optimizer and its micro-batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerConfig(ConfigModel):
-    """AdamW (Loshchilov and Hutter, 2019), under torch's names."""
+    """Options of AdamW (Loshchilov and Hutter, 2019), under torch's names."""
 
     lr: PositiveFloat  # after the warm-up
     weight_decay: NonNegativeFloat = 0.0
@@ -31,9 +31,9 @@ class OptimizerConfig(ConfigModel):
 
 
 class SchedulerConfig(ConfigModel):
-    """Learning rate over the updates, as a factor of ``optimizer.lr``.
+    """Options of the learning-rate schedule, which multiplies ``optimizer.lr`` by a factor.
 
-    After a linear warm-up it is ``constant``, or has a ``linear`` or ``cosine`` decay to
+    After a linear warm-up the factor is ``constant``, or it decays (``linear`` or ``cosine``) to
     ``min_lr_ratio`` at the last update, see ``workers.optimizer``.
     """
 
@@ -43,14 +43,14 @@ class SchedulerConfig(ConfigModel):
 
 
 class PackingConfig(ConfigModel):
-    """How rows share a micro-batch.
+    """Options of how rows share a micro-batch.
 
     ``none``: a fixed number of padded rows; ``sequence_packing``: rows concatenated without
     padding; ``dynamic_batching``: rows of similar length, padded to the longest.
     """
 
     mode: Literal["none", "sequence_packing", "dynamic_batching"] = "none"
-    train_mb_tokens: PositiveInt | None = None  # maximum of a micro-batch, for either mode
+    train_mb_tokens: PositiveInt | None = None  # maximum per micro-batch, in either mode
     logprob_mb_tokens: PositiveInt | None = None  # more fit, because there are no gradients
     algorithm: PackingAlgorithm = "modified_first_fit_decreasing"  # see ``plane.packing``
     #: The length of a row (packed) or the width of a micro-batch (dynamic) is rounded up to a
@@ -64,7 +64,7 @@ class PackingConfig(ConfigModel):
         return self
 
     def sequence_packing(self, stage: Stage) -> SequencePacking | None:
-        """The options for ``shard_meta_for_dp``; None in the other modes."""
+        """Return the options for ``shard_meta_for_dp``, or None in the other modes."""
         if self.mode != "sequence_packing":
             return None
         return SequencePacking(
@@ -74,7 +74,7 @@ class PackingConfig(ConfigModel):
         )
 
     def dynamic_batching(self, stage: Stage) -> DynamicBatching | None:
-        """The options for ``shard_meta_for_dp``; None in the other modes."""
+        """Return the options for ``shard_meta_for_dp``, or None in the other modes."""
         if self.mode != "dynamic_batching":
             return None
         return DynamicBatching(self._tokens(stage), self.sequence_length_round)
@@ -86,7 +86,7 @@ class PackingConfig(ConfigModel):
 
 
 class PolicyConfig(ConfigModel):
-    """The policy."""
+    """Options of the policy: model, precision, batch sizes, parallelism and optimizer."""
 
     #: ``tiny-llama`` or ``tiny-qwen3-moe``, created in code from ``grpo.seed``, or a local folder
     #: with a model of transformers; nothing is downloaded.
@@ -98,7 +98,7 @@ class PolicyConfig(ConfigModel):
     #: Rows of one optimizer step; all rows of the step by default.
     train_global_batch_size: PositiveInt | None = None
     train_micro_batch_size: PositiveInt = 8  # rows, under ``packing.mode: none``
-    logprob_batch_size: PositiveInt = 8  # the same without gradients
+    logprob_batch_size: PositiveInt = 8  # rows, in passes without gradients
     #: The step's width is rounded up to a multiple of this, as tensor and sequence parallelism
     #: need it.
     make_sequence_length_divisible_by: PositiveInt = 1

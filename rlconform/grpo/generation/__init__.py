@@ -23,8 +23,8 @@ def build_engine(
 ) -> GenerationEngine:
     """Create the engine of a ``generation:`` block on ``cpu`` or ``cuda``.
 
-    The seed decides a tiny model's weights. ``ConfigError`` if the engine isn't installed, or can't
-    run this model on this device.
+    A tiny model gets its weights from ``seed``. ``ConfigError`` if the engine isn't installed, or
+    can't run this model on this device.
     """
     if config.backend == "vllm":
         return VLLMEngine(config, policy, device=device)

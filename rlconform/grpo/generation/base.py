@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 @dataclass(frozen=True)
 class Prompts:
-    """B prompts; ``ValueError`` if a shape or dtype differs, or a length is out of range."""
+    """B prompts; ``ValueError`` if a shape or dtype is wrong, or a length is out of range."""
 
     input_ids: Tensor  # (B, P) int64, padded on the right
     lengths: Tensor  # (B,) int64, valid tokens of each row, from 1 to P
@@ -42,7 +42,7 @@ class Prompts:
 
     @classmethod
     def of(cls, rows: Sequence[Tensor], pad_token_id: int) -> Prompts:
-        """Pad B rows (j,) of token ids; ``ValueError`` if there are none or a row is empty."""
+        """Pad B rows (j,) of token ids; ``ValueError`` if there is no row, or a row is empty."""
         if not rows:
             raise ValueError("there are no prompts")
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
@@ -55,10 +55,10 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling from ``softmax(logits / temperature)``; ``ValueError`` if a value isn't valid."""
+    """How to sample from ``softmax(logits / temperature)``; ``ValueError`` for an invalid value."""
 
     max_new_tokens: int
-    #: A response ends with the first of these, which is part of it.
+    #: A response ends with the first of these tokens and includes it.
     stop_token_ids: tuple[int, ...]
     temperature: float = 1.0  # above 0
     #: Take the most likely token instead of sampling; the temperature is ignored.
@@ -83,9 +83,9 @@ class Sampling:
 class Responses:
     """B responses, in the order of their prompts, on the CPU.
 
-    ``logprobs`` has the logprob of each token given those before it, under
-    ``softmax(logits / logprob_temperature)``. The trainer's ``models.token_logprobs`` gives the
-    same with equal weights and temperature, up to the rounding of another kernel.
+    ``logprobs`` has the logprob of each token given the tokens before it, under
+    ``softmax(logits / logprob_temperature)``. For equal weights and temperature the trainer's
+    ``models.token_logprobs`` computes the same values, up to rounding.
     """
 
     token_ids: list[Tensor]  # B tensors (j,) int64; if a stop token was reached, it is the last
@@ -95,7 +95,7 @@ class Responses:
 
     @classmethod
     def joined(cls, parts: Iterable[Responses]) -> Responses:
-        """Concatenate several calls' responses; ``ValueError`` if their weight versions differ."""
+        """Concatenate the responses of several calls; ``ValueError`` if weight versions differ."""
         all_parts = list(parts)
         versions = sorted({part.weight_version for part in all_parts})
         if len(versions) != 1:
@@ -115,10 +115,10 @@ class GenerationEngine(ABC):
     weight_version: int = 0
 
     def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """Generate a response to each of B prompts, from B seeds (else ``ValueError``).
+        """Generate one response per prompt; ``ValueError`` unless there is one seed per prompt.
 
-        The random numbers of a row depend only on its own seed. Equal batches with equal seeds
-        give equal bytes.
+        The random numbers of a row depend only on the row's seed. Equal batches with equal seeds
+        give bit-equal responses.
         """
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
@@ -142,17 +142,17 @@ class GenerationEngine(ABC):
 
     @abstractmethod
     def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """Generate the responses; the arguments are checked."""
+        """Generate the responses; ``generate`` has checked the arguments."""
 
     @abstractmethod
     def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy the weights, or raise ``ValueError``."""
+        """Copy the weights; ``ValueError`` if their names or shapes don't fit the model."""
 
 
 def row_seeds(seed: int, sample_ids: Sequence[str], turn: int = 0) -> list[int]:
     """Derive a seed below 2^63 for each row from the run's seed, the row's id and the turn.
 
-    So a row's random numbers are independent of its batch. A prompt has a new id in each step.
+    Thus a row's random numbers don't depend on its batch. A prompt has a new id in each step.
     """
     texts = (f"{seed}/{turn}/{sample_id}" for sample_id in sample_ids)
     digests = (blake2b(text.encode(), digest_size=8).digest() for text in texts)

@@ -1,4 +1,4 @@
-"""Generation with a model of transformers, token by token with a key-value cache; runs everywhere.
+"""Generates with a model of transformers, token by token with a key-value cache, on CPU or GPU.
 
     prompts, padded on the left ──▶ forward ──▶ last logits ──▶ one token per row ─┐
                                        ▲                                           │
@@ -21,7 +21,7 @@ from rlconform.grpo.models.logprobs import pick_logprobs
 
 
 class TransformersEngine(GenerationEngine):
-    """Generates in this process with its own model, ``batch_size`` rows at once; all by default."""
+    """Generates with a model in this process, ``batch_size`` rows at once or, if None, all rows."""
 
     def __init__(self, model: PreTrainedModel, batch_size: int | None = None) -> None:
         self._model = model
@@ -91,7 +91,7 @@ class TransformersEngine(GenerationEngine):
 
 
 def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Raise ``ValueError`` unless both have the same names and shapes."""
+    """Raise ``ValueError`` unless the given weights have the model's names and shapes."""
     missing, unknown = sorted(own.keys() - given.keys()), sorted(given.keys() - own.keys())
     if missing or unknown:
         raise ValueError(f"weights don't fit the model: missing {missing}, unknown {unknown}")
@@ -103,14 +103,14 @@ def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Non
 
 
 def _draws(seeds: Sequence[int], sampling: Sampling) -> Tensor:
-    """Draw (B, max_new_tokens) float64 in [0, 1), each row from its own seed."""
+    """Draw (B, max_new_tokens) float64 numbers in [0, 1), each row from the row's seed."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     size, dtype = sampling.max_new_tokens, torch.float64
     return torch.stack([torch.rand(size, dtype=dtype, generator=each) for each in generators])
 
 
 def _sample(logits: Tensor, draw: Tensor, sampling: Sampling) -> Tensor:
-    """Sample (B,) tokens by inversion, on the CPU, where the order of a cumulative sum is fixed."""
+    """Sample (B,) tokens by inversion, on the CPU, because its cumulative sums are reproducible."""
     scores = logits.double().cpu() / sampling.temperature
     cumulated = torch.softmax(scores, dim=-1).cumsum(dim=-1)
     total = cumulated[:, -1:]

@@ -1,9 +1,9 @@
-"""Generation with vLLM, if it is installed: it needs a GPU and a model in a local folder.
+"""Generates with vLLM, if it is installed; this needs a GPU and a model in a local folder.
 
     refit ── weights into a file in shared memory ──▶ each vLLM worker process reads its part
 
-vLLM runs its model in processes of its own that accept only plain arguments, hence the file. The
-code is for vLLM 0.11 and later (``logprobs_mode``). No test runs it, because that needs a GPU.
+The file is needed because vLLM's worker processes accept only plain arguments. The code is for
+vLLM 0.11 and later (``logprobs_mode``). No test runs it, because that needs a GPU.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class VLLMEngine(GenerationEngine):
             self._llm.collective_rpc("read_weights", args=(str(path),))
 
     def close(self) -> None:
-        """End vLLM."""
+        """Release the vLLM instance."""
         self._llm = None
 
     def _params(self, seed: int, sampling: Sampling) -> Any:
@@ -88,7 +88,7 @@ class VLLMEngine(GenerationEngine):
 
 
 class WeightReader:
-    """A mixin for vLLM's worker class with a call that reads new weights."""
+    """A mixin that adds a method to vLLM's worker class: it reads new weights from a file."""
 
     model_runner: Any
 

@@ -1,4 +1,4 @@
-"""Parser of expressions over metrics, such as ``mean(train/reward[-10:]) > 0.9``.
+"""Parses expressions over metrics, such as ``mean(train/reward[-10:]) > 0.9``.
 
     comparison = sum (< | <= | > | >= | == | !=) sum ...
     sum        = number | aggregate | sum (+ | - | * | /) sum | -sum | (sum)
@@ -45,7 +45,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 
 
 class ExpressionError(ConfigError):
-    """An expression can't be parsed; the message names the part."""
+    """An expression can't be parsed; the message names the faulty part."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ComparisonExpression:
 
 
 def parse(text: str) -> ComparisonExpression:
-    """Parse an expression; ``ExpressionError`` for another syntax, or if it reads no metric."""
+    """Parse an expression; ``ExpressionError`` for invalid syntax, or if it reads no metric."""
     return _Parser(text.strip()).comparison()
 
 
@@ -150,7 +150,7 @@ class _Parser:
         raise self._error(node, 'expected a metric, e.g. train/loss, "val/pass@1", loss[-10:]')
 
     def _name(self, node: ast.expr) -> str:
-        """Return a name without a window."""
+        """Return the metric's name; ``ExpressionError`` if the node has a window."""
         name, window = self._series(node)
         if window != (None, None):
             raise self._error(node, "a window comes last, e.g. train/loss[-10:]")

@@ -39,11 +39,11 @@ class GateResult:
 
 
 class NoValue(Exception):
-    """A term has no value over these metrics; the message says why."""
+    """A term can't be computed from the metrics; the message says why."""
 
 
 def check_metrics(path: Path, expressions: Iterable[str]) -> list[GateResult]:
-    """Evaluate expressions over a metrics file; ``ConfigError`` if it or one of them is invalid."""
+    """Evaluate expressions over a metrics file; ``ConfigError`` for an invalid one or file."""
     comparisons = [parse(expression) for expression in expressions]
     log = read_metrics(path)
     return [evaluate(log, comparison) for comparison in comparisons]
@@ -65,7 +65,7 @@ def evaluate(log: MetricLog, comparison: ComparisonExpression) -> GateResult:
 
 
 def _value(log: MetricLog, term: Term, values: dict[str, float]) -> float:
-    """Compute a term's finite value; add those of its aggregates to ``values``."""
+    """Compute a term's finite value, and record the values of its aggregates in ``values``."""
     match term:
         case Number():
             return term.value
@@ -85,7 +85,7 @@ def _value(log: MetricLog, term: Term, values: dict[str, float]) -> float:
 
 
 def _window(log: MetricLog, term: Aggregate) -> list[float]:
-    """Return the values of an aggregate: at least one, and all of them finite."""
+    """Return the values that an aggregate reads; ``NoValue`` without values or if not finite."""
     whole = log.series(term.name)
     if not whole:
         raise NoValue(f"there is no metric {term.name!r}{did_you_mean(term.name, log.names)}")

@@ -1,4 +1,4 @@
-"""Reader of metrics files: a run's metrics, and whether the run is complete."""
+"""Reads metrics files: a run's metrics, and whether the run is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 
 @dataclass
 class MetricLog:
-    """The metrics of a run, also if it was resumed."""
+    """The metrics of a whole run, including those from before it was resumed."""
 
     num_steps: int = 0  # the planned last step
     #: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.
@@ -32,7 +32,7 @@ class MetricLog:
         return [self.steps[step][name] for step in sorted(self.steps) if name in self.steps[step]]
 
     def ended_early(self) -> str:
-        """Say why the run is incomplete; empty if it is complete."""
+        """Return the reason why the run is incomplete, or "" if it is complete."""
         missing = [step for step in range(1, self.num_steps + 1) if step not in self.steps]
         last = max(self.steps, default=0)
         if self.ending == "failed":

@@ -20,7 +20,7 @@ class _Record(BaseModel):
 
 
 class RunStart(_Record):
-    """A run starts or resumes; it replaces earlier records from ``first_step`` on."""
+    """A run starts or resumes; earlier records from step ``first_step`` on no longer count."""
 
     record: Literal["start"] = "start"
     format: Literal[1] = 1

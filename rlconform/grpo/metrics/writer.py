@@ -30,8 +30,8 @@ class MetricWriter:
     ``num_steps`` is the run's last step; ``first_step`` is above 1 if the run is resumed.
 
     Raises:
-        ConfigError: TensorBoard is requested and not installed.
-        ValueError: ``first_step`` below 1, or ``num_steps`` below it.
+        ConfigError: TensorBoard is requested but not installed.
+        ValueError: ``first_step`` is below 1 or above ``num_steps``.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class MetricWriter:
         The step is 0 before training. Values are numbers, or tensors and arrays of one element.
 
         Raises:
-            TypeError: A value is not a number; a bool is none.
-            ValueError: The step is below that of the last call, or the writer is closed.
+            TypeError: A value is a bool, or not a number.
+            ValueError: The step is below the last call's step, or the writer is closed.
         """
         if step < self._last_step:
             raise ValueError(f"step {step} comes after step {self._last_step}")

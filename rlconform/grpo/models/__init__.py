@@ -1,6 +1,6 @@
 """Models, tokenizers, message logs and logprobs.
 
-load_model, load_tokenizer   tiny ones created in code, others from a local folder
+load_model, load_tokenizer   create tiny models in code, load others from a local folder
 message_log                  turns with roles, whose token ids make up a row
 token_logprobs               one forward pass over rows, padded or packed
 """

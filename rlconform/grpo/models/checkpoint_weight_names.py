@@ -1,9 +1,9 @@
-"""Conversion of weight names from a model in memory to its checkpoint on disk.
+"""Converts weight names of a model in memory to the names in its checkpoint on disk.
 
-    in memory      model.layers.0.mlp.experts.gate_up_proj          (E, 2 I, H), all experts in one
-    checkpoint     model.layers.0.mlp.experts.0.gate_proj.weight    (I, H), one per expert
+    in memory      model.layers.0.mlp.experts.gate_up_proj          (E, 2 I, H), all E experts
+    checkpoint     model.layers.0.mlp.experts.0.gate_proj.weight    (I, H), one tensor per expert
 
-Engines other than transformers read checkpoint names. Dense models have equal names in both.
+Engines other than transformers read checkpoint names. Dense models have the same names in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DOWN = ".experts.down_proj"
 
 
 def as_checkpoint(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Yield a ``state_dict`` with the names and shapes of a checkpoint, as views of its memory."""
+    """Yield the weights of a ``state_dict`` under their checkpoint names, as views, not copies."""
     for name, tensor in weights.items():
         if name.endswith(_GATE_AND_UP):
             prefix = name.removesuffix("gate_up_proj")

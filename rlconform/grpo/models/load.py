@@ -1,4 +1,4 @@
-"""Loads a model and its tokenizer by name: tiny ones, or from a local folder; no downloads."""
+"""Loads a model and its tokenizer by the name of a tiny model or a folder; downloads nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) -> PreTrainedModel:
-    """Load a tiny model with weights from the seed, or that of a local folder, on the CPU.
+    """Load a tiny model with weights from the seed, or the model of a local folder, on the CPU.
 
-    It is in evaluation mode, with weights of the data type ``precision``. ``ConfigError`` if the
-    name is neither a tiny model nor a folder with a model.
+    The model is in evaluation mode, with weights of the data type ``precision``. ``ConfigError`` if
+    the name is neither a tiny model nor a folder with a model.
     """
     dtype = DTYPES[precision]
     if model_name in TINY_MODELS:
@@ -41,7 +41,7 @@ def load_model(model_name: str, *, precision: str = "float32", seed: int = 0) ->
 
 
 def load_tokenizer(model_name: str, tokenizer_name: str | None = None) -> PreTrainedTokenizerBase:
-    """Load the model's tokenizer, or that of another local folder, and give it a pad token.
+    """Load the tokenizer of the model or of another local folder, and give it a pad token.
 
     Raises:
         ConfigError: There is no tokenizer, or it has no chat template or no end token.

@@ -38,8 +38,8 @@ def token_logprobs(
         input_ids: (B, T) int64, padded on the right.
         lengths: (B,) number of valid tokens of each row, from 1 to T.
         temperature: t, the sampling temperature of the responses.
-        layout: The form in which rows go through the model.
-        pad_multiple: ``packed``: the length of each row is rounded up to a multiple of this.
+        layout: Whether the model gets padded or packed rows, as shown above.
+        pad_multiple: In a packed layout each row's length is rounded up to a multiple of this.
 
     Returns:
         (B, T) float32 with the logprob of ``input_ids[b, i]`` at [b, i], as in
@@ -87,7 +87,7 @@ def _padded_logprobs(
 
 
 class _Pack(NamedTuple):
-    """K slots with the tokens of all rows, concatenated; padding slots belong to the row before."""
+    """K slots for the concatenated tokens of all rows; padding belongs to the row before it."""
 
     row: Tensor  # (K,) the row of each slot
     position: Tensor  # (K,) the position within the row

@@ -1,4 +1,4 @@
-"""Message logs: the turns of a row with roles and token ids, which concatenated are ``input_ids``.
+"""Message logs: a row's turns with roles and token ids; the ids, concatenated, are ``input_ids``.
 
     open_log          <user>3+4<end><assistant>      the problem and the start of a response
     policy_turn       7<end>                         the tokens from the generation engine
@@ -26,10 +26,10 @@ ENVIRONMENT = "environment"
 def open_log(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
 ) -> MessageLog:
-    """Encode a problem's messages (``system``, ``user``); the last ends with a response's start.
+    """Encode a problem's messages (``system``, ``user``), followed by the start of a response.
 
     Raises:
-        ValueError: There are no messages, or the template changes earlier ones.
+        ValueError: There are no messages, or the template changes earlier messages.
     """
     if not messages:
         raise ValueError("a problem has at least one message")
@@ -45,10 +45,10 @@ def open_log(
 def policy_turn(
     tokenizer: PreTrainedTokenizerBase, log: MessageLog, token_ids: Tensor
 ) -> MessageLog:
-    """Append the policy's turn to the log: (j,) int64, with the end token if it was reached.
+    """Append the policy's turn to the log; ``token_ids`` is (j,) int64, including any end token.
 
-    Markers stay in the text, so that a response with a marker is not taken for the answer; only
-    the final end token is omitted.
+    The text omits only the final end token. It keeps other markers, so that a response with a
+    marker is not equal to the answer.
     """
     text = tokenizer.decode(token_ids[:-1] if _ended(tokenizer, token_ids) else token_ids)
     return [*log, {"role": ASSISTANT, "content": str(text), TOKEN_IDS: token_ids}]
@@ -57,7 +57,7 @@ def policy_turn(
 def environment_turn(
     tokenizer: PreTrainedTokenizerBase, log: MessageLog, content: str
 ) -> MessageLog:
-    """Append the environment's turn to the log, with the start of a response.
+    """Append the environment's turn to the log, followed by the start of a response.
 
     Tokens that the template has between the policy's last token and the observation belong to the
     environment's turn, including the end token if the response was cut off before it.
@@ -73,7 +73,7 @@ def environment_turn(
 
 
 def log_input_ids(log: MessageLog) -> Tensor:
-    """Concatenate the turns' token ids, (L,) int64."""
+    """Concatenate the token ids of all turns to (L,) int64."""
     return torch.cat([turn[TOKEN_IDS] for turn in log])
 
 
@@ -84,7 +84,7 @@ def _ended(tokenizer: PreTrainedTokenizerBase, token_ids: Tensor) -> bool:
 def _render(
     tokenizer: PreTrainedTokenizerBase, turns: Sequence[Mapping[str, Any]], *, opening: bool
 ) -> str:
-    """Render turns as text; for templates without an environment role its turns are the user's."""
+    """Render turns as text; the role ``environment`` becomes ``user`` if the tokenizer lacks it."""
     has_environment = f"<{ENVIRONMENT}>" in tokenizer.get_vocab()
     roles = {} if has_environment else {ENVIRONMENT: "user"}
     plain = [
@@ -96,7 +96,7 @@ def _render(
 
 
 def _closing(tokenizer: PreTrainedTokenizerBase, rendered: str, *, ended: bool) -> str:
-    """Return the rendered text after the last response, from its end token on unless ``ended``."""
+    """Return the text after the last response; unless ``ended``, it includes the end token."""
     _, end, rest = rendered.rpartition(str(tokenizer.eos_token))
     if not end:  # a template that ends no turn
         return ""

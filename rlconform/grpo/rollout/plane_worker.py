@@ -1,6 +1,6 @@
 """``PlaneRolloutWorker``: a rollout worker that writes its rows to a data plane.
 
-    driver ── problems ──▶ worker ── one first write: all columns, lengths, tags ──▶ plane
+    driver ── problems ──▶ worker ── kv_first_write: all columns, lengths, tags ───▶ plane
            ◀── meta, row summaries ──┘
 
 The driver waits for the worker, which waits for the plane.

@@ -1,4 +1,4 @@
-"""Rollout filters: they decide from the tags of claimed rows which rows to train on.
+"""Rollout filters choose, by the tags of claimed rows, which rows to train on.
 
     claim_meta ──▶ meta ──▶ filter.split ──▶ kept     ──▶ shard_meta_for_dp ──▶ ranks
                                         └──▶ dropped  ──▶ clear_samples
@@ -21,15 +21,15 @@ WEIGHT_VERSION = "weight_version"
 
 
 class RolloutFilterError(Exception):
-    """Base class of errors of a filter that can't decide."""
+    """Base class of the errors of a filter that can't decide about a row."""
 
 
 class MissingTag(RolloutFilterError, LookupError):
-    """A row has no tags, or lacks the one that the filter needs."""
+    """A row has no tags, or lacks the tag that the filter needs."""
 
 
 class WrongVersion(RolloutFilterError, ValueError):
-    """A version is not an integer, negative, or above the current version."""
+    """A version is negative, not an integer, or above the current version."""
 
 
 class NoCurrentVersion(RolloutFilterError, ValueError):
@@ -37,7 +37,7 @@ class NoCurrentVersion(RolloutFilterError, ValueError):
 
 
 class FilterResult(NamedTuple):
-    """The claimed rows in two metas, in the order claimed."""
+    """The kept and the dropped rows of a claim, in the order in which they were claimed."""
 
     kept: KVBatchMeta
     dropped: KVBatchMeta
@@ -48,7 +48,7 @@ class BaseRolloutFilter(ABC):
 
     @abstractmethod
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
-        """Whether to train on the row; ``RolloutFilterError`` if its tags can't decide it."""
+        """Whether to train on the row; ``RolloutFilterError`` for missing or invalid tags."""
 
     def keep(self, meta: BatchMeta) -> list[int]:
         """Return the row numbers of ``meta`` to keep, ascending.
@@ -56,7 +56,7 @@ class BaseRolloutFilter(ABC):
         Raises:
             MissingTag: A row has no tags.
             ValueError: The number of tag entries differs from the number of rows.
-            RolloutFilterError: As in ``keeps``.
+            RolloutFilterError: ``keeps`` can't decide about a row.
         """
         whole = KVBatchMeta.of(meta)
         rows = []
@@ -69,7 +69,7 @@ class BaseRolloutFilter(ABC):
         return rows
 
     def split(self, meta: BatchMeta) -> FilterResult:
-        """Split the rows into kept and dropped ones; errors as in ``keep``."""
+        """Split the rows into kept and dropped ones; raise the errors of ``keep``."""
         rows = self.keep(meta)
         whole = KVBatchMeta.of(meta)
         return FilterResult(whole.subset(rows), whole.drop(rows))
@@ -78,8 +78,8 @@ class BaseRolloutFilter(ABC):
 class StalenessFilter(BaseRolloutFilter):
     """Keeps rows generated at most ``max_staleness`` weight versions before the current one.
 
-    0 keeps on-policy rows. Assign ``current_version`` after each update of the trainer's weights.
-    Versions are non-negative integers of Python or numpy; anything else raises.
+    0 keeps only on-policy rows. Assign ``current_version`` after each update of the trainer's
+    weights. Versions are non-negative integers of Python or numpy; other values raise.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class StalenessFilter(BaseRolloutFilter):
         self._key = key
 
     def keep(self, meta: BatchMeta) -> list[int]:
-        """Check the current version, also for an empty claim, then keep rows as the base class."""
+        """Return the row numbers to keep; check ``current_version`` even if there are no rows."""
         self._current()
         return super().keep(meta)
 
@@ -103,7 +103,7 @@ class StalenessFilter(BaseRolloutFilter):
 
         Raises:
             MissingTag: The row has no tag ``key``.
-            WrongVersion: The tag is not a non-negative integer (a bool is none), or is above
+            WrongVersion: The tag is a bool, not an integer, negative, or above
                 ``current_version``.
             NoCurrentVersion: ``current_version`` is None.
         """
@@ -125,7 +125,7 @@ class StalenessFilter(BaseRolloutFilter):
 
 
 def _version(what: str, value: object, error: type[ValueError] = WrongVersion) -> int:
-    """Return a non-negative integer as an int; a bool is none."""
+    """Convert a non-negative integer to an int; raise ``error`` for other values and bools."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
         return int(value)
     raise error(f"{what} must be a non-negative integer, got {value!r}")

@@ -1,11 +1,11 @@
 """``RolloutWorker``: the Ray actor that lets the policy answer problems, turn by turn.
 
     problems ── open_log ──▶ logs ── generate ──▶ policy's turn ── respond ──▶ reward
-                               ▲                                     └─ observation, if it goes on
+                               ▲                                     └─ observation, or the row ends
                                └── environment's turn ◀──────────────┘
     logs ──▶ columns (N, S) and, for the driver, one RowSummary per row
 
-The driver waits for the worker; the engine runs inside the worker and nothing waits for it.
+The driver waits for the worker; the engine runs in the worker's process, within the same call.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class RowSummary:
-    """What the driver needs to know of a row, without its tensors."""
+    """What the driver needs to know about a row without reading its tensors."""
 
     reward: float  # the task's, summed over the turns
     spans: tuple[tuple[int, int], ...]  # (start, stop) of the policy's tokens, one per turn
@@ -77,7 +77,7 @@ class RowSummary:
 
 @dataclass(frozen=True)
 class Rollout:
-    """N rows with their summaries; those of a prompt are adjacent.
+    """N rows with their summaries; rows of the same prompt are adjacent.
 
     The columns are ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
     ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask`` (N,)
@@ -92,7 +92,7 @@ class Rollout:
 
 @dataclass
 class _Row:
-    """A row while it is generated."""
+    """A row that is being generated."""
 
     sample_id: str
     problem: Problem
@@ -113,7 +113,7 @@ class RolloutWorker:
         self._engine: GenerationEngine | None = None
 
     def build(self, config: MasterConfig) -> None:
-        """Create the run's engine, after closing that of a previous run."""
+        """Create the run's engine, after closing the engine of a previous run."""
         self.close()
         make_deterministic(config.grpo.seed)
         self._config = config
@@ -135,7 +135,7 @@ class RolloutWorker:
         self.engine.refit(weights, version)
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
-        """Generate a group per problem, in validation a row; ``ValueError`` if no response fits."""
+        """Generate a group (validation: one row) per problem; ``ValueError`` for a long problem."""
         if split not in self._tasks:
             self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
         task = self._tasks[split]
@@ -182,7 +182,7 @@ class _TurnLoop:
         )
 
     def run(self, problems: Sequence[Problem]) -> list[_Row]:
-        """Generate all rows to their ends."""
+        """Generate a group of rows per problem, turn by turn, until every row has ended."""
         ids = iter(mint_sample_ids((problem.uid for problem in problems), self._group_size))
         rows = [
             _Row(next(ids), problem, self._open_log(problem))

@@ -23,7 +23,7 @@ _TASKS: dict[str, type[RolloutTask]] = {"guess": GuessDigit, "jsonl": JSONLines}
 def build_task(config: DataConfig, seed: int, split: Split = "train") -> RolloutTask:
     """Create the task of a ``data:`` block; training and validation have different problems.
 
-    The seed decides synthetic problems, and the order of a file's problems. ``ConfigError`` if the
-    file can't be used, or there is none for ``val``.
+    The seed determines synthetic problems, and the order of a file's problems. ``ConfigError`` if
+    the file can't be used, or if ``val`` has no file.
     """
     return _TASKS.get(config.task, DigitTask)(config, seed, split)

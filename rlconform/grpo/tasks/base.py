@@ -1,11 +1,11 @@
-"""``RolloutTask``: the interface of tasks, with numbered problems and an environment that rewards.
+"""``RolloutTask``: the interface of tasks: numbered problems and an environment that rewards turns.
 
     problem(index) ──▶ messages ──▶ policy's turn ──▶ respond(problem, turns) ──▶ reward
-                                        ▲                      └── observation, if it goes on
+                                        ▲                      └── observation, unless the row ends
                                         └──────────────────────┘
 
 Tasks are pure: in every process the same index gives the same problem, and the same turns get the
-same reward. So a checkpoint needs only the index of the next problem.
+same reward. Therefore a checkpoint needs only the index of the next problem.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class RolloutTask(ABC):
 
     @abstractmethod
     def _question_and_answer(self, index: int) -> tuple[str, str]:
-        """Return those of problem ``index``."""
+        """Return the question and the answer of problem ``index``."""
 
     def _random(self, key: object) -> Random:
-        """Create a generator for ``key``; only ``random`` is the same in all versions of Python."""
+        """Create a generator for ``key``; only its ``random()`` is equal in all Python versions."""
         return Random(f"{self._seed}/{self._split}/{key}")

@@ -16,7 +16,7 @@ class Dataloader:
         self.position = 0
 
     def take(self, count: int) -> list[Problem]:
-        """Take the next ``count`` problems; ``ValueError`` if it is below 1."""
+        """Take the next ``count`` problems; ``ValueError`` for a count below 1."""
         if count < 1:
             raise ValueError(f"take at least 1 problem, got {count}")
         first = self.position
@@ -28,7 +28,7 @@ class Dataloader:
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restore a saved state; ``ValueError`` if it has no valid position."""
+        """Restore a saved state; ``ValueError`` if ``state`` has no valid position."""
         position = state.get("position")
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
             raise ValueError(f"expected a dataloader's state with its position; got {dict(state)}")

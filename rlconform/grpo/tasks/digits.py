@@ -15,7 +15,7 @@ from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
 
 
 class DigitTask(RolloutTask):
-    """The tasks on digits, with one turn per row."""
+    """The tasks ``emit``, ``copy``, ``sort`` and ``sum``, with one turn per row."""
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
         """Reward the turn, which ends the row."""

@@ -13,7 +13,7 @@ HIGHER, LOWER, NO_DIGIT = "+", "-", "?"
 
 
 class GuessDigit(RolloutTask):
-    """Find a hidden digit; a row ends when it is found, or after the maximum number of turns."""
+    """The policy guesses a hidden digit until it finds the digit or its turns are used up."""
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
         """Reward 1 for the hidden digit, otherwise 0 and a hint; a cut-off turn ends the row."""

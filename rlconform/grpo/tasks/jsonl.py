@@ -2,9 +2,9 @@
 
     {"question": "Ann has 3 apples and buys 4. How many?", "answer": "3 + 4 = 7 ... #### 7"}
 
-The right answer is the last number of ``answer``, after ``####`` if it contains that (Cobbe et al.
-2021); a response counts by its last number too. Numbers are compared by value: 1,000 and $1000.0
-are equal.
+The last number of a response is compared with the last number of ``answer``; in both texts, only
+what follows ``####`` counts if they contain it (Cobbe et al. 2021). Numbers are compared by value:
+1,000 and $1000.0 are equal.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 class JSONLines(RolloutTask):
     """The problems of a file, with one turn per row; they repeat in every epoch.
 
-    Each epoch of training has an order of its own under ``data.shuffle``; validation has the
-    file's. ``ConfigError`` if the split has no file, or a line has no question and answer.
+    With ``data.shuffle`` each epoch of training has a new order; validation keeps the file's order.
+    ``ConfigError`` if the split has no file, or a line has no question and answer.
     """
 
     def __init__(self, config: DataConfig, seed: int, split: Split) -> None:
@@ -59,7 +59,7 @@ class JSONLines(RolloutTask):
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number of a text, after ``####`` if the text contains that."""
+    """Return the last number of a text, or of the part after ``####`` if there is one."""
     numbers = _NUMBER.findall(text.rpartition(FINAL)[2])
     return Decimal(numbers[-1].replace(",", "")) if numbers else None
 
@@ -80,7 +80,7 @@ def _read(path: Path) -> list[tuple[str, str]]:
 
 
 def _parse(line: str, where: str) -> tuple[str, str]:
-    """Return the question and the number of the answer."""
+    """Return the question and the last number of the answer."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:

@@ -6,7 +6,7 @@
         ── shutdown()
 
 A subclass implements ``step`` and ``validate`` for its way of moving rows between the rollout
-worker and the policy workers. ``trainers.driver_step`` has the functions that they share.
+worker and the policy workers. ``trainers.driver_step`` has functions for all subclasses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StepResult:
 
 
 class Trainer(ABC):
-    """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300), on actors that it builds."""
+    """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300) on the given actors."""
 
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         self.config = config
@@ -68,7 +68,7 @@ class Trainer(ABC):
         """Generate answers to the validation problems and return ``val/...`` metrics."""
 
     def shutdown(self) -> None:  # noqa: B027 - not every trainer opens something
-        """Release what the trainer opened; whoever started the actors ends them."""
+        """Release what the trainer opened; the caller, who started the actors, ends them."""
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint: weights, optimizer, random generators, dataloader, step."""
@@ -96,7 +96,7 @@ class Trainer(ABC):
         return [task.problem(i) for i in range(most if task.size is None else min(most, task.size))]
 
     def finish_update(self) -> None:
-        """Count the step and copy its weights to the engine."""
+        """Count the step, and copy the updated weights to the engine."""
         self.steps_done += 1
         self.actors.refit(self.weight_version)
 
@@ -118,7 +118,7 @@ class StageTimer:
             self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
 
     def take(self, total: str = "") -> dict[str, float]:
-        """Return ``time/<stage>`` in seconds since the last call; ``total`` names their sum."""
+        """Return ``time/<stage>`` in seconds since the last call, and their sum as ``total``."""
         taken, self._seconds = self._seconds, {}
         if total:
             taken[total] = sum(taken.values())

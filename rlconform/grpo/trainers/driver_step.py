@@ -5,7 +5,7 @@
     logprobs ── advantages_and_mask ──▶ advantages (N, S), sample_mask (N,)
     rows, targets, updates ── step_metrics ──▶ metrics by name
 
-These functions see metas, row summaries and two columns, never the rows themselves. So they work
+These functions need only metas, row summaries and two columns, not whole rows. Therefore they work
 for rows in the driver's memory and for rows in a data plane.
 """
 
@@ -53,7 +53,7 @@ RowSummaries = dict[str, RowSummary]
 
 
 def score_rollout(meta: KVBatchMeta, summaries: RowSummaries, config: MasterConfig) -> KVBatchMeta:
-    """Stamp the tags ``reward``, ``baseline`` and ``std`` on a rollout's rows, in whole groups."""
+    """Add the tags ``reward``, ``baseline`` and ``std`` to the meta of a rollout's whole groups."""
     rewards = _scale_and_shape(
         torch.tensor([summaries[sample_id].reward for sample_id in meta.sample_ids]),
         torch.tensor([summaries[sample_id].response_length for sample_id in meta.sample_ids]),
@@ -82,14 +82,14 @@ def prompts_to_generate(config: GRPOConfig) -> int:
 def select_rows(
     collected: KVBatchMeta | None, generated: KVBatchMeta, gen_batches: int, config: GRPOConfig
 ) -> Selection:
-    """Select the rows to train on by ``select_groups``; without dynamic sampling, all rows."""
+    """Select the rows to train on: all or, under dynamic sampling, those of ``select_groups``."""
     if not config.use_dynamic_sampling:
         return Selection(generated, [], complete=True)
     return select_groups(collected, generated, gen_batches, config)
 
 
 def set_padded_width(meta: KVBatchMeta, config: MasterConfig) -> KVBatchMeta:
-    """Add the width in tokens, to which every reader of the step pads, to the meta's extra info.
+    """Add to the meta's ``extra_info`` the width in tokens to which all readers pad their rows.
 
     The driver sets it once per step. If each rank padded to its own longest row, ranks would run
     collectives on tensors of different shapes and hang.
@@ -147,7 +147,7 @@ def advantages_and_mask(
 
 
 def train_fields(config: MasterConfig) -> list[str]:
-    """Return the columns that training reads; the reference's logprobs only with a KL penalty."""
+    """Return the columns that training reads; reference logprobs only under a KL penalty."""
     if config.loss_fn.needs_reference_policy:
         return list(DP_TRAIN_FIELDS)
     return [name for name in DP_TRAIN_FIELDS if name != REFERENCE_POLICY_LOGPROBS]
@@ -156,10 +156,10 @@ def train_fields(config: MasterConfig) -> list[str]:
 def step_metrics(
     generated: StepRows, targets: TrainTargets, updates: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
-    """Compute a step's metrics ``train/...`` of its rollout, its masks and its updates.
+    """Compute the metrics ``train/...`` of a step's rollout, masks and updates.
 
-    Rewards are the task's own, before scaling. Metrics of ``PolicyModel.train`` are averaged over
-    the updates.
+    Rewards are those of the task, before scaling. Metrics of ``PolicyModel.train`` are averaged
+    over the updates.
     """
     row_summaries = [generated.summaries[sample_id] for sample_id in generated.meta.sample_ids]
     rollout = rollout_metrics(

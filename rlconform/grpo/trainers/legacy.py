@@ -45,14 +45,14 @@ from rlconform.grpo.trainers.legacy_policy import LegacyPolicy
 
 
 class LegacyTrainer(Trainer):
-    """Trains with rows in the driver's memory, on ``PolicyWorker`` and ``RolloutWorker``."""
+    """Trains with rows in the driver's memory, on ``PolicyWorker`` and ``RolloutWorker`` actors."""
 
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         super().__init__(config, actors)
         self._policy = LegacyPolicy(actors.workers, config)
 
     def step(self) -> StepResult:
-        """Run one step."""
+        """Run one step: generate rows, compute logprobs and advantages, train, refit the engine."""
         with self.timer.stage("generation"):
             generated, rows = self._generate()
 
@@ -79,7 +79,7 @@ class LegacyTrainer(Trainer):
         return StepResult(generated.meta.sample_ids, targets.columns[ADVANTAGES], metrics)
 
     def _generate(self) -> tuple[StepRows, TensorDict]:
-        """Collect rollouts until the step has all of its rows; return them."""
+        """Collect rollouts until the step has all of its rows; return these rows."""
         collected, summaries, rollouts = None, RowSummaries(), list[Rollout]()
         for gen_batches in count(1):
             rollout = self.actors.call_rollout_worker(
@@ -98,7 +98,7 @@ class LegacyTrainer(Trainer):
         return StepRows(meta, summaries, gen_batches), rows
 
     def validate(self) -> dict[str, float]:
-        """Compute validation metrics."""
+        """Generate answers to the validation problems; return metrics ``val/...`` and times."""
         with self.timer.stage("validation"):
             rollout = self.actors.call_rollout_worker(
                 RolloutWorker.collect, self.validation_problems(), "val"
@@ -107,7 +107,7 @@ class LegacyTrainer(Trainer):
 
 
 def _meta(rollout: Rollout) -> KVBatchMeta:
-    """Describe the rows by a meta, as for rows in a plane."""
+    """Build a meta of the rollout's rows, as if they were in a plane."""
     lengths: list[int] = rollout.columns[INPUT_LENGTHS].tolist()
     return KVBatchMeta("memory", None, list(rollout.sample_ids), sequence_lengths=lengths)
 
@@ -118,10 +118,10 @@ def gather_rows(
     width: int,
     pad_values: Mapping[str, int],
 ) -> TensorDict:
-    """Join the tensors of N rows of several rollouts, per-token columns as (N, width, ...).
+    """Join the tensors of N rows of several rollouts; per-token columns get (N, width, ...).
 
-    They are padded with the column's pad value, 0 by default; no row is longer than ``width``.
-    ``KeyError`` if a row is in none of the rollouts.
+    Per-token columns are padded with ``pad_values``, 0 by default; no row is longer than ``width``.
+    ``KeyError`` for a row that is in no rollout.
     """
     parts = [_tensors(rollout, width, pad_values) for rollout in rollouts]
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -27,7 +27,7 @@ _POSITION = "position"
 
 
 class LegacyPolicy:
-    """Shards batches over the ranks, and joins their results."""
+    """Shards batches over the ranks, and joins the ranks' results."""
 
     def __init__(self, workers: WorkerGroup, config: MasterConfig) -> None:
         self._workers = workers

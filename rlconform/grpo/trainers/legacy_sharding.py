@@ -2,10 +2,10 @@
 
     padded batch ── the rows of each rank's plan ──▶ rank batches
 
-Parity tests compare this path with the path through a plane. Both use the same planner
-(``plane.sharding``) but nothing else, so a difference between them comes from the transport. They
-can't detect a bug in the planner, which is the same in both; PAR-01 and PAR-02 are blind to it. The
-planner has its own tests: golden plans (``fixtures/golden/packing.json``) and properties.
+The parity tests (PAR-01, PAR-02) compare this path with the path through a plane. The two paths
+share only the planner (``plane.sharding``), so a difference comes from the transport. A bug in the
+planner changes both paths equally, so these tests can't detect it; the planner has other tests:
+golden plans (``fixtures/golden/packing.json``) and properties.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def shard_batch_for_dp(
 ) -> list[RankBatch]:
     """Split N padded rows, of dense tensors and object columns, over ``dp_world`` ranks.
 
-    ``batch_size`` is the number of rows of a global batch, all N by default; each is split over
-    all ranks.
+    ``batch_size`` is the number of rows of a global batch, all N by default; each global batch is
+    split over all ranks.
 
     Returns:
         For each rank its rows, as wide as in ``batch``, and its packing metadata, equal to the
         ``extra_info`` of a shard from ``shard_meta_for_dp``.
 
     Raises:
-        ValueError: ``lengths`` has not N values, or ``plan_shards`` rejects the arguments.
+        ValueError: ``lengths`` doesn't have N values, or ``plan_shards`` rejects the arguments.
         TypeError: A column is jagged, or neither a tensor nor an object column.
     """
     if tuple(batch.batch_size) != (len(lengths),):
@@ -58,7 +58,7 @@ def shard_batch_for_dp(
 
 
 def _take(batch: TensorDict, rows: Sequence[int]) -> TensorDict:
-    """Copy the columns with row i taken from ``rows[i]``."""
+    """Copy the given rows of every column, in the given order."""
     index = torch.tensor(rows, dtype=torch.int64)
     columns: dict[str, Any] = {}
     for name, leaf in batch.items():

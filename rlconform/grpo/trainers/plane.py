@@ -1,4 +1,4 @@
-"""``PlaneTrainer``: GRPO with rows in a data plane; the driver sees metas, tags and two columns.
+"""``PlaneTrainer``: GRPO with rows in a data plane; the driver reads metas, tags and two columns.
 
     problems ──▶ rollout worker ── first write ──▶ plane
                        └── meta, row summaries ──▶ driver: rewards, baseline, std, rows to drop
@@ -6,7 +6,7 @@
     two columns ──▶ driver ── advantages, mask ──▶ plane
     shards of the meta ──▶ ranks ── fetch ──▶ one update per global batch
 
-Each call blocks the driver until the actors have answered; they wait for the plane.
+Each call blocks the driver until the actors have answered; the actors wait for the plane.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION,
 class PlaneTrainer(Trainer):
     """Trains with rows in a data plane, on ``PlanePolicyWorker`` and ``PlaneRolloutWorker``.
 
-    ``client`` owns the plane, and the caller closes it; ``attach`` opens a client in an actor.
+    ``client`` owns the plane; the caller closes ``client``. ``attach`` opens a client in an actor.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PlaneTrainer(Trainer):
         self._policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
 
     def step(self) -> StepResult:
-        """Run one step."""
+        """Run one step: generate rows, compute logprobs and advantages, train, refit the engine."""
         with self.timer.stage("prepare"):
             self._policy.prepare_step()
 
@@ -89,7 +89,7 @@ class PlaneTrainer(Trainer):
         )
 
     def _generate(self) -> StepRows:
-        """Collect rollouts until the step has all of its rows; clear the dropped ones."""
+        """Collect rollouts until the step has all of its rows; clear dropped rows in the plane."""
         collected, summaries = None, RowSummaries()
         for gen_batches in count(1):
             meta, new = self._collect(self.next_problems(), "train", TRAIN_PARTITION)
@@ -115,7 +115,7 @@ class PlaneTrainer(Trainer):
         )
 
     def validate(self) -> dict[str, float]:
-        """Compute validation metrics; the rows are in a partition of their own."""
+        """Generate answers in a separate partition; return metrics ``val/...`` and times."""
         problems = self.validation_problems()
         with self.timer.stage("validation"):
             self._policy.prepare_val_partition(len(problems))

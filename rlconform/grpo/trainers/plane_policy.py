@@ -1,4 +1,4 @@
-"""``PlanePolicy``: lets the ranks process the rows of a meta, and reads and writes driver columns.
+"""``PlanePolicy``: makes the ranks process a meta's rows; reads and writes the driver's columns.
 
     driver ── prepare_step ──────────────▶ plane      registers the step's partition
            ── get_logprobs_from_meta ──▶ ranks ── fetch, write one column back ──▶ plane
@@ -7,7 +7,7 @@
            ── train_from_meta ─────────▶ ranks ── fetch ──▶ plane
            ── finish_step ──────────────▶ plane      clears the step's rows
 
-Each call blocks the driver until the ranks have answered; they wait for the plane.
+Each call blocks the driver until the ranks have answered; the ranks wait for the plane.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ TASKS = ["prev_lp", "ref_lp", "train"]
 
 
 class PlanePolicy:
-    """Attaches the actors to the run's plane, and calls both.
+    """Attaches the actors to the run's plane, and calls the actors and the plane.
 
-    ``client`` owns the plane, and the caller closes it; ``attach`` opens a client in an actor, so
-    it is pickled. ``PlaneUnavailable`` if an actor could not attach to the plane.
+    ``client`` owns the plane; the caller closes ``client``. ``attach`` opens a client in an actor,
+    so it is pickled. ``PlaneUnavailable`` if an actor could not attach to the plane.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class PlanePolicy:
     def discard_samples(
         self, sample_ids: Sequence[str], partition_id: str = TRAIN_PARTITION
     ) -> None:
-        """Clear dropped rows; without ids the plane is not called."""
+        """Clear dropped rows in the plane; an empty list makes no call."""
         if sample_ids:
             self._client.clear_samples(sample_ids=list(sample_ids), partition_id=partition_id)
 
     def finish_step(self, meta: KVBatchMeta) -> None:
-        """Clear the step's rows; the plane is as empty as before the step."""
+        """Clear the step's rows, so that the plane is as empty as before the step."""
         self.discard_samples(meta.sample_ids, meta.partition_id)
 
     def read_from_dataplane(self, meta: KVBatchMeta, fields: Sequence[str]) -> TensorDict:
-        """Read columns of the rows, per-token ones padded to the step's width (N, S)."""
+        """Read columns of the rows; per-token columns are padded to the step's width, (N, S)."""
         return read_columns(
             self._client,
             meta,
@@ -114,11 +114,11 @@ class PlanePolicy:
         )
 
     def get_logprobs_from_meta(self, meta: KVBatchMeta) -> None:
-        """Let the ranks compute and write ``prev_logprobs``."""
+        """Make the ranks compute ``prev_logprobs`` and write them to the plane."""
         self._logprobs(PlanePolicyWorker.logprobs_from_meta, meta)
 
     def get_reference_policy_logprobs_from_meta(self, meta: KVBatchMeta) -> None:
-        """Let the ranks compute and write ``reference_policy_logprobs``."""
+        """Make the ranks compute ``reference_policy_logprobs`` and write them to the plane."""
         self._logprobs(PlanePolicyWorker.reference_logprobs_from_meta, meta)
 
     def train_from_meta(self, meta: KVBatchMeta) -> list[Metrics]:
@@ -133,7 +133,7 @@ class PlanePolicy:
         return updates[0]
 
     def traffic(self) -> dict[str, float]:
-        """Compute the metrics ``plane/...`` of the traffic since the last call."""
+        """Return the metrics ``plane/...`` of all processes' traffic since the last call."""
         by_process = {
             "driver": self._meter.take(),
             "rollout": self._actors.call_rollout_worker(PlaneRolloutWorker.traffic),

@@ -24,7 +24,7 @@ Parallelism = Literal["ddp", "fsdp2"]
 class DataParallel:
     """One model on all ranks of the default process group."""
 
-    #: Factor of a micro-batch's loss before its backward pass.
+    #: Factor by which a micro-batch's loss is multiplied before the backward pass.
     loss_scale: float = 1.0
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -35,7 +35,7 @@ class DataParallel:
         """Prepare a backward pass; ``is_last`` marks the last one of an optimizer step."""
 
     def finish_gradients(self, model: nn.Module) -> None:
-        """Make the gradients the sums over all ranks, after the last backward pass."""
+        """Sum the gradients over all ranks, after the last backward pass."""
 
 
 class DDP(DataParallel):
@@ -46,7 +46,7 @@ class DDP(DataParallel):
     """
 
     def finish_gradients(self, model: nn.Module) -> None:
-        """Sum over ranks; a missing gradient, such as that of an unused expert, counts as 0."""
+        """Sum gradients over ranks; a missing one, for example of an unused expert, counts as 0."""
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             if parameter.grad is None:
@@ -62,8 +62,8 @@ class DDP(DataParallel):
 class FSDP(DataParallel):
     """FSDP2: every rank has a shard of each weight, of its gradient and of the optimizer's state.
 
-    Zhao et al. 2023, arXiv 2304.11277. The last backward pass averages gradients over ranks;
-    ``loss_scale``, the number of ranks, turns the mean into the sum.
+    The last backward pass averages gradients over ranks; ``loss_scale``, the number of ranks, turns
+    the mean into the sum. Source: Zhao et al. 2023, arXiv 2304.11277.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class FSDP(DataParallel):
         return model
 
     def before_backward(self, model: nn.Module, is_last: bool) -> None:
-        """Reduce gradients in the last backward pass only."""
+        """Reduce gradients over ranks only in the last backward pass."""
         assert isinstance(model, FSDPModule)
         model.set_is_last_backward(is_last)
         model.set_requires_gradient_sync(is_last)
@@ -88,7 +88,7 @@ PARALLELISMS: dict[Parallelism, type[DataParallel]] = {"ddp": DDP, "fsdp2": FSDP
 
 
 def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
-    """Clip all gradients' norm, after ``finish_gradients``; return the norm before clipping."""
+    """Clip the total gradient norm, after ``finish_gradients``; return the norm before clipping."""
     bound = float("inf") if max_norm is None else max_norm
     norm: Any = nn.utils.clip_grad_norm_(model.parameters(), bound)
     whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
@@ -96,7 +96,7 @@ def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Copy all weights by name to CPU memory, on rank 0 only; collective under FSDP."""
+    """Return copies of all weights in CPU memory, {} on ranks above 0; collective under FSDP."""
     weights: dict[str, Any] = get_model_state_dict(
         model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )

@@ -1,7 +1,7 @@
 """Settings that make a process compute the same bits from the same inputs.
 
-Seeds are not enough for two bit-equal runs: a kernel that adds in the order in which its threads
-finish rounds differently each time. See "Reproducibility" in PyTorch's notes.
+Equal seeds are not enough for bit-equal runs: if a kernel adds values in the order in which its
+threads finish, it rounds differently each time. See "Reproducibility" in PyTorch's notes.
 """
 
 from __future__ import annotations

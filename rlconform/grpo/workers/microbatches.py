@@ -4,7 +4,7 @@
                 ── slice_microbatch ──▶ micro-batch (n, W)
 
 All ranks must run the same number of micro-batches, or they wait for each other forever. So the
-driver makes the plan if rows are packed, and without packing the plan depends on N only.
+driver makes the plan if rows are packed, and without packing the plan depends only on N.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def plan_microbatches(
 ) -> list[list[TokenSpan]]:
     """List the micro-batches of each global batch in the order in which they run.
 
-    They follow the driver's plan ``packing`` (``plane.sharding``). If it is empty, each global
-    batch is divided into micro-batches of ``microbatch_rows`` rows of ``width`` tokens.
+    ``packing`` is the driver's plan (``plane.sharding``). If it is empty, each global batch is
+    divided into micro-batches of ``microbatch_rows`` rows of ``width`` tokens.
 
     Raises:
-        ValueError: The plan has another number of rows, or N is no multiple of ``n_batches``.
+        ValueError: The plan has another number of rows, or ``n_batches`` doesn't divide ``n_rows``.
     """
     if packing:
         return _planned(n_rows, packing)

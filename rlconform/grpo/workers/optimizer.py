@@ -24,15 +24,15 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
 
 
 def build_schedule(optimizer: AdamW, config: SchedulerConfig, n_updates: int) -> LambdaLR:
-    """Create the schedule, whose peak is the optimizer's rate; ``step`` follows each update."""
+    """Create a schedule with the optimizer's rate as peak; call its ``step`` after each update."""
     return LambdaLR(optimizer, learning_rate_factor(config, n_updates))
 
 
 def learning_rate_factor(config: SchedulerConfig, n_updates: int) -> Callable[[int], float]:
-    """Return the function from an update's number, counted from 0, to its factor of the peak rate.
+    """Return a function that maps the number u of an update, from 0, to a factor of the peak rate.
 
-    During a warm-up of w updates the factor is (u + 1) / w. After it the factor is 1 (constant) or,
-    with p the share of the remaining updates that are done and m the lowest factor::
+    During a warm-up of w updates the factor is (u + 1) / w. After that it is 1 (constant) or, with
+    p the share of the updates after the warm-up that are done, and m the lowest factor::
 
         linear    1 - (1 - m) p
         cosine    m + (1 - m) (1 + cos(pi p)) / 2       (Loshchilov and Hutter 2017, SGDR)

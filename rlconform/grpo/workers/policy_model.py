@@ -4,7 +4,7 @@
                                                      └─ backward, summed over micro-batches ─┐
                       next global batch ◀── optimizer, schedule ◀── clip ◀── sum over ranks ◀┘
 
-It works on tensors in memory; its owner brings the rows and takes the results.
+``PolicyModel`` works on tensors in memory; the worker that owns it moves rows and results.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class PolicyModel:
     def train(self, rows: TensorDict, packing: Mapping[str, Any], n_batches: int) -> list[Metrics]:
         """Update the weights once per global batch; every rank must call it with its own rows.
 
-        The rows need the columns ``DP_TRAIN_FIELDS``; the reference's only with a KL penalty.
+        The rows need the columns ``DP_TRAIN_FIELDS``, reference logprobs only with a KL penalty.
 
         Returns:
             For each update ``loss``, ``grad_norm`` (before clipping), ``lr`` and the metrics of

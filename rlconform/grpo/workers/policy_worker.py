@@ -41,7 +41,7 @@ class PolicyWorker:
         self._policy: PolicyModel | None = None
 
     def open_store(self, timeout_s: float) -> tuple[str, int]:
-        """Open the ``TCPStore`` of the process group (on rank 0); return its host and port."""
+        """Open the ``TCPStore`` of the process group on rank 0; return the host and the port."""
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         timeout = timedelta(seconds=timeout_s)
         self._store = dist.TCPStore(  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ class PolicyWorker:
         )
 
     def build(self, config: MasterConfig) -> None:
-        """Create the run's policy, replacing that of a previous run."""
+        """Create the run's policy, which replaces the policy of a previous run."""
         make_deterministic(config.grpo.seed)
         self._policy = PolicyModel(config, self._device)
 
@@ -77,19 +77,19 @@ class PolicyWorker:
         return self._policy
 
     def logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """See ``PolicyModel.logprobs``."""
+        """Compute logprobs, see ``PolicyModel.logprobs``."""
         return self.policy.logprobs(rows, packing)
 
     def reference_logprobs(self, rows: TensorDict, packing: Mapping[str, Any]) -> Tensor:
-        """See ``PolicyModel.reference_logprobs``."""
+        """Compute reference logprobs, see ``PolicyModel.reference_logprobs``."""
         return self.policy.reference_logprobs(rows, packing)
 
     def train(self, rows: TensorDict, packing: Mapping[str, Any], n_batches: int) -> list[Metrics]:
-        """See ``PolicyModel.train``."""
+        """Update the weights, see ``PolicyModel.train``."""
         return self.policy.train(rows, packing, n_batches)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return all weights by name on rank 0, nothing on other ranks; collective."""
+        """Return all weights by name on rank 0, and {} on other ranks; collective."""
         return whole_weights(self.policy.model)
 
     def save(self, folder: Path) -> None:

@@ -3,7 +3,7 @@
     group.all(PolicyWorker.weights)                            the same call on every rank
     group.each(PolicyWorker.logprobs, [(rows, packing), ...])  one tuple of arguments per rank
 
-A call blocks until all ranks have answered, one of them has failed or died, or the timeout passed.
+A call blocks until all ranks have answered, a rank has failed or died, or the timeout has passed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WorkerLost(RuntimeError):
 
 
 class WorkerGroup:
-    """The ranks of one policy; ``WorkerLost`` if one did not start."""
+    """The ranks of one policy; ``WorkerLost`` if a rank did not start."""
 
     def __init__(self, worker_class: type[PolicyWorker], config: ClusterConfig) -> None:
         self.world = config.dp_size
@@ -46,7 +46,7 @@ class WorkerGroup:
     def each(self, method: Callable[..., R], arguments: Sequence[Sequence[Any]]) -> list[R]:
         """Call the method on every rank with its own arguments; return the results by rank.
 
-        ``WorkerLost`` if a rank died or the timeout passed; or the exception that a rank raised.
+        Raises ``WorkerLost`` if a rank died or the timeout passed, or the exception of a rank.
         """
         calls = [
             getattr(actor, method.__name__).remote(*args)
@@ -58,7 +58,7 @@ class WorkerGroup:
     def all(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> list[R]:
-        """Call the method on every rank with the same arguments; otherwise like ``each``."""
+        """Call the method on every rank with the same arguments; otherwise it is like ``each``."""
         results: list[R] = self._fetch(self.start(method, *args, **kwargs), method)
         return results
 
@@ -79,7 +79,7 @@ class WorkerGroup:
 
 
 def remote_class(actor_class: type, config: ClusterConfig, gpu_share: float) -> Any:
-    """Return Ray's class of an actor with one CPU and, on ``cuda``, a share of a GPU."""
+    """Make a class of Ray actors that get one CPU each and, on ``cuda``, a share of a GPU."""
     num_gpus = gpu_share if config.device == "cuda" else 0
     return ray.remote(actor_class).options(num_cpus=1, num_gpus=num_gpus)
 
@@ -87,7 +87,7 @@ def remote_class(actor_class: type, config: ClusterConfig, gpu_share: float) -> 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:
     """Wait for the results of actor calls, or raise the exception that a call raised.
 
-    ``WorkerLost`` if an actor died or the timeout passed; ``what`` names the call.
+    ``WorkerLost`` if an actor died or the timeout passed; its message begins with ``what``.
     """
     try:
         return ray.get(calls, timeout=timeout_s)
