@@ -25,11 +25,11 @@ Checker = Callable[[History], Iterator[Anomaly]]
 
 
 def anomaly(kind: str, row: Any, description: str, *operations: Operation) -> Anomaly:
-    """An anomaly whose operations are ordered and without duplicates."""
+    """Build an anomaly whose operations are ordered by start and without duplicates."""
     ordered = sorted({id(op): op for op in operations}.values(), key=lambda op: op.start)
     return Anomaly(kind, row, description, tuple(ordered))
 
 
 def ms(seconds: float) -> str:
-    """A time span, for descriptions."""
+    """Return a time span in milliseconds as text, for descriptions."""
     return f"{1000 * seconds:.1f} ms"

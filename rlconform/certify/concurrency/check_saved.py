@@ -1,7 +1,7 @@
-"""Checks a saved history again: ``python -m`` this module ``FILE CHECKER...``.
+"""Check a saved history: ``python -m rlconform.certify.concurrency.check_saved FILE CHECKER...``.
 
-A race may not happen a second time. Its calls are in the history file, and checking them gives the
-same result each time.
+A race may not show its defect a second time. But its history file contains the calls, and checking
+them gives the same result each time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHECKERS: Mapping[str, Checker] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what the named checkers find in the file; the exit code is 1 if they find anything."""
+    """Print what the named checkers find in the file; return 1 if they find anything."""
     if len(arguments) < 2 or not set(arguments[1:]) <= CHECKERS.keys():
         print(f"usage: FILE CHECKER...; checkers: {', '.join(CHECKERS)}", file=sys.stderr)  # noqa: T201
         return 2

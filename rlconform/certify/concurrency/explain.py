@@ -1,4 +1,4 @@
-"""Turns anomalies into a failure: what happened, its impact, and the shortest history."""
+"""Turn anomalies into a failure that states what happened, its impact and the shortest history."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class HistoryViolation(ContractViolation):
             f"{IMPACT[first.kind]}",
         )
         self.lines = history_lines(first, history)  # the shortest history that shows it
-        self.race = race  # its name in ``race_script``
-        self.checker = checker  # that found it; its name in ``check_saved``
+        self.race = race  # the race's name in ``race_script``
+        self.checker = checker  # name of the checker in ``check_saved``
 
 
 def check_history(history: History, race: str, *checkers: Checker) -> None:
@@ -60,7 +60,7 @@ def check_history(history: History, race: str, *checkers: Checker) -> None:
 
 
 def history_lines(first: Anomaly, history: History) -> list[str]:
-    """The anomaly's operations, with times in ms from the start of the first one."""
+    """Describe the anomaly's operations, with times in ms from the start of the first operation."""
     zero = first.operations[0].start
     lines = [operation_line(op, zero, first.row) for op in first.operations]
     callers = len({op.who for op in history.operations})
@@ -68,7 +68,7 @@ def history_lines(first: Anomaly, history: History) -> list[str]:
 
 
 def operation_line(op: Operation, zero: float, row: Any) -> str:
-    """One operation; of several rows only ``row`` is shown."""
+    """Describe one operation in a line; of its several rows, show the values of ``row`` only."""
     end = "never ended" if op.end is None else f"{1000 * (op.end - zero):.2f} ms"
     return f"{1000 * (op.start - zero):.2f} ms to {end}  {op.who}  {_call(op, row)}"
 
@@ -118,7 +118,7 @@ def _rows(op: Operation, row: Any) -> str:
 
 
 def _values_of(values: Sequence[Any] | None, op: Operation, row: Any) -> Any:
-    """The entry of ``values`` for the row; all entries if the operation does not concern it."""
+    """Return the row's entry of ``values``, or all entries if the operation lacks the row."""
     if values is not None and row in op.ids:
         return values[op.ids.index(row)]
     return list(values or ())

@@ -1,15 +1,15 @@
-"""``History``: what a list of operations proves about a row at a time, and what is only possible.
+"""``History``: what must, and what may, have happened to a row by a time, given all calls.
 
 A call takes effect at one moment between its start and its end. Where two calls overlap, either may
 have taken effect first. So every checker asks one of two questions about the time from a to b:
 
     must have happened     a write or clear lies wholly inside (a, b)     IntervalIndex.inside
-    may have happened      one overlaps [a, b]                            IntervalIndex.touching
+    may have happened      a write or clear overlaps [a, b]               IntervalIndex.touching
 
 A put or clear that failed or never returned may have taken effect at any time after its start, or
-never. Its interval has no end, so it proves nothing and excuses everything after its start.
+never. Its interval has no end, so it proves nothing and permits anything after its start.
 
-A row exists from the put that creates it to its clear. A reused id names several in succession.
+A row exists from the put that creates it to its clear. A reused id names several rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlconform.certify.concurrency.operation import Operation, Value
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """When an operation took effect at the earliest and at the latest, s."""
+    """The earliest and the latest time, in seconds, at which an operation took effect."""
 
     start: float
     end: float
@@ -58,34 +58,34 @@ class IntervalIndex:
         return iter(self.by_start)
 
     def inside(self, after: float, before: float) -> Interval | None:
-        """The first to end of those that started after ``after`` and ended before ``before``."""
+        """Return the interval that ends first, of those within (``after``, ``before``)."""
         index = bisect_right(self._starts, after)
         found = self._ends_first_from[index] if index < len(self.by_start) else None
         return found if found is not None and found.end < before else None
 
     def touching(self, start: float, end: float) -> int:
-        """How many may have taken effect between ``start`` and ``end``, both included."""
+        """Count the intervals that overlap [``start``, ``end``], so may take effect then."""
         return bisect_right(self._starts, end) - bisect_left(self._ends, start)
 
     def begun(self, by: float) -> Interval | None:
-        """Of those started by ``by``, the one that may have taken effect last."""
+        """Return the interval that ends last, of those that started by ``by``."""
         index = bisect_right(self._starts, by)
         return self._ends_last_to[index - 1] if index else None
 
     def over(self, before: float) -> Interval | None:
-        """Of those that ended before ``before``, the one that started last."""
+        """Return the interval that started last, of those that ended before ``before``."""
         index = bisect_left(self._ends, before)
         return self._starts_last_to[index - 1] if index else None
 
     def covering(self, start: float, end: float) -> Interval | None:
-        """One that started before ``start`` and ended after ``end``."""
+        """Return an interval that started before ``start`` and ended after ``end``, or None."""
         index = bisect_left(self._starts, start)
         found = self._ends_last_to[index - 1] if index else None
         return found if found is not None and found.end > end else None
 
 
 class Intervals(dict[Any, IntervalIndex]):
-    """Intervals by key; a key that is missing has none."""
+    """An index of intervals for each key; a missing key has an empty index."""
 
     def __missing__(self, _: Any) -> IntervalIndex:
         return _NONE
@@ -94,19 +94,19 @@ class Intervals(dict[Any, IntervalIndex]):
 _NONE = IntervalIndex()
 
 
-#: A field, or the key of a tag: both are columns of a row.
+#: The kind and name of a row's column: a field, or the key of a tag.
 Column = tuple[str, str]
 FIELD, TAG = "field", "tag"
 
 
 class History:
-    """The operations of one run, indexed by the rows that they concern. Costs O(n log n)."""
+    """The operations of one run, indexed by row; building the indexes takes O(n log n)."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self.operations: Sequence[Operation] = sorted(operations, key=lambda op: op.start)
 
     def of(self, kind: str) -> list[Operation]:
-        """The operations of one kind, by their start."""
+        """Return the operations of one kind, ordered by start."""
         return [op for op in self.operations if op.op == kind]
 
     @cached_property
@@ -125,14 +125,14 @@ class History:
         return _by_key(self.of("clear"), _UNTIL)
 
     def contended(self, call: Operation) -> bool:
-        """Whether another put or clear of one of its rows was under way during the call."""
+        """Whether another put or clear of one of the call's rows was under way during the call."""
         return any(
             self._writers[sample_id].touching(call.start, call.latest) > 1 for sample_id in call.ids
         )
 
     @cached_property
     def _writers(self) -> Intervals:
-        """The puts and clears of each row, by when they were under way for their callers."""
+        """The puts and clears of each row, each from its start to its end for the caller."""
         return _by_key((*self.of("put"), *self.of("clear")), attrgetter("latest"))
 
     @cached_property
@@ -157,7 +157,7 @@ class History:
         }
 
     def put_of(self, sample_id: Any, field: str, value: Value) -> Interval | None:
-        """The put that wrote this value of the row's field, if one did."""
+        """Return the put that wrote this value of the row's field, or None."""
         return self._versions.get((sample_id, field, value))
 
     @cached_property
@@ -166,9 +166,9 @@ class History:
         return sorted({task for task, _ in self.deliveries})
 
     def surely_there(self, sample_id: Any, column: Column, op: Operation) -> Interval | None:
-        """The put that proves the row's column to exist throughout the operation, if any does.
+        """Return a put that proves that the row has the column throughout the operation, or None.
 
-        It returned before the start, and no clear can have taken effect after it by the end.
+        The put returned before the operation began, and no clear up to its end can have followed.
         """
         put = self.writes[sample_id, column].over(op.start)
         if put is None or self.clears[sample_id].touching(put.start, op.latest):
@@ -176,7 +176,7 @@ class History:
         return put
 
     def all_surely_there(self, ids: Iterable[Any], op: Operation) -> Interval | None:
-        """The last of the puts that prove the operation's fields of all these rows to exist."""
+        """Return the last put of those that prove that all rows have the operation's fields."""
         columns = [(FIELD, field) for field in op.fields]
         proofs = [self.surely_there(i, column, op) for i in ids for column in columns]
         return None if None in proofs else max(filter(None, proofs), key=_END, default=None)
@@ -198,7 +198,7 @@ def _by_key(
 
 
 def _columns(op: Operation) -> Iterator[tuple[Any, Column]]:
-    """Each row and column that a put wrote."""
+    """Yield each row and column that a put wrote."""
     for index, sample_id in enumerate(op.ids):
         yield from ((sample_id, (FIELD, field)) for field in op.fields)
         yield from ((sample_id, (TAG, key)) for key in (op.tags[index] if op.tags else ()))

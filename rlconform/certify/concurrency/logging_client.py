@@ -1,4 +1,4 @@
-"""``LoggingClient`` makes the calls of a workload and logs each as it starts and as it ends."""
+"""``LoggingClient`` makes the calls of a workload and logs the start and end of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlconform.contract import DataPlaneClient, Tags
 #: A put that is ready to be made: the attributes of its operation, and its columns.
 PreparedPut = tuple[dict[str, Any], TensorDict | None]
 
-#: Versions of one workload; those of the next begin above them.
+#: Versions reserved for each workload, so that no two workloads use the same version.
 _VERSIONS = 1_000_000
 #: Most rounds of a leading workload, as a fast plane could do very many in its time.
 MOST_ROUNDS = 1500
@@ -29,9 +29,9 @@ MOST_ROUNDS = 1500
 MOST_FOLLOWER_ROUNDS = 6000
 #: Refused calls after which a workload ends: the history has enough of them.
 MOST_REFUSALS = 20
-#: Rounds per second that a workload should reach; the chance to find a defect depends on them.
+#: Rounds per second that a workload should reach; more rounds find more defects.
 LEAST_PER_S = 20
-#: A workload may take this many times its seconds for those rounds, if the plane is slow.
+#: On a slow plane a workload may take this many times its seconds to reach these rounds.
 PATIENCE = 3
 
 
@@ -40,13 +40,13 @@ class WorkloadStopped(Exception):
 
 
 class LoggingClient:
-    """The client of one workload.
+    """Makes and logs the calls of one workload.
 
     Attributes:
         who: The workload's name in the history.
-        number: The workload's number, which keeps its versions apart from others'.
+        number: The workload's number, which keeps its versions apart from those of others.
         rng: The workload's own random generator.
-        refusals: Calls that raised, other than reads.
+        refusals: Number of calls other than reads that raised.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LoggingClient:
 
     @property
     def operations(self) -> list[Operation]:
-        """The calls made; a call under way has no end."""
+        """The calls made so far; a call under way has no end time."""
         return list(self._operations)
 
     def stop(self) -> None:
@@ -86,13 +86,13 @@ class LoggingClient:
 
     @property
     def stopping(self) -> bool:
-        """Whether the workload is to end."""
+        """Whether the workload was asked to end."""
         return self._stop.is_set()
 
     def rounds(self, seconds: float, most: int = MOST_ROUNDS) -> Iterator[int]:
-        """Number rounds for ``seconds``, at most ``most`` of them.
+        """Yield the numbers of rounds for ``seconds``, at most ``most`` of them.
 
-        Slow rounds get up to ``PATIENCE`` times as long, until ``LEAST_PER_S`` per second are done.
+        Slow rounds may take ``PATIENCE`` times as long, until ``LEAST_PER_S`` per second are done.
         """
         begun = time.monotonic()
         for number in range(most):
@@ -103,9 +103,9 @@ class LoggingClient:
             yield number
 
     def rounds_until_stopped(self, pause_s: float = 0.0) -> Iterator[int]:
-        """Number rounds until the leading workloads have ended.
+        """Yield the numbers of rounds until the leading workloads, which need no stop, have ended.
 
-        A pause between them keeps cheap calls going for as long as the leading workloads run.
+        A pause after each round keeps fast calls from reaching ``MOST_FOLLOWER_ROUNDS`` early.
         """
         for number in range(MOST_FOLLOWER_ROUNDS):
             if self.stopping:
@@ -134,7 +134,7 @@ class LoggingClient:
         ragged: bool = False,
         dtypes: Dtypes | None = None,
     ) -> PreparedPut:
-        """Make the rows of a new version for ``put``, so that the put itself takes no longer."""
+        """Build the rows of a new version for ``put``, so that building them delays no put."""
         self._version += 1
         written: dict[str, Any] = {"ids": tuple(ids), "fields": tuple(fields)}
         if tags is not None:
@@ -147,7 +147,7 @@ class LoggingClient:
         )
 
     def put(self, prepared: PreparedPut) -> None:
-        """Make a prepared put."""
+        """Make a put that ``prepare_put`` returned."""
         written, columns = prepared
         extra: dict[str, Any] = {"tags": list(written["tags"])} if "tags" in written else {}
         put = partial(
@@ -156,7 +156,7 @@ class LoggingClient:
         self._log("put", put, **written)
 
     def claim(self, task: str, fields: Sequence[str], batch_size: int) -> list[Any]:
-        """Claim without blocking; return the ids that are strings."""
+        """Claim without blocking; return the claimed ids that are strings."""
         claim = partial(
             self._client.claim_meta,
             task_name=task,
@@ -171,7 +171,7 @@ class LoggingClient:
     def get(
         self, ids: Sequence[str], fields: Sequence[str], *, dtypes: Dtypes | None = None
     ) -> None:
-        """Read rows."""
+        """Read fields of rows."""
         get = partial(self._client.get_samples, sample_ids=list(ids), select_fields=list(fields))
 
         def values(got: Any) -> dict[str, Any]:
@@ -206,10 +206,10 @@ class LoggingClient:
         result_of: Callable[[Any], dict[str, Any]] = lambda _: {},
         **known: Any,
     ) -> Operation:
-        """Make the call on the partition, between two readings of the clock; return what is logged.
+        """Make the call on the partition; return the logged operation with its start and end time.
 
-        ``known`` are the operation's attributes before the call; ``result_of`` gives those that
-        depend on what it returned.
+        ``known`` holds attributes that are known before the call; ``result_of`` returns further
+        attributes from what the call returned.
         """
         if self._given_up:
             raise WorkloadStopped(f"{kind} of {self.who}")

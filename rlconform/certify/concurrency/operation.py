@@ -41,17 +41,17 @@ class Operation:
 
     @property
     def ok(self) -> bool:
-        """Whether it returned without an error."""
+        """Whether the call returned without an error."""
         return self.end is not None and not self.error
 
     @property
     def until(self) -> float:
-        """When its effect is certain; infinity for a call that failed or did not return."""
+        """When the call has surely taken effect; infinity if it failed or did not return."""
         return self.end if self.end is not None and not self.error else math.inf
 
     @property
     def latest(self) -> float:
-        """When it ended for its caller; infinity for a call that did not return."""
+        """When the call ended for its caller; infinity for a call that did not return."""
         return math.inf if self.end is None else self.end
 
 
@@ -60,12 +60,12 @@ _TUPLES = ("ids", "fields", "tags", "values")
 
 
 def to_jsonl(operations: Iterable[Operation]) -> str:
-    """The operations as lines of JSON, without fields that have their default."""
+    """Return the operations as lines of JSON, without fields that have their default value."""
     return "".join(json.dumps(_as_dict(op), default=repr) + "\n" for op in operations)
 
 
 def from_jsonl(text: str) -> list[Operation]:
-    """The operations of a saved history."""
+    """Return the operations of a saved history."""
     return [_from_dict(json.loads(line)) for line in text.splitlines()]
 
 

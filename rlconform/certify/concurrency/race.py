@@ -20,8 +20,8 @@ MOST_REPORTS = 10
 class Race:
     """A race on the partition ``p``, which has the fields x and y and the task ``train``.
 
-    ``client`` is the owner's. ``other`` is attached in another process; it is the owner's too for a
-    race of threads.
+    ``client`` is the owner's client. ``other`` is a client attached in another process, or in a
+    race of threads the owner's client again.
     """
 
     def __init__(self, plane: Reproducer, client: Any, other: Any, seconds: float) -> None:
@@ -54,20 +54,20 @@ class Race:
         self._plane.run_roles(functions)
 
     def claim_rest(self, claimed: list[str]) -> None:
-        """Claim until no row is left, add the rows to ``claimed``, and report those held twice."""
+        """Claim until no row is left, add the ids to ``claimed``, and report rows claimed twice."""
         while ids := claim(self.client).sample_ids:
             claimed += ids
         if twice := sorted(i for i, times in Counter(claimed).items() if times > 1):
             self.report(f"claimed twice: {twice}")
 
     def report(self, finding: str) -> None:
-        """Note and print something that a correct plane never shows."""
+        """Print a finding that a correct plane never shows, and keep it for ``finish``."""
         if len(self._reports) < MOST_REPORTS and finding not in self._reports:
             self._reports.append(finding)
             print(finding)  # noqa: T201
 
     def finish(self, expected: str) -> NoReturn:
-        """End the script; the defect is there if anything was reported."""
+        """End the script, with a violation if anything was reported."""
         if self._reports:
             self._plane.violated(expected, "; ".join(self._reports))
         self._plane.end()
@@ -80,14 +80,14 @@ def put(
     tags: list[Tags] | None = None,
     fields: Sequence[str] = ("x", "y"),
 ) -> None:
-    """Put rows of four times ``n`` in each field, or only tags."""
+    """Put rows that hold ``n`` four times in each field; without fields, put only tags."""
     columns = {field: torch.full((len(ids), 4), n) for field in fields}
     batch = TensorDict(columns, batch_size=[len(ids)]) if columns else None
     client.put_samples(sample_ids=list(ids), partition_id="p", fields=batch, tags=tags)
 
 
 def claim(client: DataPlaneClient, task: str = "train", batch_size: int = 4) -> BatchMeta:
-    """Claim rows with field x, without blocking."""
+    """Claim rows that have the field x, without blocking."""
     return client.claim_meta(
         partition_id="p",
         task_name=task,
@@ -98,5 +98,5 @@ def claim(client: DataPlaneClient, task: str = "train", batch_size: int = 4) -> 
 
 
 def get(client: DataPlaneClient, ids: Sequence[str], fields: Sequence[str]) -> Any:
-    """Read rows."""
+    """Read fields of rows."""
     return client.get_samples(sample_ids=list(ids), partition_id="p", select_fields=list(fields))

@@ -1,4 +1,4 @@
-"""Makes a script of a race: plain client calls in threads, which a vendor can run by hand.
+"""Write a race as a script of plain client calls in threads, which a vendor can run by hand.
 
 The script opens the plane as its owner and attaches a second client in another process. It prints
 the defect; on a correct plane it prints nothing. If it finds nothing, it runs the check.
@@ -21,7 +21,7 @@ RACES = {
 
 
 def race_script(origin: Origin, race: str, evidence: str, seconds: float = 10) -> str:
-    """A script that runs the race for ``seconds``, and then the check if it found nothing."""
+    """Return a script that runs the race for ``seconds``, then the check if it found nothing."""
     body = inspect.getsource(RACES[race])
     if "race.other" not in body:
         other = "client"
@@ -35,7 +35,7 @@ def race_script(origin: Origin, race: str, evidence: str, seconds: float = 10) -
 
 
 def _imports(body: str) -> str:
-    """The imports of ``races`` that the body uses, one per line."""
+    """Return the imports of ``races`` that the body uses, one per line."""
     used = set(re.findall(r"\w+", body))
     imports = re.findall(r"^(?:from .*)?import .*", inspect.getsource(races), re.MULTILINE)
     return "\n".join(line for line in imports if used & {*line.partition("import ")[2].split(", ")})

@@ -1,7 +1,7 @@
 """Races as plain client calls in threads, for scripts that a vendor can run; see ``race_script``.
 
-Each function makes the calls of one race and reports what a correct plane never shows. A script is
-one of them between a header and a footer.
+Each function makes the calls of one race and reports what a correct plane never shows. A script
+contains one of these functions between a header and a footer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlconform.contract import DataPlaneClient
 
 
 def claims(race: Race) -> None:
-    """Two consumers claim while a producer puts rows with tags: each row once."""
+    """Two consumers claim while a producer puts rows with tags: each row must be claimed once."""
     claimed: list[str] = []
     produced: list[str] = []
 
@@ -45,7 +45,7 @@ def claims(race: Race) -> None:
 
 
 def field_writes(race: Race) -> None:
-    """Two clients write a field each and one writes tags, while a consumer claims the rows."""
+    """Two clients write one field each and a thread puts tags, while a consumer claims the rows."""
     all_ids = [f"r{n}" for n in range(400)]
     race.register(["x", "y", "z"], ["train", "late"])
     put(race.client, all_ids, 0, [{"weight_version": 1}] * len(all_ids), fields=["x"])
@@ -96,7 +96,7 @@ def tag_writes(race: Race) -> None:
 
 
 def new_fields(race: Race) -> None:
-    """Two clients put fields that were never put before, while another claims: no call raises."""
+    """Two clients put fields that were never put before, while one claims: no call may raise."""
 
     def produce(client: DataPlaneClient, name: str) -> None:
         for n in race.rounds(500):
@@ -143,7 +143,7 @@ def overwrite(race: Race) -> None:
 
 
 def read_after_claim(race: Race) -> None:
-    """One client puts rows; another claims them and reads each as soon as it is claimed."""
+    """One client puts rows; another claims them and reads each row as soon as it is claimed."""
 
     def write() -> None:
         for n in race.rounds():
@@ -162,7 +162,7 @@ def read_after_claim(race: Race) -> None:
 
 
 def put_clear(race: Race) -> None:
-    """Two clients put and clear rows, each id with its own value, while others read and claim."""
+    """Two clients put and clear rows, each id with its own value, while threads read and claim."""
     value_of = {f"c{k}": k for k in range(8)}
 
     def churn(client: DataPlaneClient) -> None:
@@ -194,7 +194,7 @@ def put_clear(race: Race) -> None:
 
 
 def registrations(race: Race) -> None:
-    """One client registers a partition without rows repeatedly, while another claims from it."""
+    """One client repeatedly registers a partition without rows; another claims from it."""
 
     def register() -> None:
         while race.running():
@@ -210,7 +210,7 @@ def registrations(race: Race) -> None:
 
 
 def status(race: Race) -> None:
-    """One client asks for the status all the time, another after each put and after all claims."""
+    """One client reads the status without a pause, another after each put and after all claims."""
     put(race.client, ["first"], 0)
 
     def consumed(client: DataPlaneClient) -> bool:
@@ -237,7 +237,7 @@ def status(race: Race) -> None:
 
 
 def shared_client(race: Race) -> None:
-    """Six threads put and read rows, each in another dtype, on one client."""
+    """Six threads put and read rows through one client, each thread in another dtype."""
     dtypes = (
         torch.uint8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64
     )  # fmt: skip

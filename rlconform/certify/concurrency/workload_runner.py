@@ -1,9 +1,9 @@
 """``WorkloadRunner`` runs workloads concurrently, in processes or threads, and returns one history.
 
 run ──begin──▶ handles                          all at the same time
-    ◀─finish── those of leading workloads       which end without a stop
+    ◀─finish── handles of leading workloads     which end without a stop
     ──stop───▶ the others ──finish──▶
-History: the operations of all, ordered by one clock
+History: the operations of all workloads, ordered by one clock
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class WorkloadHandle(Protocol):
         """Ask the workload to end."""
 
     def give_up(self) -> None:
-        """Let the workload, if one was begun, make no more calls."""
+        """Stop the workload, if it was begun, from making more calls."""
 
     def finish(self, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait for the end of the workload."""
+        """Wait until the workload ends; return its operations."""
 
 
 def run_lengths(seconds: float) -> Iterator[float]:
-    """Split a race into a short and a long run, s: most defects show in the short one."""
+    """Yield the seconds of a short and a long run of a race; the short run finds most defects."""
     yield seconds / 4
     yield seconds - seconds / 4
 
@@ -50,7 +50,7 @@ class WorkloadRunner:
         handles: ``handles(n)`` returns n handles.
         partition_id, timeouts: The partition, and the target's timeouts.
         seed: Seeds the random choices of the workloads.
-        on_operations: Called with the operations of a run, also of one that ends in an error.
+        on_operations: Called with the operations of each run, also of a run that ends in an error.
         given_up: Kinds of calls that are no longer made, with the reason.
     """
 
@@ -70,13 +70,13 @@ class WorkloadRunner:
         self._operations: list[Operation] = []
 
     def run(self, *workloads: Workload) -> History:
-        """Run the workloads until all have ended or hang; return the history of all runs made.
+        """Run the workloads until all have ended or hang; return the history of all runs so far.
 
         A call that takes longer than the target's operation timeout has no end in the history.
 
         Raises:
             ContractViolation: The workloads did not end within half of the target's check timeout,
-                though their calls returned; or the process of one ended.
+                though their calls returned; or the process of a workload ended.
             RuntimeError: A workload itself raised, which is an error of rlconform.
             MethodGivenUp: A workload needs a kind of call that hung too often.
         """

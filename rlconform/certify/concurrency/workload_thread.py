@@ -34,7 +34,7 @@ class WorkloadSpec:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """The result of a workload."""
+    """The calls of a workload, and how it ended."""
 
     operations: list[Operation]
     finished: bool  # whether it ended
@@ -74,12 +74,12 @@ class WorkloadThread:
             self._log.stop()
 
     def give_up(self) -> None:
-        """Let the workload make no call after the one under way, and don't wait for its end."""
+        """Let the workload make no call after the call under way; don't wait for it to end."""
         if self._log is not None:
             self._log.give_up()
 
     def finish(self, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait until the workload ends, a call takes longer than ``call_s``, or ``all_s`` pass.
+        """Wait until the workload ends, a call takes longer than ``call_s``, or ``all_s`` are over.
 
         A workload that has not ended by then is given up; on a plane whose claims always return
         rows it would never end.

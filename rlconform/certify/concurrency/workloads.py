@@ -1,8 +1,8 @@
 """Workloads: short loops of client calls that run at the same time on one partition.
 
 A workload runs in one thread of some process and calls a ``LoggingClient``. A *leading* workload
-ends by itself, after its seconds or rounds. Any other runs until the leading ones have ended,
-and then until nothing is left for it to do.
+ends by itself, after its seconds or rounds. Any other workload runs until the leading workloads
+have ended, and then does what is left to do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Workload(ABC):
 
 @dataclass(frozen=True)
 class SinglePut(Workload):
-    """Puts these rows in one put."""
+    """Puts all its rows in one call."""
 
     ids: tuple[str, ...]
 
@@ -76,10 +76,10 @@ class Producer(Workload):
 
 @dataclass(frozen=True)
 class Claimer(Workload):
-    """Claims for each of its tasks, reads what it claimed, and ends when nothing is left.
+    """Claims for each of its tasks, reads what it claimed, and ends when no row is left.
 
-    A ``late`` one begins when the leading workloads have ended. After an empty claim it waits
-    ``idle_s``: a thread that claims without a pause can starve the others of their client's lock.
+    With ``late`` it begins when the leading workloads have ended. After an empty claim it waits
+    ``idle_s``: a thread that claims without a pause can keep others from their client's lock.
     """
 
     tasks: tuple[str, ...] = ("train",)
@@ -117,8 +117,8 @@ class Claimer(Workload):
 class PutClearLoop(Workload):
     """Puts and clears rows with ids that other workloads use, so that the plane reuses slots.
 
-    Each put writes 12 of the shared ids and 4 rows that only it uses. No workload clears those, and
-    it reads them at the end. Before the next put it clears ``clears`` shared ids.
+    Each put writes 12 shared ids and 4 new ids that no other workload uses. The new rows are never
+    cleared, and are read at the end. Before the next put it clears ``clears`` shared ids.
     """
 
     seconds: float
@@ -142,7 +142,7 @@ class PutClearLoop(Workload):
 
 @dataclass(frozen=True)
 class Clearer(Workload):
-    """Clears eight random ids at once, then waits up to ``pause_s``, so that rows exist a while."""
+    """Clears eight random ids per call, and pauses up to ``pause_s`` so that rows exist a while."""
 
     ids: tuple[str, ...]
     pause_s: float = 0.0
@@ -236,7 +236,7 @@ class Registrar(Workload):
 
 @dataclass(frozen=True)
 class StatusPoller(Workload):
-    """Asks for the status of a task, a last time when the leading workloads have ended."""
+    """Reads the status of a task repeatedly, and again when the leading workloads have ended."""
 
     leads = False
     needs = ("check_consumption_status",)

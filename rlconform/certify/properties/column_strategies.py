@@ -48,7 +48,7 @@ ColumnsOf = Callable[[int], SearchStrategy[DrawnColumn]]
 
 
 def odd_bits(dtype: torch.dtype) -> list[int]:
-    """Bit patterns that get lost easily: -0.0, infinities, NaNs with payloads, extreme values."""
+    """Return bits that get lost easily: -0.0, infinities, NaNs with payloads, extreme values."""
     width = 8 * dtype.itemsize
     sign, every = 1 << (width - 1), (1 << width) - 1
     exponent = _EXPONENTS.get(dtype, 0)
@@ -58,7 +58,7 @@ def odd_bits(dtype: torch.dtype) -> list[int]:
 
 @st.composite
 def tensors(draw: DrawFn, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-    """Contiguous tensors of any bits; bools are 0 or 1."""
+    """Draw contiguous tensors of any bits; bools are 0 or 1."""
     count = math.prod(shape)
     if count == 0:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -76,7 +76,7 @@ def tensors(draw: DrawFn, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
 def row_shapes(
     min_dims: int = 0, max_dims: int = 4, min_side: int = 0, max_side: int = 3
 ) -> SearchStrategy[tuple[int, ...]]:
-    """Shapes of one row; by default up to four dimensions of size up to three."""
+    """Draw shapes of one row; by default up to four dimensions of size up to three."""
     sides = st.integers(min_side, max_side)
     return st.lists(sides, min_size=min_dims, max_size=max_dims).map(tuple)
 
@@ -88,7 +88,7 @@ def dense_columns(
     dtypes: Sequence[torch.dtype] = DTYPES,
     shapes: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> DrawnColumn:
-    """Dense (N, ...) columns of 1 to 5 dimensions, some of size 0 or 1."""
+    """Draw dense (N, ...) columns of 1 to 5 dimensions, some of size 0 or 1."""
     shape = draw(row_shapes() if shapes is None else shapes)
     value = draw(tensors(draw(st.sampled_from(dtypes)), (n_rows, *shape)))
     return DrawnColumn(value, [row.clone() for row in value])
@@ -102,7 +102,7 @@ def jagged_columns(
     max_length: int = 6,
     trailing: SearchStrategy[tuple[int, ...]] | None = None,
 ) -> DrawnColumn:
-    """Jagged (N, j, ...) columns without gaps; rows may be empty or all of one length."""
+    """Draw jagged (N, j, ...) columns without gaps; rows may be empty or all of one length."""
     dtype = draw(st.sampled_from(DTYPES))
     token_shape = draw(st.just(()) if trailing is None else trailing)
     lengths = draw(st.lists(st.integers(min_length, max_length), min_size=n_rows, max_size=n_rows))
@@ -112,12 +112,12 @@ def jagged_columns(
 
 
 def token_shapes() -> SearchStrategy[tuple[int, ...]]:
-    """Shapes of one token, so that a jagged column has up to five dimensions, as a dense one."""
+    """Draw shapes of one token, with which a jagged column has up to five dimensions."""
     return row_shapes(0, 3, min_side=1)
 
 
 def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
-    """Any column that every plane must store; jagged ones without gaps."""
+    """Draw any column that every plane must store; jagged columns have no gaps."""
     return st.one_of(
         dense_columns(n_rows),
         jagged_columns(n_rows, trailing=token_shapes()),
@@ -126,7 +126,7 @@ def columns(n_rows: int) -> SearchStrategy[DrawnColumn]:
 
 
 def jagged(rows: Sequence[Tensor]) -> Tensor:
-    """Rows as a jagged column, even if they have equal lengths."""
+    """Return rows as a jagged column, even if all rows have equal lengths."""
     return torch.nested.nested_tensor(list(rows), layout=torch.jagged)
 
 
@@ -166,7 +166,7 @@ def _view(name: str, n: int, shape: Shape) -> View:
 
 @st.composite
 def unusual_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
-    """Strided, sliced, expanded and transposed dense columns; some require grad."""
+    """Draw strided, sliced, expanded and transposed dense columns; some require grad."""
     dtype = draw(st.sampled_from(DTYPES))
     name = draw(st.sampled_from(VIEWS))
     base_shape, view = _view(name, n_rows, draw(row_shapes(1, 3, min_side=1)))
@@ -177,13 +177,13 @@ def unusual_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
     return DrawnColumn(view(base), rows)
 
 
-#: Tokens between two rows that belong to none, as in a narrowed batch; mostly zero.
+#: Number of tokens between two rows that belong to neither row, as in a narrowed batch.
 _UNUSED = st.just(0) | st.integers(0, 2)
 
 
 @st.composite
 def unusual_jagged_columns(draw: DrawFn, n_rows: int) -> DrawnColumn:
-    """Jagged columns with unusual strides or with gaps between rows; some require grad."""
+    """Draw jagged columns with unusual strides or with gaps between rows; some require grad."""
     dtype = draw(st.sampled_from(DTYPES))
     gaps = draw(st.booleans())
     span = st.tuples(st.integers(0, 4), _UNUSED if gaps else st.just(0))

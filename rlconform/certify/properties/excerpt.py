@@ -1,4 +1,4 @@
-"""``FailureReport``: the failure of an example, with an excerpt of the recording."""
+"""``FailureReport``: the failure of an example, with the recorded calls of this example."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlconform.certify.reproduce.expectations import ScriptExpectation
 
 
 class Excerpt(Recording):
-    """A copy of the calls of one example, while other examples are recorded."""
+    """A copy of the recorded calls of one example, kept while other examples are recorded."""
 
     def __init__(self, recording: Recording, error: Exception) -> None:
         super().__init__()
@@ -20,11 +20,11 @@ class Excerpt(Recording):
         self._whole = recording
 
     def lines(self) -> list[str]:
-        """The lines of the example's calls."""
+        """Return the lines of the example's calls."""
         return self._lines
 
     def script_expectation(self, error: BaseException) -> ScriptExpectation | None:  # noqa: ARG002 - of the recording
-        """The judgement of the example's own error, which ``error`` wraps."""
+        """Return what a script expects instead of the example's error, which ``error`` wraps."""
         return self._judged
 
     def finish(self, timeout_s: float) -> None:
@@ -34,7 +34,7 @@ class Excerpt(Recording):
 
 @dataclass(frozen=True)
 class FailureReport:
-    """The failure of an example, and its calls."""
+    """The failure of an example, and the calls of this example."""
 
     text: str
     error: Exception
@@ -42,6 +42,6 @@ class FailureReport:
 
     @classmethod
     def of(cls, error: Exception, recording: Recording) -> FailureReport:
-        """The report of an error that was raised after these calls."""
+        """Build the report of an error that was raised after these calls."""
         text = recording.error_origin(error) or str(error).strip()
         return cls(text, error, Excerpt(recording, error))

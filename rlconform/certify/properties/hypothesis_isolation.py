@@ -1,4 +1,4 @@
-"""Undoes what Hypothesis does to its process: random seeds, and files in the user's folder."""
+"""Undo what Hypothesis does to its process: random seeds, and files in the user's folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fresh_entropy() -> None:
 
 @contextmanager
 def temporary_hypothesis_home() -> Iterator[None]:
-    """Let Hypothesis keep its tables of characters in a temporary folder, not in the user's."""
+    """Let Hypothesis keep its tables of characters in a temporary folder, not the user's folder."""
     with tempfile.TemporaryDirectory() as folder:
         set_hypothesis_home_dir(folder)
         try:

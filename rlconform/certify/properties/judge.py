@@ -1,4 +1,4 @@
-"""``Judge``: what a sequence of calls compares, and the state that its partitions share."""
+"""``Judge`` judges the answers in a sequence of calls, and holds what its partitions share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.properties.requirement_sequences import Kind, SequenceProfile
 from rlconform.certify.properties.runner import PropertyRunner
 
-#: Where an answer of a kind is wrong, the requirement that it may follow from.
+#: The requirement whose violation may explain a wrong answer of this kind.
 LEANS_ON: Mapping[Kind, tuple[str, ...]] = {"tags": ("TAG-01",), "timeouts": ("CLAIM-05",)}
 
 
 class Unjudged(Exception):
-    """A call failed with this error, which another profile judges; the sequence ends here."""
+    """Ends a sequence: a call raised an error that only another profile judges."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Judge:
 
     @contextmanager
     def calling(self, kind: Kind) -> Iterator[None]:
-        """Let an error of the call fail the check if ``kind`` is judged; else end the sequence."""
+        """Let an error in the block fail the check if ``kind`` is judged; else end the sequence."""
         try:
             yield
         except Exception as error:
@@ -51,7 +51,7 @@ class Judge:
             raise Unjudged(error) from error
 
     def judges(self, *kinds: Kind) -> bool:
-        """Whether the profile judges any of these."""
+        """Whether the profile judges any of these kinds."""
         return not {"put", *self.profile.judged}.isdisjoint(kinds)
 
     def expect(self, kind: Kind, right: bool, expected: str, got: str) -> None:

@@ -1,4 +1,4 @@
-"""Strategies for padded batches like those of a rollout, with what a reader must get back."""
+"""Strategies for padded batches like those of a rollout, and for what a reader must get back."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class PaddedBatch:
     """A padded batch and what a read of it must return."""
 
     ids: list[str]  # N names
-    #: Per-token ones (N, S, ...), per-sample ones (N, ...), and ``input_lengths`` (N,).
+    #: Per-token columns (N, S, ...), per-sample columns (N, ...), and ``input_lengths`` (N,).
     columns: dict[str, Any]
     token_fields: list[str]  # names of the per-token columns
     pad_values: dict[str, Any]  # by column
-    width: int | None  # what readers pad to, in tokens; None for the longest row
-    expected: dict[str, Tensor]  # what they must get: the valid tokens, pad values elsewhere
+    width: int | None  # tokens to which readers pad; None for the longest row
+    expected: dict[str, Tensor]  # what readers must get: the valid tokens, pad values elsewhere
 
 
 @st.composite
 def padded_batches(draw: DrawFn) -> PaddedBatch:
-    """Batches of rows of 0 to 5 tokens, with up to two tokens of random bits as padding."""
+    """Draw a batch with rows of 0 to 5 tokens and up to two tokens of random bits as padding."""
     lengths = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
     longest = max(lengths)
     width = draw(st.none() | st.integers(longest, longest + 3))
@@ -66,7 +66,7 @@ def padded_batches(draw: DrawFn) -> PaddedBatch:
 
 
 def _as_read(padded: Tensor, lengths: list[int], width: int, pad_value: float) -> Tensor:
-    """What a reader must get, computed row by row so that it shares no code with the codec."""
+    """Return what a reader must get, computed by row so that it shares no code with the codec."""
     read = torch.full((len(lengths), width, *padded.shape[2:]), pad_value, dtype=padded.dtype)
     for row, length in enumerate(lengths):
         read[row, :length] = padded[row, :length]

@@ -1,7 +1,7 @@
 """``PartitionModel``: what one partition must hold after any sequence of calls, as plain dicts.
 
-It is written from the contract alone and shares no code with any plane. Where the contract leaves
-an answer open, so does the model: the order of claims, the status of a partition without rows, and
+It is written from the contract alone and shares no code with any plane. The model leaves open
+what the contract leaves open: the order of claims, the status of a partition without rows, and
 whether the tags of a second put join or replace those of the first (TAG-03 is a SHOULD).
 """
 
@@ -14,7 +14,7 @@ from typing import Literal
 
 from rlconform.contract import Tags
 
-#: "rows" where a read must return them, else why it must be refused.
+#: "rows" if a read must return the rows, else the reason why it must raise.
 Readable = Literal["rows", "unknown", "cleared", "unproduced"]
 
 
@@ -48,7 +48,7 @@ class PartitionModel:
         version: int,
         tags: Mapping[str, Tags] | None = None,
     ) -> None:
-        """Write fields, tags by id, or both."""
+        """Write fields of rows, tags by id, or both."""
         names = list(fields)
         for sample_id in ids:
             row = self.rows.setdefault(sample_id, ModelRow())
@@ -64,7 +64,7 @@ class PartitionModel:
                 self.rows[sample_id].claimed_by.add(task)
 
     def clear(self, ids: Iterable[str] | None) -> None:
-        """Drop rows; None means all, as one process puts all of them here."""
+        """Drop rows; None drops all rows, as only one process puts rows here."""
         for sample_id in list(self.rows) if ids is None else ids:
             if self.rows.pop(sample_id, None) is not None:
                 self.cleared[sample_id] += 1
@@ -74,7 +74,7 @@ class PartitionModel:
         return sample_id in self.rows and self.rows[sample_id].versions.keys() >= set(fields)
 
     def ready(self, task: str, fields: Collection[str]) -> list[str]:
-        """Ids that the task may claim."""
+        """Return the ids of rows that the task may claim."""
         return [
             sample_id
             for sample_id, row in self.rows.items()
@@ -82,7 +82,7 @@ class PartitionModel:
         ]
 
     def why_not_ready(self, sample_id: str, task: str, fields: Collection[str]) -> str:
-        """Why the task may not claim the row, in words; "" if it may."""
+        """Return in words why the task may not claim the row, or "" for a ready row."""
         if sample_id not in self.rows:
             return "cleared" if self.cleared[sample_id] else "never put"
         if not self.produced(sample_id, fields):
@@ -90,7 +90,7 @@ class PartitionModel:
         return f"claimed by {task} before" if task in self.rows[sample_id].claimed_by else ""
 
     def readable(self, ids: Sequence[str], fields: Collection[str]) -> Readable:
-        """Whether a read must return the rows, else why not."""
+        """Return "rows" if a read must return the rows, else the reason why it must raise."""
         missing = [sample_id for sample_id in ids if sample_id not in self.rows]
         if missing:
             return "cleared" if any(self.cleared[sample_id] for sample_id in missing) else "unknown"
@@ -98,6 +98,6 @@ class PartitionModel:
         return "rows" if produced else "unproduced"
 
     def consumed(self, tasks: Iterable[str]) -> bool | None:
-        """The status; None where no produced row exists, which STAT-04, a SHOULD, covers."""
+        """Return the status due; None without produced rows, as STAT-04 is only a SHOULD."""
         produced = [row for row in self.rows.values() if row.versions]
         return all(row.claimed_by >= set(tasks) for row in produced) if produced else None

@@ -1,9 +1,9 @@
-"""``SequenceProfile``: for one requirement, which calls a sequence makes and what is judged of it.
+"""``SequenceProfile``: which calls the sequences of one requirement make, and what they judge.
 
 A sequence that judged everything would stop at the first difference, regardless of the requirement
 that it tests. So each requirement that only sequences of calls can test thoroughly has its own
 profile: it makes the calls that the requirement is about, and judges only what breaks that
-requirement. Other profiles judge any other difference, and the model adopts the plane's answer.
+requirement. Other profiles judge any other difference; there the model adopts the plane's answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Call = Literal[
 ]
 
 #: What may go wrong. ``put`` (of new rows and fields) to ``start_anew``: the call raised; a put of
-#: a row whose id was cleared before is ``reuse``. ``rows``: a read raised or gave other bytes;
-#: ``fetched``: a read by a claim's meta did. ``unknown``, ``cleared``, ``unproduced``: a read that
-#: must raise did not. The rest: the call raised, or its answer is not the model's.
+#: a row whose id was cleared before is ``reuse``. ``rows``: a read raised or returned other bytes;
+#: ``fetched``: the same for a read by a claim's meta. ``unknown``, ``cleared``, ``unproduced``: a
+#: read that must raise returned. The rest: the call raised, or its answer differs from the model.
 Kind = Literal[
     "put", "reuse", "overwrite", "tag", "clear", "start_anew",
     "rows", "fetched", "unknown", "cleared", "unproduced", "claims", "tags", "timeouts", "status",
@@ -31,7 +31,7 @@ Scope = Literal["all", "reused", "shared"]
 
 @dataclass(frozen=True)
 class SequenceProfile:
-    """The sequences of one requirement; each judges ``put`` too, without which none could judge."""
+    """The sequences of one requirement; all judge ``put`` too, as the other calls need its rows."""
 
     calls: set[Call]
     judged: set[Kind]

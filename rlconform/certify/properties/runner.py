@@ -1,11 +1,11 @@
-"""``PropertyRunner`` runs a property as a check: examples from a seed, within the check's time.
+"""``PropertyRunner`` runs a property as a check: it draws seeded examples within a time limit.
 
     for_all ──▶ PropertyRunner.run ──▶ Hypothesis: examples, until one fails; then smaller ones
                       ▲                         │ each begins with an empty recording
                       └─ last failing example ──┘ and fresh partitions
 
-The failure that is reported is that of the last failing example, which is the smallest: expected
-and actual result, the seed, and the calls of that example alone.
+It reports the failure of the last failing example, which is the smallest: expected and actual
+result, the seed, and the calls of only this example.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SETTINGS = settings(
 
 Check = Callable[..., None]
 
-#: What the same seed repeats: the failure, or only the calls where the plane's answers vary.
+#: What the same seed repeats: the failure, or only the calls if the plane's answers vary.
 REPEATS = "which repeats it"
 NOT_ALWAYS = "which repeats the calls; the plane does not answer them the same every time"
 
@@ -80,7 +80,7 @@ class FailedExample(AssertionError):
 
 
 class OutOfTime(KeyboardInterrupt):
-    """No further example may begin; a KeyboardInterrupt, as Hypothesis catches other errors."""
+    """Ends the search for lack of time; a KeyboardInterrupt, as Hypothesis catches other errors."""
 
 
 class PropertyRunner:
@@ -103,7 +103,7 @@ class PropertyRunner:
     ) -> None:
         self.timeouts = timeouts
         self.failure: FailureReport | None = None
-        self.cut_short = False  # time ran out before all examples, and none failed
+        self.cut_short = False  # time ran out before all examples, and no example failed
         self._client = client
         self._seed, self._stream, self._effort = seed, stream, effort
         self._begun = 0
@@ -116,7 +116,7 @@ class PropertyRunner:
     def begin(self, *, enough: bool = True) -> None:
         """Begin an example: drop the rows and recorded calls of the previous one.
 
-        ``enough``: the examples already run suffice for a slow plane. Until then the search may
+        ``enough``: the examples already run suffice for a slow plane. Without it, the search may
         take a third of the check's timeout.
         """
         if not self._begun:
@@ -139,14 +139,14 @@ class PropertyRunner:
             raise OutOfTime
 
     def new_partition(self, name: str = "p") -> PartitionUnderTest:
-        """A fresh, unregistered partition; its rows are cleared when the next example begins."""
+        """Return a new, unregistered partition; its rows are cleared before the next example."""
         part = PartitionUnderTest(self._client, f"{name}-{uuid.uuid4().hex[:8]}", self.timeouts)  # type: ignore[arg-type]
         self._partitions.append(part)
         return part
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Keep a failure of the plane inside the block; other errors are rlconform's."""
+        """Record an error in the block as a failure if the plane caused it; let all errors pass."""
         try:
             yield
         except Exception as error:
@@ -157,23 +157,23 @@ class PropertyRunner:
             raise
 
     def raised_by_plane(self, error: Exception) -> bool:
-        """Whether it is an error or a violation of the plane; otherwise it is rlconform's."""
+        """Whether the plane caused the error, by raising it or by violating the contract."""
         return isinstance(error, AssertionError) or self._client.recording.raised_by_plane(error)
 
     def failure_of(self, error: Exception) -> FailureReport:
-        """The error and the calls that led to it."""
+        """Return a report of the error and the calls that led to it."""
         return FailureReport.of(error, self._client.recording)
 
     def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function or state machine, seeded."""
+        """Return the function or state machine with its examples seeded."""
         return seeded(f"{self._seed} {self._stream}")(function)
 
     def with_effort(self, usual: settings) -> settings:
-        """The settings, with the effort's share of the examples."""
+        """Return the settings with the effort's share of the examples."""
         return settings(usual, max_examples=max(1, round(usual.max_examples * self._effort)))
 
     def run(self, search: Callable[[], None]) -> None:
-        """Run a function under ``given``, or a state machine; an error gives ``FailedExample``."""
+        """Run the examples of ``search``; raise ``FailedExample`` if the plane failed on one."""
         how = REPEATS
         try:
             with temporary_hypothesis_home():
@@ -194,14 +194,14 @@ class PropertyRunner:
             self.fail(self.failure, how)
 
     def fail(self, failure: FailureReport, how: str) -> NoReturn:
-        """Report this failure; ``how`` says what the seed repeats."""
+        """Raise ``FailedExample`` for this failure; ``how`` says what the seed repeats."""
         self.failure = failure
         raise FailedExample(
             f"{failure.text} (found with --seed {self._seed}, {how})"
         ) from failure.error
 
     def _clear_rows(self) -> None:
-        """Clear what was put; a failing clear is reported once, CLEAR-02 and CLEAR-05 judge it."""
+        """Clear all rows; if that fails, only warn later, as CLEAR-02 and CLEAR-05 judge clears."""
         partitions, self._partitions = self._partitions, []
         for part in partitions:
             try:
@@ -218,13 +218,13 @@ class PropertyRunner:
             warnings.warn(f"time for {self._begun} examples only", FewerExamples, stacklevel=3)
 
 
-#: Share of the generated examples whose calls several processes make: they take twice as long.
+#: Share of the examples if several processes make a check's calls, which take twice as long.
 SCATTERED_SHARE = 0.3
 
 
 @contextmanager
 def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
-    """The requesting check's runner; a failing example's calls are the evidence and reproducer."""
+    """Yield a check's runner; keep a failing example's calls as evidence and for the reproducer."""
     share = SCATTERED_SHARE if is_scattered(request.node) else 1.0
     runner = PropertyRunner(
         request.getfixturevalue("client"),
@@ -241,14 +241,14 @@ def property_runner(request: pytest.FixtureRequest) -> Iterator[PropertyRunner]:
 
 
 def for_all(**strategies: SearchStrategy[Any]) -> Callable[[Check], Check]:
-    """Mark a check that must hold for all values of the parameters named here.
+    """Run a check on drawn values of the parameters named here: it must hold for all values.
 
         @requirement("PUT-04")
         @for_all(batch=batches(dense_columns))
         def test_dense_fields_come_back(part: PartitionUnderTest, batch: Batch) -> None: ...
 
-    Its parameter ``part`` is a fresh, registered partition for each example. Any other parameter is
-    a fixture or comes from ``parametrize``.
+    The check's parameter ``part`` is a fresh, registered partition for each example. Any other
+    parameter is a fixture or comes from ``parametrize``.
     """
 
     def decorate(check: Check) -> Check:

@@ -19,14 +19,14 @@ from rlconform.wire import stack_or_nest
 
 IDS = ("a", "b", "c", "d")
 FIELDS = ("x", "y")
-#: Seconds that a claim waits for more rows than are ready, and for rows that are ready, which a
-#: slow plane may need. A sequence waits without result only once.
+#: Seconds that a claim waits for more rows than are ready, and (for slow planes) for ready rows. A
+#: sequence waits in vain only once.
 SHORT_WAIT_S = 0.05
 LONG_WAIT_S = 0.5
 
 
 class ModelledPartition:
-    """A partition of the plane and its model: each call is made on one and applied to the other."""
+    """A partition of the plane, and its model: each call of the plane also updates the model."""
 
     def __init__(self, judge: Judge, part: PartitionUnderTest) -> None:
         part.register(FIELDS)
@@ -41,7 +41,7 @@ class ModelledPartition:
     def _write(
         self, ids: list[str], fields: list[str], width: int, kind: Kind, key: str = ""
     ) -> None:
-        """Put labelled rows, and a tag with that key for each; no call without ids."""
+        """Put labelled rows, with a tag if ``key`` is given; make no call without ids."""
         if not ids:
             return
         version = len(self._judge.widths)
@@ -57,13 +57,13 @@ class ModelledPartition:
         self._compare_status(TASKS)
 
     def put(self, ids: list[str], fields: list[str], width: int = 0, key: str = "") -> None:
-        """Put those of the rows that have none of these fields yet."""
+        """Put the rows that have none of these fields yet."""
         new = [i for i in ids if not any(self.model.produced(i, [name]) for name in fields)]
         reused = any(self.model.cleared[i] for i in new)
         self._write(new, fields, width, "reuse" if reused else "put", key)
 
     def overwrite(self, ids: list[str], field: str, width: int) -> None:
-        """Put newer values, of any length."""
+        """Put newer values, of any length, into the rows that have the field."""
         held = [i for i in ids if self.model.produced(i, [field])]
         self._write(held, [field], width, "overwrite")
 
@@ -75,7 +75,7 @@ class ModelledPartition:
             self._write(ids, [], 0, "tag", key)
 
     def clear(self, ids: list[str] | None, kind: Kind = "clear") -> None:
-        """Clear rows that exist, that never did, or all.
+        """Clear rows, which need not exist; None clears all rows.
 
         A clear of all rows may end the registration, so the partition is registered again.
         """
@@ -96,9 +96,9 @@ class ModelledPartition:
     def claim(
         self, task: str, fields: Sequence[str], size: int, how: tuple[int | None, bool]
     ) -> None:
-        """Claim for a rank or none, without blocking or for rows that are ready.
+        """Claim rows without blocking, or block for rows that are ready.
 
-        ``how`` is the rank, and whether to block, which need not take time.
+        ``how`` is the rank or None, and whether to block.
         """
         rank, wait = how
         ready = len(self.model.ready(task, fields))
@@ -134,7 +134,7 @@ class ModelledPartition:
         self._judge_claim(task, fields, meta)
 
     def _judge_claim(self, task: str, fields: Sequence[str], meta: BatchMeta) -> None:
-        """Judge that the claimed rows were ready and have their tags; update the model."""
+        """Expect the claimed rows to be ready and to have their tags; update the model."""
         tags = meta.tags or [{} for _ in meta.sample_ids]
         for sample_id, got in zip(meta.sample_ids, tags, strict=True):
             if not self._in_scope(sample_id):
@@ -152,7 +152,7 @@ class ModelledPartition:
             self._claimed.append(meta)
 
     def _drain(self, task: str) -> None:
-        """Claim the ready rows one by one, then once more: all must be returned, then none."""
+        """Claim the ready rows one by one, and expect all of them; then claim once more."""
         for name in FIELDS:
             for _ in self.model.ready(task, [name]):
                 claimed = self._claim_ready(task, name, 1)
@@ -170,7 +170,7 @@ class ModelledPartition:
     # -- reads -----------------------------------------------------------------------------------
 
     def fetch(self, earlier: int) -> None:
-        """Read the rows of an earlier claim by its meta; 0 is the last claim."""
+        """Read the rows of a claim by its meta; ``earlier`` counts back from the last claim, 0."""
         if len(self._claimed) <= earlier:
             return
         meta = self._claimed[-1 - earlier]
@@ -181,7 +181,7 @@ class ModelledPartition:
             self._judge.stats.compared += 1
 
     def read(self, ids: list[str], fields: list[str]) -> None:
-        """Read rows that exist, or expect an error if the profile judges that."""
+        """Read the rows that exist; if some do not, and the profile judges it, expect an error."""
         kind = self.model.readable(ids, fields)
         if kind == "rows" or not self._judge.judges(kind):
             self._compare_rows([i for i in ids if self.model.produced(i, fields)], fields)
@@ -189,7 +189,7 @@ class ModelledPartition:
             self._expect_refusal(ids, fields, kind)
 
     def _compare_rows(self, ids: list[str], fields: list[str]) -> None:
-        """Expect reads of existing rows to return the values put last."""
+        """Expect a read of existing rows to return the values put last."""
         ids = [i for i in ids if self._in_scope(i)]
         if ids and self._judge.judges("rows"):
             self._judge.stats.compared += 1
@@ -216,7 +216,7 @@ class ModelledPartition:
         self._judge.expect(kind, False, due, f"a batch of {tuple(batch.batch_size)}")
 
     def status(self, tasks: Sequence[str]) -> None:
-        """Expect the status to equal the model's, where the contract defines it."""
+        """Expect the status to equal the model's status, where the contract defines it."""
         due = self.model.consumed(tasks)
         if due is None:
             return
@@ -278,7 +278,7 @@ class CallSequence:
                 self._ended = False
 
     def partition(self, name: str) -> ModelledPartition:
-        """The partition, registered when it is first used."""
+        """Return the partition; register it at its first use."""
         if name not in self._partitions:
             part = self.judge.runner.new_partition(name)
             self._partitions[name] = ModelledPartition(self.judge, part)

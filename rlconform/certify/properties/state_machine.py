@@ -38,8 +38,8 @@ SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
     """Compare the plane with the model over sequences of the profile's calls.
 
-    It also fails if errors that the profile doesn't judge ended each sequence before anything was
-    judged.
+    The check also fails if errors that the profile doesn't judge ended each sequence before
+    anything was judged.
     """
     stats = SequenceStats()
 
@@ -55,7 +55,7 @@ def run_sequences(runner: PropertyRunner, profile: SequenceProfile) -> None:
 
 
 def some_of(names: Sequence[str]) -> list[list[str]]:
-    """All selections of names, forwards and backwards: one draw, which shrinks fast."""
+    """Return all selections of names, forwards and backwards; drawing from them shrinks fast."""
     chosen = [list(some) for n in range(len(names)) for some in combinations(names, n + 1)]
     return chosen + [some[::-1] for some in chosen if len(some) > 1]
 
@@ -70,7 +70,7 @@ TASK = st.sampled_from(TASKS)
 SOME_TASKS = st.sampled_from(some_of(TASKS))
 TAG_KEY = st.sampled_from(["m", "n"])
 WIDTH = st.sampled_from([0, 40, 50])
-#: One of the profile's partitions; making a strategy takes longer than a draw, so they are kept.
+#: One of the profile's partitions; making a strategy takes longer than a draw, so all are kept.
 PARTITIONS = {each.partitions: st.sampled_from(each.partitions) for each in PROFILES.values()}
 PARTITION = st.runner().flatmap(
     lambda machine: PARTITIONS[machine.sequence.judge.profile.partitions]
@@ -84,11 +84,11 @@ def step(
     decorate: Callable[..., Callable[[Any], Any]] = rule,
     **drawn: SearchStrategy[Any],
 ) -> Any:
-    """A rule that calls a method of one of the profile's partitions.
+    """Build a rule that calls a method of one of the profile's partitions.
 
-    It runs while there is time and the sequence has not ended. Profiles that don't make the call
-    leave it out. All rules have one name. Hypothesis leaves out rules by name in some examples, and
-    with so few rules it would often leave out all that could find something.
+    The rule runs while there is time and the sequence has not ended. Profiles that don't make the
+    call leave it out. All rules have one name: Hypothesis leaves out rules by name in some
+    examples, and would often leave out all rules that could find a defect.
     """
 
     def a_step(machine: PlaneStateMachine, where: str, **values: Any) -> None:
@@ -125,6 +125,6 @@ class PlaneStateMachine(RuleBasedStateMachine):
     read = step("read", ids=ANY_IDS, fields=SOME_FIELDS)
 
     def teardown(self) -> None:
-        """Read and claim all rows at the end of a sequence without a failure."""
+        """Read and claim all rows at the end of a sequence that did not fail."""
         if sys.exc_info()[0] is None:
             self.sequence.guarded(self.sequence.look_at_all)

@@ -1,7 +1,7 @@
 """Strategies for arguments of calls: ids, tags, objects, batches and sequences of writes.
 
-Each shrinks to something readable: short ids, one row, one field, one write. They draw only what
-the contract defines.
+Each strategy shrinks to readable values: short ids, one row, one field, one write. All draw only
+what the contract defines.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ OBJECTS = "log"
 
 # -- names ---------------------------------------------------------------------------------------
 
-#: Ids made of these collide with each other where a plane joins them with field names.
+#: Ids made of these pieces collide with each other where a plane joins them with field names.
 _PIECES = ["a", "x", "0", "/", ":", "@", "_", " ", "|", ".", "-", "ä", "a\u0308", "样", "🙂"]
 
 
 def sample_ids(min_size: int = 1, max_size: int = 5) -> SearchStrategy[list[str]]:
-    """Distinct ids: pieces and separators, any text without control characters, up to 1 KiB."""
+    """Draw distinct ids of up to 1 KiB: joined pieces, or any text without control characters."""
     pieces = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=4).map("".join)
     text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
     long = st.builds(
@@ -48,7 +48,7 @@ def sample_ids(min_size: int = 1, max_size: int = 5) -> SearchStrategy[list[str]
 
 
 def selections(items: Sequence[str]) -> SearchStrategy[list[str]]:
-    """Some of the items, at least one, each once, in any order."""
+    """Draw at least one of the items, no item twice, in any order."""
     return st.lists(st.sampled_from(items), min_size=1, unique=True)
 
 
@@ -58,19 +58,19 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def tag_values() -> SearchStrategy[Any]:
-    """Primitive tag values, without NaN: tags are compared by value, and NaN equals nothing."""
+    """Draw primitive tag values, except NaN: tags are compared by value, and NaN equals nothing."""
     integers = st.integers(-(2**63), 2**63 - 1)
     return st.none() | st.booleans() | integers | st.floats(allow_nan=False) | _TEXT
 
 
 def tags() -> SearchStrategy[dict[str, Any]]:
-    """The tags of one row; some keys are drawn often."""
+    """Draw the tags of one row; a few keys are drawn often."""
     keys = st.sampled_from(["version", "std", "mode"]) | _TEXT.filter(bool)
     return st.dictionaries(keys, tag_values(), max_size=3)
 
 
 def objects() -> SearchStrategy[Any]:
-    """Values of an object column: str, dict, list, None, also nested."""
+    """Draw values of an object column: str, dict, list or None, also nested."""
     numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
     leaves = st.none() | _TEXT | st.booleans() | numbers
     return st.recursive(
@@ -106,7 +106,7 @@ class Batch:
 
 @st.composite
 def batches(draw: DrawFn, of: ColumnsOf = columns, min_columns: int = 1) -> Batch:
-    """Batches of up to four rows and up to three columns."""
+    """Draw a batch of up to four rows and up to three columns."""
     n_rows = draw(st.integers(1, 4))
     names = draw(st.lists(st.sampled_from(FIELDS), min_size=min_columns, max_size=3, unique=True))
     return Batch([f"r{i}" for i in range(n_rows)], {name: draw(of(n_rows)) for name in names})
@@ -114,7 +114,7 @@ def batches(draw: DrawFn, of: ColumnsOf = columns, min_columns: int = 1) -> Batc
 
 @st.composite
 def mixed_batches(draw: DrawFn) -> tuple[Batch, list[Any]]:
-    """A batch, and the values of an object column that is put with it."""
+    """Draw a batch, and the values of an object column that is put with the batch."""
     batch = draw(batches())
     size = len(batch.ids)
     return batch, draw(st.lists(objects(), min_size=size, max_size=size))
@@ -125,7 +125,7 @@ def mixed_batches(draw: DrawFn) -> tuple[Batch, list[Any]]:
 
 @dataclass(frozen=True)
 class Write:
-    """One put of one field: rows by id."""
+    """One put of one field, as its rows by id."""
 
     rows: dict[str, torch.Tensor]
     nested: bool
@@ -139,9 +139,9 @@ class Write:
 
 @st.composite
 def overwrites(draw: DrawFn, ids: Sequence[str]) -> list[Write]:
-    """A field's first value for all rows, then newer ones: any lengths, any rows.
+    """Draw writes of one field: one of all rows, then some of any rows, with any lengths.
 
-    Where all rows are written at once, the dtype may change. Trailing dimensions stay the same, as
+    A write of all rows may change the dtype. Trailing dimensions stay the same, as
     the contract does not promise that they may change.
     """
     trailing = draw(st.just(()) | row_shapes(1, 2, min_side=1))
@@ -164,7 +164,7 @@ def _writes(
 
 
 def writes_of_any_dtypes(ids: Sequence[str]) -> SearchStrategy[list[Write]]:
-    """Puts of one field for some of the rows, each in its own dtype."""
+    """Draw puts of one field for some of the rows, each put in any dtype."""
     shapes = st.just(()) | row_shapes(1, 1, min_side=1)
     puts = st.tuples(selections(ids), st.sampled_from(DTYPES))
     return shapes.flatmap(
@@ -176,7 +176,7 @@ def writes_of_any_dtypes(ids: Sequence[str]) -> SearchStrategy[list[Write]]:
 
 @st.composite
 def object_overwrites(draw: DrawFn, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """An object column's first value for all rows, then newer ones for any: values by id."""
+    """Draw writes of an object column, as values by id: one of all rows, then some of any rows."""
     chosen = st.just(list(ids)) | selections(ids)
     later = draw(st.lists(chosen, min_size=1, max_size=2))
     return [{i: draw(objects()) for i in each} for each in (ids, *later)]
@@ -187,5 +187,5 @@ PartialWrite = tuple[list[str], list[str]]
 
 
 def partial_writes(ids: Sequence[str], fields: Sequence[str]) -> SearchStrategy[list[PartialWrite]]:
-    """Puts that each write some fields of some rows; the others stay unproduced."""
+    """Draw puts that each write some fields of some rows; other fields stay unproduced."""
     return st.lists(st.tuples(selections(ids), selections(fields)), min_size=1, max_size=4)

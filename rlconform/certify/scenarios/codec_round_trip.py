@@ -3,8 +3,8 @@
     check ── kv_first_write, write_columns ──▶ plane      the batch keeps a copy of the valid values
           ◀── read_columns ──                             each row must equal its copy, plus padding
 
-If rlconform's codec rejects what a read returned, the rows are read again without it. If they are
-wrong, that is a violation of the plane; if they are right, the codec's error is raised.
+If rlconform's codec rejects what a read returned, the rows are read again without it. If the rows
+are wrong, that is a violation of the plane; if they are right, the codec's error is raised.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StepBatch:
     """N rows in a plane, with a copy of all values as last written, without padding.
 
     The columns are written through the codec: N padded rows with the column ``input_lengths``.
-    ``token_fields`` names the per-token columns, also those written back later.
+    ``token_fields`` names the per-token columns, also columns written back later.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class StepBatch:
     def write_back(
         self, meta: KVBatchMeta, via: PartitionUnderTest | None = None, **columns: Tensor
     ) -> None:
-        """``write_columns`` of the meta's rows."""
+        """Call ``write_columns`` for the meta's rows, and keep a copy of the values."""
         write_columns(
             partition_client(via or self.part), meta, columns, token_fields=self.token_fields
         )
         self.keep(meta, columns)
 
     def keep(self, meta: KVBatchMeta, columns: Mapping[str, Any] | TensorDictBase) -> None:
-        """Copy the values of columns that the check put without ``write_back``."""
+        """Keep a copy of columns; a check calls this only for puts without ``write_back``."""
         for field in map(str, columns.keys()):
             leaf: Any = columns.get(field)
             if is_object_column(leaf):
@@ -126,11 +126,11 @@ class StepBatch:
         return field in self._rows
 
     def rows(self, ids: Sequence[str], field: str) -> list[Any]:
-        """Values of a column; rows of per-token columns without padding."""
+        """Return the kept rows of a column; rows of per-token columns have no padding."""
         return [self._rows[field][i] for i in ids]
 
     def meta_of(self, ids: Sequence[str]) -> KVBatchMeta:
-        """The meta of some of the rows, in this order."""
+        """Return the meta of some of the rows, in the order of ``ids``."""
         return self.meta.subset([self.meta.sample_ids.index(i) for i in ids])
 
     def read(
@@ -141,7 +141,7 @@ class StepBatch:
         pads: Pads | None = None,
         via: PartitionUnderTest | None = None,
     ) -> TensorDict:
-        """``read_columns``, padded; a violation if the plane returned wrong rows."""
+        """Call ``read_columns`` with padding; wrong rows from the plane are a violation."""
         part = via or self.part
         try:
             return read_columns(
@@ -164,7 +164,7 @@ class StepBatch:
         pads: Pads | None = None,
         via: PartitionUnderTest | None = None,
     ) -> TensorDict:
-        """Read rows and compare them, padded to ``width`` or to the longest; return the batch."""
+        """Read rows and compare them, padded to ``width`` or the longest row; return the batch."""
         batch = self.read(ids, fields, width, pads, via)
         rows = {field: self.rows(ids, field) for field in fields}
         if width is None:
@@ -204,7 +204,7 @@ def expect_rows_by_id(
 def write_with_logs(
     part: PartitionUnderTest, target: Target, rollout: SyntheticRollout
 ) -> StepBatch:
-    """A step of token ids and, if the plane stores objects, of message logs without token ids.
+    """Write a step of token ids and, if the plane stores objects, of logs without token ids.
 
     A plane that does not declare objects may refuse the logs; the driver then keeps them.
     """
@@ -221,7 +221,7 @@ def expect_logs_rebuilt(
     width: int | None = None,
     via: PartitionUnderTest | None = None,
 ) -> None:
-    """Expect the logs of these rows unchanged, with token ids that are views of the batch."""
+    """Expect to rebuild these rows' logs unchanged, with token ids that are views of the batch."""
     by_id = dict(zip(rollout.sample_ids, rollout.message_logs, strict=True))
     logs = [by_id[i] for i in ids]
     stored = step.has_column(MESSAGE_LOG)
@@ -244,19 +244,19 @@ def expect_logs_rebuilt(
 
 
 def padded(row: Tensor, width: int, pad_value: complex) -> Tensor:
-    """(j, ...) tokens, padded to (width, ...)."""
+    """Return (j, ...) tokens padded to (width, ...)."""
     whole = torch.full((width, *row.shape[1:]), pad_value, dtype=row.dtype)
     whole[: len(row)] = row
     return whole
 
 
 def partition_client(part: PartitionUnderTest) -> DataPlaneClient:
-    """A client for the codec that makes its calls through ``part``."""
+    """Return a client for the codec that makes its calls through ``part``."""
     return cast(DataPlaneClient, _CodecClient(part))
 
 
 class _CodecClient:
-    """The two methods that the codec calls."""
+    """The two client methods that the codec calls, made through a partition."""
 
     def __init__(self, part: PartitionUnderTest) -> None:
         self._part = part
@@ -273,7 +273,7 @@ class _CodecClient:
 
 
 def _codec_column(batch: TensorDictBase, field: str) -> Any:
-    """The column as read; one nested in a layout that the codec rejects is nested again."""
+    """Return the column as read; if the codec rejects its nested layout, nest its rows again."""
     leaf = leaf_of(batch, field)
     if not isinstance(leaf, Tensor):
         return leaf

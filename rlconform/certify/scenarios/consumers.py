@@ -20,10 +20,10 @@ Claim = Callable[[], list[str]]
 def claim_until_done(
     producer: BackgroundCall, claims: Sequence[Claim], most: int, timeout_s: float
 ) -> list[list[str]]:
-    """Claim with each consumer until the producer has ended and a claim is empty; all claims.
+    """Claim with each consumer until the producer ends and a claim is empty; return all claims.
 
-    A consumer that got more than ``most`` rows ends too: it got some twice, and might continue
-    forever.
+    A consumer that got more than ``most`` rows ends too: it got some rows twice, and might
+    continue forever.
     """
     stop = threading.Event()
 
@@ -90,7 +90,7 @@ def expect_timeout(part: PartitionUnderTest, batch_size: int, timeout_s: float) 
 
 
 def expect_once(claims: Iterable[Sequence[str]], ids: Sequence[str]) -> None:
-    """Expect each of ``ids`` to be claimed exactly once, and nothing else."""
+    """Expect each of ``ids`` to be claimed exactly once, and no other row."""
     counted = Counter(i for claim in claims for i in claim)
     twice = sorted(i for i, n in counted.items() if n > 1)
     lost = sorted(set(ids) - set(counted))
@@ -104,7 +104,7 @@ class KitWasLate(Skipped):
 
 
 def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float) -> BackgroundCall:
-    """Start a blocking claim; its result is the meta, or None on timeout, and when it ended."""
+    """Start a blocking claim; its result is the meta, or None on timeout, and its end time."""
 
     def claim() -> tuple[BatchMeta | None, float]:
         try:
@@ -119,11 +119,11 @@ def start_blocking_claim(waiter: PartitionUnderTest, rows: int, timeout_s: float
 def expect_woken(
     waiting: BackgroundCall, waiter: PartitionUnderTest, put_by: PartitionUnderTest
 ) -> BatchMeta:
-    """Return the meta of a claim that must return within ``settle`` of the last put's end.
+    """Expect a blocked claim to return within ``settle`` of the last put; return its meta.
 
     Raises:
         ContractViolation: The claim returned later, or timed out.
-        KitWasLate: The claim timed out before the put had had ``settle`` seconds to reach it.
+        KitWasLate: The claim timed out less than ``settle`` seconds after the put.
     """
     settle, put = put_by.timeouts.settle, put_by.last_end
     meta: BatchMeta | None

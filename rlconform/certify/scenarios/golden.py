@@ -62,7 +62,7 @@ SMALL_ROLLOUT: dict[str, Any] = {
 
 
 def jagged_cases() -> dict[str, dict[str, Any]]:
-    """The content of each case's file, by the name of the case."""
+    """Return the content of each case's file, by the name of the case."""
     counts = _counting(4, 6)
     odd = torch.tensor(ODD_BFLOAT16, dtype=torch.int16).view(torch.bfloat16)
     bfloat16 = counts.bfloat16() / -8
@@ -81,7 +81,7 @@ def jagged_cases() -> dict[str, dict[str, Any]]:
 
 
 def rollout_digests(rollout: SyntheticRollout) -> dict[str, str]:
-    """A digest of each column (dtype, shape and bytes), and of ids, tags and message logs."""
+    """Return digests of each column (dtype, shape and bytes), of ids, tags and message logs."""
     columns = {name: _digest_of(column) for name, column in _columns_of(rollout)}
     return columns | {
         name: _sha256(json.dumps(value).encode(), "json")
@@ -90,7 +90,7 @@ def rollout_digests(rollout: SyntheticRollout) -> dict[str, str]:
 
 
 def rollout_contents(rollout: SyntheticRollout) -> dict[str, Any]:
-    """The ids, tags and message logs, and for each column its dtype, row shape and rows."""
+    """Return ids, tags and message logs, and for each column its dtype, row shape and rows."""
     columns = {
         name: {
             "dtype": str(column.dtype).removeprefix("torch."),
@@ -103,7 +103,7 @@ def rollout_contents(rollout: SyntheticRollout) -> dict[str, Any]:
 
 
 def golden_files() -> dict[str, str]:
-    """The current output: the text of each file by its name."""
+    """Return the current output: the text of each file by its name."""
     files = {f"jagged_{name}.json": _text(case) for name, case in jagged_cases().items()}
     digests = rollout_digests(rollout_batch(**ROLLOUT))
     whole = rollout_contents(rollout_batch(**SMALL_ROLLOUT))
@@ -114,7 +114,7 @@ def golden_files() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare or write the files; the exit code is 1 if a file differs from the output."""
+    """Compare or write the files; return 1 if a file differs from the output."""
     parser = argparse.ArgumentParser(prog="python -m rlconform.certify.scenarios.golden")
     parser.add_argument("--write", action="store_true", help="write the files again")
     parser.add_argument("--into", type=Path, default=resource_dir("fixtures") / "golden")
@@ -136,7 +136,7 @@ def _columns_of(rollout: SyntheticRollout) -> list[tuple[str, Tensor]]:
 
 
 def _non_tensors(rollout: SyntheticRollout) -> dict[str, Any]:
-    """The values that are not tensors; each is a list with one entry per row."""
+    """Return the values that are not tensors, each as a list with one entry per row."""
     return {
         "sample_ids": rollout.sample_ids,
         "tags": rollout.tags,
@@ -151,7 +151,7 @@ def _counting(*shape: int) -> Tensor:
 def _packed(
     column: Tensor, lengths: Sequence[int], *, per_token: bool = True, pad_value: float = 0
 ) -> dict[str, Any]:
-    """A case: the column with ``pad_value`` beyond its rows, and its packed form."""
+    """Return a case: the column with ``pad_value`` beyond its rows, and its packed form."""
     padded = column.clone()
     if per_token:
         for row, length in zip(padded, lengths, strict=True):
@@ -171,7 +171,7 @@ def _packed(
 
 
 def as_json(tensor: Tensor) -> Any:
-    """Nested lists of the tensor's values; floats as ``"value bits"``, the bits in hexadecimal."""
+    """Return the values as nested lists; floats as ``"value bits"``, the bits in hexadecimal."""
     if tensor.dim():
         return [as_json(row) for row in tensor]
     if tensor.is_floating_point():
@@ -194,13 +194,13 @@ _json = partial(json.dumps, ensure_ascii=False)
 
 
 def _text(content: dict[str, Any], value_text: Callable[[Any], str] = _json) -> str:
-    """One key per line, so that a diff shows what changed."""
+    """Return JSON with one key per line, so that a diff shows what changed."""
     lines = (f"  {_json(key)}: {value_text(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _row_by_row(value: Any) -> str:
-    """One row per line, so that a diff shows which row and column changed."""
+    """Return JSON with one row per line, so that a diff shows which row and column changed."""
     match value:
         case list():
             return "[\n" + ",\n".join(f"    {_json(row)}" for row in value) + "\n  ]"

@@ -20,7 +20,7 @@ from rlconform.wire import stack_or_nest
 def labeled_row(
     partition_id: str, sample_id: str, field: str, version: int = 0, width: int = 0
 ) -> torch.Tensor:
-    """One row as 1-D uint8: its label, padded to ``width`` bytes."""
+    """Return one row as 1-D uint8: its label, padded to ``width`` bytes."""
     text = f"row:{partition_id}|{sample_id}|{field}|v{version}".encode()
     return torch.frombuffer(bytearray(text.ljust(width, b".")), dtype=torch.uint8)
 
@@ -28,14 +28,14 @@ def labeled_row(
 def labeled_rows(
     partition_id: str, sample_ids: Sequence[str], field: str, version: int = 0, width: int = 0
 ) -> list[torch.Tensor]:
-    """One labelled row for each id."""
+    """Return one labelled row for each id."""
     return [labeled_row(partition_id, i, field, version, width) for i in sample_ids]
 
 
 def labeled_column(
     partition_id: str, sample_ids: Sequence[str], field: str, version: int = 0, width: int = 0
 ) -> torch.Tensor:
-    """The labelled rows as one column: dense (N, W), or jagged (N, j)."""
+    """Return the labelled rows as one column: dense (N, W), or jagged (N, j)."""
     return stack_or_nest(labeled_rows(partition_id, sample_ids, field, version, width))
 
 
@@ -45,10 +45,10 @@ def labeled_column(
 def random_rows(
     dtype: torch.dtype, shapes: Sequence[Sequence[int]], seed: int = 0
 ) -> list[torch.Tensor]:
-    """Rows of random bits in ``dtype``, one for each shape; bools are 0 or 1.
+    """Return rows of random bits in ``dtype``, one for each shape; bools are 0 or 1.
 
-    Each row of several real floating values ends in a value that gets lost easily: in rotation a
-    NaN with a payload, minus zero and infinity.
+    Each row of several real floating values ends in a value that gets lost easily: in turn a NaN
+    with a payload, minus zero and infinity.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = [random_bits(dtype, shape, generator) for shape in shapes]
@@ -63,7 +63,7 @@ def random_rows(
 def random_bits(
     dtype: torch.dtype, shape: Sequence[int], generator: torch.Generator
 ) -> torch.Tensor:
-    """A tensor of random bits in ``dtype``."""
+    """Return a tensor of random bits in ``dtype``; bools are 0 or 1."""
     if dtype is torch.bool:
         return torch.randint(0, 2, tuple(shape), generator=generator).to(torch.bool)
     count = torch.Size(shape).numel()
@@ -86,7 +86,7 @@ Dtypes = Mapping[str, torch.dtype]
 def versioned_row(
     partition_id: str, sample_id: str, field: str, version: int, ragged: bool = False
 ) -> torch.Tensor:
-    """One row as 1-D uint8; a ragged one is longer by 0 to 4 steps, depending on its version."""
+    """Return one row as 1-D uint8; if ragged, its version adds 0 to 4 times ``_STEP`` bytes."""
     label = bytes(labeled_row(partition_id, sample_id, field, version).tolist()) + b";"
     width = -(-2 * len(label) // _STEP) * _STEP + (version % 5 if ragged else 0) * _STEP
     return torch.frombuffer(bytearray(_repeated(label, width)), dtype=torch.uint8)
@@ -101,7 +101,7 @@ def versioned_batch(
     ragged: bool = False,
     dtypes: Dtypes | None = None,
 ) -> TensorDict:
-    """The columns of a put, jagged where the rows' widths differ."""
+    """Return the columns of a put, jagged where the rows' widths differ."""
     columns = {}
     for field in fields:
         dtype = (dtypes or {}).get(field, torch.uint8)
@@ -117,7 +117,7 @@ def versions_in(
     fields: Sequence[str],
     dtypes: Dtypes | None = None,
 ) -> tuple[dict[str, Value], ...]:
-    """The version of each row that a get returned, or a description if it is another row.
+    """Return the version of each row that a get returned, or a description of a wrong row.
 
     Raises:
         ContractViolation: A field is missing, is no tensor column, or has too many rows.
@@ -138,7 +138,7 @@ def versions_in(
 def version_of(
     row: torch.Tensor, partition_id: str, sample_id: str, field: str, dtype: torch.dtype
 ) -> Value:
-    """The version of ``row`` if it is the whole requested row, else a description."""
+    """Return the version of ``row`` if it is the whole requested row, else a description."""
     if row.dtype is not dtype:
         return f"a row of {row.dtype} in place of {dtype}"
     raw = row.detach().contiguous().view(torch.uint8).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Ids of a large training step, so that a plane's pages, chunks and caches are exceeded."""
+"""A training step so large that it exceeds a plane's pages, chunks and caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_IDS = [f"u{n // 16}_g{n % 16}" for n in range(8192)]
 
 
 def put_large_step(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
-    """A partition in which row ``n`` of ``STEP_IDS`` has the number ``n`` as ``x``."""
+    """Return a new partition in which row ``n`` of ``STEP_IDS`` has the number ``n`` as ``x``."""
     part = new_partition(num_samples=len(STEP_IDS))
     part.put(STEP_IDS, x=torch.arange(len(STEP_IDS)))
     return part

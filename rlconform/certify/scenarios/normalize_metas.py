@@ -1,6 +1,6 @@
-"""Reads metas and statuses by value: a tuple counts as a list, numpy's bool as a bool.
+"""Read metas and statuses by value: a tuple counts as a list, numpy's bool as a bool.
 
-The contract's types are exact (``docs/adapter.md``, "Types"), and a preflight reports each other
+The contract's types are exact (``docs/adapter.md``, "Types"), and a preflight reports each wrong
 type once. Checks judge only the values, so that one harmless tuple does not fail every requirement.
 """
 
@@ -22,9 +22,9 @@ LISTS = ("sample_ids", "fields", "sequence_lengths", "tags")
 
 
 def meta_of(result: Any, method: str) -> BatchMeta:
-    """What a client's method returned as a meta whose attributes are lists, or a violation.
+    """Return a method's result as a meta whose attributes are lists, or raise a violation.
 
-    A meta of exact types is returned unchanged, any other as a ``KVBatchMeta`` with the same
+    A meta of exact types is returned unchanged, any other meta as a ``KVBatchMeta`` with the same
     values; ``get_data`` accepts both.
     """
     missing = [name for name in ATTRIBUTES if not hasattr(result, name)]
@@ -61,14 +61,14 @@ def meta_of(result: Any, method: str) -> BatchMeta:
 
 
 def status_of(result: Any) -> bool:
-    """The answer of ``check_consumption_status`` as a bool; numpy's bool is accepted."""
+    """Return the answer of ``check_consumption_status`` as a bool; numpy's bool is accepted."""
     known = isinstance(result, bool | np.bool_)
     expect(known, "check_consumption_status to be a bool", repr(result))
     return bool(result)
 
 
 def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
-    """A meta's tags by sample id; rows without tags have none, not a missing entry."""
+    """Return a meta's tags by sample id; a row without tags must have an empty dict."""
     tags = meta.tags
     expect(tags is not None, "tags on the meta", "None", leans_on=("TAG-01",))
     assert tags is not None
@@ -82,7 +82,7 @@ def tags_by_id(meta: BatchMeta) -> dict[str, Tags]:
 
 
 def strange_types(method: str, result: Any) -> list[str]:
-    """Descriptions of where the types of a meta or a status differ from the contract's."""
+    """Describe where the types of a meta or a status differ from the contract's types."""
     if method == "check_consumption_status":
         return [] if type(result) is bool else [f"{method} returns {_name(result)}, not bool"]
     return [

@@ -60,7 +60,7 @@ class PartitionUnderTest:
         return self._rows.ids
 
     def via(self, client: DataPlaneClient) -> PartitionUnderTest:
-        """The same partition through another client."""
+        """Return the same partition, called through another client."""
         return PartitionUnderTest(client, self.id, self.timeouts, self._rows)
 
     @property
@@ -70,16 +70,16 @@ class PartitionUnderTest:
 
     @property
     def call_s(self) -> float:
-        """Seconds that a check waits for one call, of which the plane may take ``operation``."""
+        """Seconds that a check waits for one call: ``operation`` for the plane, and transport."""
         return self.timeouts.operation + self.transport_s
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended in the process that made it, s."""
+        """When this thread's last call ended in the process that made it, in seconds."""
         return self.client.last_end  # type: ignore[attr-defined, no-any-return]
 
     def rounds(self, most: int) -> Iterator[int]:
-        """Number rounds, at most ``most``; a slow plane gets fewer, and the report says so."""
+        """Yield up to ``most`` round numbers; a slow plane gets fewer, and the report says so."""
         end = time.monotonic() + self.timeouts.check / 6
         for n in range(most):
             yield n
@@ -89,7 +89,7 @@ class PartitionUnderTest:
                 return
 
     def note_ids(self, ids: Iterable[str]) -> None:
-        """Note rows that another client puts, for the clean-up."""
+        """Record rows that another client puts, for the clean-up."""
         self._rows.touch(ids)
 
     def register(
@@ -99,7 +99,7 @@ class PartitionUnderTest:
         num_samples: int = 64,
         **extra: Any,
     ) -> None:
-        """``register_partition``."""
+        """Call ``register_partition``."""
         self.client.register_partition(
             partition_id=self.id,
             fields=list(fields),
@@ -111,13 +111,13 @@ class PartitionUnderTest:
     def put(
         self, ids: Sequence[str], tags: Sequence[Tags] | None = None, **columns: Any
     ) -> BatchMeta:
-        """``put_samples`` of the given columns."""
+        """Call ``put_samples`` with the given columns."""
         return self.put_batch(ids, batch_of(columns, len(ids)) if columns else None, tags)
 
     def put_batch(
         self, ids: Sequence[str], fields: TensorDict | None, tags: Sequence[Tags] | None = None
     ) -> BatchMeta:
-        """``put_samples`` of an unchanged batch, valid or not."""
+        """Call ``put_samples`` with an unchanged batch, valid or not."""
         self._rows.touch(ids)
         names = [] if fields is None else list(map(str, fields.keys()))
         extra = {} if tags is None else {"tags": list(tags)}
@@ -136,14 +136,14 @@ class PartitionUnderTest:
         return self.put(ids, tags, **columns)
 
     def get(self, ids: Sequence[str], *fields: str) -> TensorDictBase:
-        """``get_samples``; a result that is no TensorDict is a violation."""
+        """Call ``get_samples``; a result that is no TensorDict is a violation."""
         batch = self.client.get_samples(
             sample_ids=list(ids), partition_id=self.id, select_fields=list(fields)
         )
         return _batch(batch, "get_samples")
 
     def get_data(self, meta: Any, select_fields: Sequence[str] | None = None) -> TensorDictBase:
-        """``get_data``."""
+        """Call ``get_data``."""
         chosen = None if select_fields is None else list(select_fields)
         return _batch(self.client.get_data(meta, select_fields=chosen), "get_data")
 
@@ -157,10 +157,10 @@ class PartitionUnderTest:
         timeout_s: float | None = None,
         dp_rank: int | None = None,
     ) -> BatchMeta:
-        """``claim_meta``, not blocking unless asked; ids twice in one claim are a violation.
+        """Call ``claim_meta``, by default not blocking; a claim with an id twice is a violation.
 
-        Without a ``batch_size`` it asks for exactly as many rows as are ready, and then for one
-        more, which must return none. Only CLAIM-04 judges whether a plane serves a claim of more
+        Without a ``batch_size`` it requests exactly as many rows as are ready, and then one more
+        row, which must not be ready. Only CLAIM-04 judges whether a plane serves a claim of more
         rows than are ready.
         """
         timeout_s = self.timeouts.operation if timeout_s is None else timeout_s
@@ -195,7 +195,7 @@ class PartitionUnderTest:
     def claim_all(
         self, task: str = "train", fields: Sequence[str] = ("x",), batch_size: int = 1
     ) -> list[str]:
-        """Claim at most ``batch_size`` rows until none is ready; return the ids in order."""
+        """Claim up to ``batch_size`` rows at a time until none is left; return the ids in order."""
         claimed: list[str] = []
         while True:
             asked = max(1, min(batch_size, self._rows.ready(task, fields)))
@@ -205,14 +205,14 @@ class PartitionUnderTest:
             claimed += ids
 
     def consumed(self, *tasks: str) -> bool:
-        """``check_consumption_status``; a result that is no bool is a violation."""
+        """Call ``check_consumption_status``; a result that is no bool is a violation."""
         names = list(tasks or ("train",))
         return status_of(
             self.client.check_consumption_status(partition_id=self.id, task_names=names)
         )
 
     def clear(self, ids: Sequence[str] | None) -> None:
-        """``clear_samples``."""
+        """Call ``clear_samples``."""
         rows = None if ids is None else list(ids)
         self.client.clear_samples(sample_ids=rows, partition_id=self.id)
         self._rows.clear(ids)
@@ -222,7 +222,7 @@ class PartitionUnderTest:
         _expect_columns(self.get(ids, *columns), columns)
 
     def expect_rows_by_meta(self, ids: Sequence[str], **columns: Sequence[torch.Tensor]) -> None:
-        """Expect ``get_data`` of a meta of ``ids`` and these fields to return the same rows."""
+        """Expect ``get_data`` of a meta of ``ids`` and these fields to return these rows."""
         meta = KVBatchMeta(self.id, None, list(ids), fields=list(columns))
         try:
             _expect_columns(self.get_data(meta), columns)
@@ -251,7 +251,7 @@ class PartitionUnderTest:
 
 
 def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field: str) -> None:
-    """Expect a read not to return the row; GET-04 to GET-06 judge whether and what it raises."""
+    """Expect a read not to return the row; GET-04 to GET-06 judge which error it raises."""
     try:
         batch = read()
     except ContractViolation:
@@ -268,7 +268,7 @@ def expect_unreadable(read: Callable[[], TensorDictBase], sample_id: str, field:
 
 
 def batch_of(columns: Mapping[str, Any], size: int) -> TensorDict:
-    """A batch to put; lists become object columns (numpy object arrays)."""
+    """Build a batch to put; lists become object columns (numpy object arrays)."""
     return TensorDict(
         {
             name: object_array(value) if isinstance(value, list) else value

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def unless_refused(target: Target, put: Callable[[], T]) -> T | None:
-    """The result of a put of objects; None if a plane that does not declare them refused it."""
+    """Return the result of ``put``; None if the plane refused it and declares no ``objects``."""
     try:
         return put()
     except TypeError as refusal:

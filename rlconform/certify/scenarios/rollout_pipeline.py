@@ -6,8 +6,8 @@
     driver      clears the dropped rows ──clear──▶ plane
     all         read the kept rows again, and try to read the dropped ones
 
-Each waits for the one above. ``run_pipeline`` only records what happened; each check judges one
-part of that record.
+Each step waits for the step above. ``run_pipeline`` only records what happened; each check judges
+one part of that record.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ClaimedRows:
 
     meta: KVBatchMeta
     split: FilterResult
-    calls: list[str]  # client calls that were made between the two
+    calls: list[str]  # client calls between the claim and the decision
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def run_pipeline(
     ranks: Sequence[DataPlaneClient],
     with_logs: bool,
 ) -> PipelineRecord:
-    """Run the pipeline once; it judges only what the next step needs.
+    """Run the pipeline once; judge only what its next step needs.
 
     ``part`` is a fresh partition as the driver sees it. The collector and each DP rank are clients
     in other processes. ``with_logs`` writes each row's message log, as an object column.
@@ -162,7 +162,7 @@ def run_pipeline(
 
 
 def _rollout(seed: int, weight_version: int) -> SyntheticRollout:
-    """A shuffled rollout whose rows have their id as a tag."""
+    """Build a shuffled rollout whose rows have their id as a tag."""
     made = rollout_batch(
         PROMPTS, GROUP_SIZE, seed, weight_version=weight_version, width_multiple=WIDTH
     )
@@ -177,7 +177,7 @@ def _rollout(seed: int, weight_version: int) -> SyntheticRollout:
 
 
 def _joined(*rollouts: SyntheticRollout) -> SyntheticRollout:
-    """The rows of all rollouts, which have one width."""
+    """Join rollouts of equal width into one rollout."""
     return SyntheticRollout(
         sample_ids=[i for rollout in rollouts for i in rollout.sample_ids],
         columns=TensorDict.cat([rollout.columns for rollout in rollouts]),
@@ -212,7 +212,7 @@ def _view(
 
 
 def _attempt(read: Callable[[], T]) -> T | Exception:
-    """What ``read`` returns, or the error of the plane."""
+    """Return what ``read`` returns, or the error that the plane raised."""
     try:
         return read()
     except Unreadable as error:
@@ -224,7 +224,7 @@ def _attempt(read: Callable[[], T]) -> T | Exception:
 
 
 def _has_rows(result: TensorDictBase | Exception) -> bool:
-    """Whether a read of ``INPUT_IDS`` returned any row; GET-06 judges how it is refused."""
+    """Whether a read of ``INPUT_IDS`` returned any row; GET-06 judges how a read is refused."""
     if isinstance(result, Exception):
         return False
     return INPUT_IDS in field_names(result) and result.batch_size.numel() > 0

@@ -51,7 +51,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SyntheticRollout:
-    """N = prompts x group size rows; the rows of a group are adjacent.
+    """A rollout of N = prompts x group size rows; the rows of a group are adjacent.
 
     Attributes:
         sample_ids: N names from ``mint_sample_ids``.
@@ -73,7 +73,7 @@ class SyntheticRollout:
 
     @property
     def lengths(self) -> list[int]:
-        """Valid tokens of each row."""
+        """Number of valid tokens of each row."""
         lengths: list[int] = self.columns[INPUT_LENGTHS].tolist()
         return lengths
 
@@ -96,14 +96,14 @@ def rollout_batch(
     width_multiple: int = 1,
     image_shape: tuple[int, int, int] | None = None,
 ) -> SyntheticRollout:
-    """A rollout of ``n_prompts`` groups, the same for the same arguments.
+    """Return a rollout of ``n_prompts`` groups, the same for the same arguments.
 
     The ``group_size`` rows of a group share their prompt's tokens. A row has ``min_tokens`` to
     ``max_tokens`` valid tokens, its prompt included. It has at most ``max_turns`` turns of the
-    policy; the environment answers between two of them, and in half of the rows after the last one,
-    so that those end on masked tokens. The responses of ``aborted`` rows, spread over the batch,
-    have no tokens. S is the longest row rounded up to ``width_multiple``. ``image_shape`` is the
-    (C, H, W) of each row's image. Rollouts of different seeds have different ids and values.
+    policy; the environment answers between two turns, and in half of the rows after the last turn,
+    so that these rows end on masked tokens. The responses of ``aborted`` rows, spread over the
+    batch, have no tokens. S is the longest row rounded up to ``width_multiple``. ``image_shape`` is
+    the (C, H, W) of each image. Rollouts of different seeds have different ids and values.
 
     Raises:
         ValueError: A count below 1, a negative seed, rows of fewer than 2 tokens, ``max_tokens``
@@ -172,7 +172,7 @@ class _Draws:
         self._seed = seed
 
     def below(self, bound: int, name: str, *shape: int) -> Integers:
-        """Integers from 0 to ``bound`` - 1; ``bound`` is much smaller than 2^32."""
+        """Return integers from 0 to ``bound`` - 1; ``bound`` is much smaller than 2^32."""
         stream = np.random.PCG64([self._seed, zlib.crc32(name.encode())])
         raw = stream.random_raw(int(np.prod(shape)))
         return ((raw >> np.uint64(32)) % np.uint64(bound)).astype(np.int64).reshape(shape)
@@ -181,7 +181,7 @@ class _Draws:
 def _turns(
     draws: _Draws, prompts: Integers, lengths: Integers, max_turns: int
 ) -> list[tuple[int, ...]]:
-    """The boundaries of each row's turns after its prompt: policy, environment, policy, ...
+    """Return the boundaries of each row's turns after its prompt: policy, environment, policy, ...
 
     A turn may have no tokens. An aborted row has one turn, of the policy.
     """
@@ -200,7 +200,7 @@ def _turns(
 def _tokens(
     draws: _Draws, group: Integers, prompts: Integers, lengths: Integers, width: int
 ) -> Integers:
-    """(N, width) token ids: the group's prompt, the row's own response, padding."""
+    """Return (N, width) token ids: the group's prompt, the row's own response, padding."""
     place = np.arange(width)
     shared = draws.below(VOCABULARY, "prompt tokens", int(group[-1]) + 1, width)[group]
     own = draws.below(VOCABULARY, "response tokens", len(group), width)
@@ -209,7 +209,7 @@ def _tokens(
 
 
 def _policy_tokens(turns: Sequence[Sequence[int]], width: int) -> NDArray[np.bool_]:
-    """(N, width), true on the tokens of the policy's turns."""
+    """Return an (N, width) mask, true on the tokens of the policy's turns."""
     written = np.zeros((len(turns), width), np.bool_)
     for row, bounds in zip(written, turns, strict=True):
         for start, end in zip(bounds[::2], bounds[1::2], strict=False):
@@ -218,13 +218,13 @@ def _policy_tokens(turns: Sequence[Sequence[int]], width: int) -> NDArray[np.boo
 
 
 def _magnitudes(draws: _Draws, name: str, *shape: int) -> torch.Tensor:
-    """Random positive bfloat16 from 2^-31 to 16; float16 can't represent the small ones."""
+    """Return random bfloat16 from 2^-31 to 16; float16 can't represent the small values."""
     bits = (96 << 7) + draws.below(35 << 7, name, *shape)
     return torch.from_numpy(bits.astype(np.int16)).view(torch.bfloat16)
 
 
 def _rewards(draws: _Draws, n_prompts: int, group_size: int) -> NDArray[np.float32]:
-    """(prompts, group size) tenths from 0 to 1, equal in one group of ``ZERO_STD_EVERY`` alone."""
+    """Return (prompts, group size) tenths from 0 to 1; only every third group has equal rewards."""
     tenths = draws.below(11, "rewards", n_prompts, group_size)
     for prompt, of_group in enumerate(tenths):
         if prompt % ZERO_STD_EVERY == 1:
@@ -235,7 +235,7 @@ def _rewards(draws: _Draws, n_prompts: int, group_size: int) -> NDArray[np.float
 
 
 def _message_log(sample_id: str, row: torch.Tensor, bounds: Sequence[int]) -> MessageLog:
-    """One message for the prompt and one per turn, with every type of value that JSON has."""
+    """Return a message for the prompt and one per turn, with every type of value in JSON."""
     starts = (0, *bounds)
     return [
         {

@@ -1,11 +1,11 @@
-"""Splits one batch among ranks twice, in memory and through the plane; both must be equal.
+"""Split one batch among ranks in memory and through the plane; both splits must be equal.
 
     rollout ── rows in the order claimed ─────▶ shard_batch_for_dp ──▶ rank batches   in memory
        └── kv_first_write ──▶ plane ── claim ──▶ shard_meta_for_dp ──▶ read_columns  through it
 
 A plane may return claimed rows in any order, so the split in memory uses the order of the claim. It
 takes only the order from the plane: rows and lengths come from the rollout, by id. A plane that
-returns wrong bytes, lengths or tags for a row then differs.
+returns wrong bytes, lengths or tags for a row then gives another split.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DP_WORLD = 4
 #: Most tokens of a micro-batch, twice as many as the longest rows of a step have.
 MICRO_BATCH_TOKENS = 8192
 
-#: Rows are padded to a multiple of this in their micro-batch, tokens.
+#: Rows of a micro-batch are padded to a multiple of this many tokens.
 ROUND = 64
 
 #: Every way of forming micro-batches, as arguments of both sharding functions.
@@ -62,10 +62,10 @@ class Unreadable(ContractViolation):
 def split_both_ways(
     part: PartitionUnderTest, rollout: SyntheticRollout, batch_size: int, packing: Mapping[str, Any]
 ) -> Iterator[tuple[str, KVBatchMeta, RankBatch]]:
-    """Write the rollout, claim it, and split it among ``DP_WORLD`` ranks on both paths.
+    """Write the rollout, claim it, and split it in memory and through the plane.
 
-    Yields each rank's name, its meta from the claim, and its rows and packing metadata from the
-    rollout.
+    Yield for each of ``DP_WORLD`` ranks its name, its meta from the claim, and its rows and packing
+    metadata from the rollout.
     """
     first_write(part, part.client, rollout)
     ids, columns = rollout.sample_ids, rollout.columns
@@ -86,7 +86,7 @@ def split_both_ways(
 def first_write(
     part: PartitionUnderTest, client: DataPlaneClient, rollout: SyntheticRollout, **columns: Any
 ) -> None:
-    """``kv_first_write`` of the rollout and of further columns, through ``client``."""
+    """Write the rollout and further columns with ``kv_first_write`` through ``client``."""
     part.note_ids(rollout.sample_ids)
     batch = {**dict(rollout.columns.items()), **columns}
     kv_first_write(client, batch, rollout.sample_ids, part.id, tags=rollout.tags)
@@ -105,7 +105,7 @@ def claim_rows(
 def split_claim(
     meta: KVBatchMeta, dp_world: int, batch_size: int | None = None, **packing: Any
 ) -> tuple[list[KVBatchMeta], list[int]]:
-    """``shard_meta_for_dp`` of claimed rows; ``ContractViolation`` if they can't be split."""
+    """Split claimed rows with ``shard_meta_for_dp``; rows that can't be split are a violation."""
     try:
         return shard_meta_for_dp(meta, dp_world, batch_size, **packing)
     except ValueError as refusal:
@@ -118,7 +118,7 @@ def split_claim(
 def read_shard(
     client: DataPlaneClient, shard: KVBatchMeta, fields: Sequence[str], pads: Mapping[str, complex]
 ) -> TensorDict:
-    """The rows of a rank's shard, padded to the width of the step.
+    """Read the rows of a rank's shard, padded to the width of the step.
 
     Raises:
         Unreadable: The read returned something else.
@@ -141,7 +141,7 @@ def read_shard(
 
 
 def reorder_rows(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -> TensorDict:
-    """The rows of ``batch`` (``ids``) in the order ``wanted``; a violation if it has other ids."""
+    """Return the rows of ``batch`` (``ids``) in the order ``wanted``; other ids are a violation."""
     index = {sample_id: row for row, sample_id in enumerate(ids)}
     unknown = [sample_id for sample_id in wanted if sample_id not in index]
     expect(not unknown, "only rows that were put", unknown)
@@ -149,7 +149,7 @@ def reorder_rows(batch: TensorDict, ids: Sequence[str], wanted: Sequence[str]) -
 
 
 def field_names(batch: TensorDictBase) -> list[str]:
-    """The names of the batch's columns."""
+    """Return the names of the batch's columns."""
     return [str(name) for name in batch.keys()]  # noqa: SIM118 - a TensorDict iterates its rows
 
 

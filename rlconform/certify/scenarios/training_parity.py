@@ -64,7 +64,7 @@ class ParityRuns:
         self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
 
     def expect_equal_runs(self, model: str, packing: str) -> None:
-        """Expect bitwise equal losses, gradient norms, advantages and weights of both runs."""
+        """Expect both runs to have bitwise equal losses, gradient norms, advantages and weights."""
         config = _small(model, f"policy.packing.mode={packing}", f"grpo.max_num_steps={STEPS}")
         expected = self._run_in_memory(config)
         got = self._run_under_test(config)
@@ -72,9 +72,9 @@ class ParityRuns:
         _expect_no_difference(expected, got)
 
     def expect_learning(self, model: str) -> None:
-        """Expect a run that is long enough to learn to give the same policy as in memory.
+        """Expect a run that is long enough to learn to equal the run in memory.
 
-        ``RuntimeError`` if the run in memory did not learn, which the plane did not cause.
+        Raise ``RuntimeError`` if the run in memory did not learn, which the plane did not cause.
         """
         config = load_config(model, [f"cluster.dp_size={RANKS}"])
         expected = self._run_in_memory(config)
@@ -84,7 +84,7 @@ class ParityRuns:
         _expect_no_difference(expected, self._run_under_test(config))
 
     def expect_resumed_run(self, folder: Path) -> None:
-        """Expect half the steps, a checkpoint and the other half to equal an unbroken run."""
+        """Expect a run that is resumed halfway from a checkpoint to equal an unbroken run."""
         half = STEPS // 2
         whole, resumed = (f"grpo.max_num_steps={steps}" for steps in (STEPS, half))
         saved = (
@@ -99,7 +99,7 @@ class ParityRuns:
         _expect_no_difference(expected, got)
 
     def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
-        """Run through the plane, after a run in memory that succeeded."""
+        """Train through the plane; errors are violations, as training in memory succeeded."""
         plane = self._plane
         used = plane.config or plane.target.config
         attach = partial(open_target, plane.spec, used, bootstrap=False)
@@ -132,7 +132,7 @@ def _expect_no_difference(expected: TrainingRecord, got: TrainingRecord) -> None
 
 @contextmanager
 def start_parity_runs(plane: PlaneSession) -> Iterator[ParityRuns]:
-    """Start both groups of actors, and end them."""
+    """Start both groups of actors, and end them after the block."""
     plane.owner()  # starts Ray, where none runs
     with plane.starting.running():
         cluster = ClusterConfig(dp_size=RANKS)

@@ -25,6 +25,6 @@ each_pair = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def looker_and_changer(
     part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
 ) -> tuple[PartitionUnderTest, PartitionUnderTest]:
-    """The partition as the two processes of a pair see it."""
+    """Return the partition as the looking and as the changing process of a pair see it."""
     views = [part, *(part.via(actor) for actor in actors(max(pair)))]
     return views[pair[0]], views[pair[1]]

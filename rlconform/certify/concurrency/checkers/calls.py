@@ -9,7 +9,7 @@ from rlconform.certify.concurrency.history import History
 
 
 def refused(history: History) -> Iterator[Anomaly]:
-    """Valid calls that raised, except reads and registrations.
+    """Find valid calls that raised, except reads and registrations.
 
     Other checkers judge reads, and a plane may refuse to register a partition that holds rows.
     """
@@ -21,9 +21,9 @@ def refused(history: History) -> Iterator[Anomaly]:
 
 
 def refused_alone(history: History) -> Iterator[Anomaly]:
-    """Valid calls that raised, except puts whose rows another call wrote or cleared meanwhile.
+    """Find what ``refused`` finds, except puts whose rows another call wrote or cleared meanwhile.
 
-    The contract lets a plane fail one of two such calls, as long as rows stay right.
+    The contract lets a plane fail one of two such calls, as long as the rows stay correct.
     """
     for found in refused(history):
         op = found.operations[0]
@@ -32,7 +32,7 @@ def refused_alone(history: History) -> Iterator[Anomaly]:
 
 
 def hung(history: History) -> Iterator[Anomaly]:
-    """Calls that did not return within the target's deadline."""
+    """Find calls that did not return within the target's deadline."""
     for op in history.operations:
         if op.end is None:
             text = f"{op.who}'s {op.op} did not return"

@@ -1,9 +1,9 @@
-"""Checkers of claims: null ids, phantoms, duplicates, lost rows, rows that only one task got.
+"""Checkers of claims: ids that are no strings, rows not ready, duplicated rows and lost rows.
 
 a claim that overlaps                    may return the row     may return without it
 the put that makes the row ready                yes                     yes
 a clear of the row                              yes                     yes
-another claim of the same task           one of them, not both          yes
+another claim of the same task           only one of the two            yes
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlconform.certify.concurrency.operation import Operation
 
 
 def null_ids(history: History) -> Iterator[Anomaly]:
-    """Claimed ids that are no strings."""
+    """Find claims that returned ids that are no strings."""
     for claim in history.of("claim"):
         wrong = [i for i in claim.ids if not isinstance(i, str)]
         if wrong:
@@ -28,7 +28,7 @@ def null_ids(history: History) -> Iterator[Anomaly]:
 
 
 def phantoms(history: History) -> Iterator[Anomaly]:
-    """Claimed rows that can't have been ready: never put, cleared before, or a field is missing."""
+    """Find claimed rows that can't have been ready: never put, cleared, or without a field."""
     for claim in history.of("claim"):
         for sample_id in claim.ids if claim.ok else ():
             if not isinstance(sample_id, str):
@@ -37,7 +37,7 @@ def phantoms(history: History) -> Iterator[Anomaly]:
 
 
 def _phantom(history: History, claim: Operation, sample_id: str) -> Iterator[Anomaly]:
-    """Each claimed field that the row can't have had at any moment of the claim."""
+    """Yield an anomaly for each required field that the row can't have had during the claim."""
     for field in claim.fields:
         put = history.writes[sample_id, (FIELD, field)].begun(claim.latest)
         if put is None:
@@ -55,7 +55,7 @@ def _phantom(history: History, claim: Operation, sample_id: str) -> Iterator[Ano
 
 
 def duplicated(history: History) -> Iterator[Anomaly]:
-    """Rows that a task claimed twice without a clear and a put in between.
+    """Find rows that a task claimed twice without a clear and a put in between.
 
     The second claim can have returned a new row of this id only if both a clear and a put of it may
     have taken effect between the earlier start and the later end of the two claims.
@@ -86,7 +86,7 @@ def _reborn(history: History, sample_id: str, start: float, end: float) -> bool:
 
 
 def lost(history: History) -> Iterator[Anomaly]:
-    """Rows that no task claimed, though a task claimed until nothing was left."""
+    """Find rows that no task claimed, though a task claimed until no row was left."""
     for task, sample_id, put, last in _undelivered(history):
         if not _other_claims(history, task, sample_id, put):
             text = (
@@ -97,7 +97,7 @@ def lost(history: History) -> Iterator[Anomaly]:
 
 
 def cross_task(history: History) -> Iterator[Anomaly]:
-    """Rows that one task claimed and another never, though it claimed until nothing was left."""
+    """Find rows that one task got and another did not, though it claimed until no row was left."""
     for task, sample_id, put, last in _undelivered(history):
         for other in _other_claims(history, task, sample_id, put):
             text = (
@@ -109,17 +109,17 @@ def cross_task(history: History) -> Iterator[Anomaly]:
 
 
 def _other_claims(history: History, task: str, sample_id: str, put: Interval) -> list[Operation]:
-    """Claims by other tasks that returned the row after this put."""
+    """Return the claims by other tasks that returned the row after this put."""
     names = (name for name in history.tasks if name != task)
     claims = (history.deliveries.get((name, sample_id), []) for name in names)
     return [claim for each in claims for claim in each if claim.latest > put.start]
 
 
 def _undelivered(history: History) -> Iterator[tuple[str, str, Interval, Operation]]:
-    """Rows that a task must have claimed by its last claim that was not full, and did not.
+    """Yield rows that a task never claimed, though its last partly filled claim had room for them.
 
-    A claim without an end may have taken as many rows as it asked for, so that many rows may be
-    missing.
+    A claim that failed or never returned may have taken all rows that it asked for, so rows are
+    yielded only if more are missing than such claims can have taken.
     """
     for last in _last_claims_not_full(history):
         missing = [
@@ -148,8 +148,8 @@ def _last_claims_not_full(history: History) -> list[Operation]:
 def _delivered(history: History, task: str, sample_id: str, put: Interval) -> bool:
     """Whether the task may have claimed the row that this put wrote.
 
-    The put may overwrite a row that was claimed long before; without a clear that runs wholly in
-    between, that was the same row.
+    The put may overwrite a row that was claimed long before; unless a clear ran wholly between
+    the claim and the put, both concern the same row.
     """
     claims = history.deliveries.get((task, sample_id))
     if not claims:

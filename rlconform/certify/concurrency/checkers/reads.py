@@ -1,4 +1,4 @@
-"""Checkers of reads: wrong rows, values that were never put, outdated values and absences.
+"""Checkers of reads: wrong rows, values that were never put, outdated values and missing rows.
 
     a read that overlaps             may give
     a put of the row                 the value before it or the value that it writes
@@ -19,7 +19,7 @@ from rlconform.certify.concurrency.operation import Operation, Value
 
 
 def wrong_rows(history: History) -> Iterator[Anomaly]:
-    """Reads that returned another row's bytes, or bytes that no put wrote."""
+    """Find reads that returned another row's bytes, or bytes that no put wrote."""
     for read, sample_id, field, value in values_read(history):
         if isinstance(value, str):
             text = f"{read.who} asked for {field!r} of {sample_id!r} and got {value}"
@@ -27,13 +27,13 @@ def wrong_rows(history: History) -> Iterator[Anomaly]:
 
 
 def _source(history: History, value: str) -> list[Operation]:
-    """The put that wrote what was read, if ``value`` names its version."""
+    """Return a list of the put that wrote what was read, empty if ``value`` names no version."""
     version = re.search(r".* v(\d+)( |$)", value)
     return [put for put in history.of("put") if version and put.version == int(version[1])][:1]
 
 
 def unwritten(history: History) -> Iterator[Anomaly]:
-    """Reads that returned a version of the row which no put had begun to write."""
+    """Find reads that returned a version of the row which no put had begun to write."""
     for read, sample_id, field, value in values_read(history):
         if isinstance(value, int):
             put = history.put_of(sample_id, field, value)
@@ -45,7 +45,7 @@ def unwritten(history: History) -> Iterator[Anomaly]:
 
 
 def stale_reads(history: History) -> Iterator[Anomaly]:
-    """Reads that returned values overwritten or cleared before they began, or missed a put."""
+    """Find reads that returned replaced or cleared values, or raised though the rows existed."""
     for read, sample_id, field, value in values_read(history):
         put = history.put_of(sample_id, field, value)
         after = put and _superseded(history, sample_id, field, put.end, read.start)
@@ -67,12 +67,12 @@ def stale_reads(history: History) -> Iterator[Anomaly]:
 
 
 def refused_reads(history: History) -> Iterator[Operation]:
-    """Reads of at least one row that raised."""
+    """Yield the reads that raised, except reads of no row."""
     return (read for read in history.of("get") if read.error and read.ids)
 
 
 def values_read(history: History) -> Iterator[tuple[Operation, str, str, Value]]:
-    """Every value that was read, with its read, row and field."""
+    """Yield every value that was read, after the read, the row and the field."""
     for read in history.of("get"):
         for sample_id, values in zip(read.ids, read.values, strict=False):
             for field, value in values.items():
@@ -82,6 +82,6 @@ def values_read(history: History) -> Iterator[tuple[Operation, str, str, Value]]
 def _superseded(
     history: History, sample_id: str, field: str, after: float, before: float
 ) -> Interval | None:
-    """A put or clear that runs wholly between the value's put and the read."""
+    """Return a put or clear that ran wholly between the value's put and the read, or None."""
     put = history.writes[sample_id, (FIELD, field)].inside(after, before)
     return put or history.clears[sample_id].inside(after, before)

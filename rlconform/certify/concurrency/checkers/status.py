@@ -1,7 +1,7 @@
 """Checkers of ``check_consumption_status``, for histories without clears.
 
     an answer that overlaps                       may be
-    a put of a new row                            with the row or without it
+    a put of a new row                            right with or without the row
     the claim that returns the last row           True or False
 
 A row is *surely unclaimed* from the end of its put to the start of the first claim that returns
@@ -20,7 +20,7 @@ from rlconform.certify.concurrency.operation import Operation
 
 
 class TaskStatus:
-    """What a history shows of one task: its status calls, and when it had unclaimed rows."""
+    """The status calls of one task, and the times when it surely or maybe had unclaimed rows."""
 
     def __init__(self, history: History, name: str, answers: list[Operation]) -> None:
         self.name, self.answers = name, answers
@@ -33,7 +33,7 @@ class TaskStatus:
             first = min((claim.start for claim in returned_by), default=math.inf)
             last = returned_by[0].latest if returned_by else math.inf
             acknowledged = min(puts, key=lambda put: put.end)
-            if not endless:  # one without an end may have taken any row
+            if not endless:  # a claim without a result may have taken any row
                 surely.append(Interval(acknowledged.end, first, acknowledged.operation))
             maybe.append(Interval(puts.by_start[0].start, last, puts.by_start[0].operation))
         self.surely_unclaimed = IntervalIndex(surely)
@@ -43,7 +43,7 @@ class TaskStatus:
 
 
 def early_status(history: History) -> Iterator[Anomaly]:
-    """Answers of True while a row had been put that the task had surely not claimed."""
+    """Find answers of True though the task had surely not claimed some row that was put."""
     for task in _tasks(history):
         for asked in task.answers:
             row = task.surely_unclaimed.covering(asked.start, asked.latest)
@@ -56,7 +56,7 @@ def early_status(history: History) -> Iterator[Anomaly]:
 
 
 def late_status(history: History) -> Iterator[Anomaly]:
-    """Answers of False though rows were put, and all that may have been put had been claimed."""
+    """Find answers of False though the task had claimed every row that may have been put."""
     for task in _tasks(history):
         for asked in task.answers:
             if asked.answer is not False or task.maybe_unclaimed.touching(
@@ -73,7 +73,7 @@ def late_status(history: History) -> Iterator[Anomaly]:
 
 
 def non_monotonic(history: History) -> Iterator[Anomaly]:
-    """Successive answers, to any callers, that differ without a call between them to explain it.
+    """Find successive answers, to any callers, that differ without a call in between to explain it.
 
     Only a put turns True into False, and only a claim turns False into True.
     """
@@ -100,7 +100,7 @@ def non_monotonic(history: History) -> Iterator[Anomaly]:
 
 
 def _tasks(history: History) -> list[TaskStatus]:
-    """Every task whose status was asked for; none if rows were cleared, as ids may be reused."""
+    """Return the tasks whose status was read; none after a clear, as ids may then be reused."""
     if history.of("clear"):
         return []
     asked = defaultdict(list)

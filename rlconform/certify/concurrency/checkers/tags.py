@@ -1,7 +1,7 @@
 """Checkers of tags, which only claims return: missing tags, and lost updates of tags.
 
 a claim that overlaps                       may return
-the put that makes the row ready            the row with all of its tags, or not the row
+the put that makes the row ready            the row with all tags of the put, or no row
 a put of tags on an existing row            the tags before it or after it
 """
 
@@ -20,7 +20,7 @@ from rlconform.contract import Tags
 
 
 def tags_late(history: History) -> Iterator[Anomaly]:
-    """Claimed rows without a tag that every put which can have made them ready wrote."""
+    """Find claimed rows without a tag that every put which can have made them ready wrote."""
     written = cache(partial(_tags_written, history))
     for claim, sample_id, tags in _claimed_tags(history):
         puts, keys = written(sample_id)
@@ -35,7 +35,7 @@ def tags_late(history: History) -> Iterator[Anomaly]:
 
 
 def _tags_written(history: History, sample_id: str) -> tuple[list[Interval], list[frozenset[str]]]:
-    """The puts that wrote fields of a row, and the tag keys written up to and including each."""
+    """Return a row's puts of fields, and for each put the tag keys in it and all before it."""
     puts = list(history.puts[sample_id])
     keys = [_keys(put.operation, sample_id) for put in puts]
     return puts, list(accumulate(keys, frozenset.intersection))
@@ -46,7 +46,7 @@ def _keys(put: Operation, sample_id: str) -> frozenset[str]:
 
 
 def lost_updates(history: History) -> Iterator[Anomaly]:
-    """Tags that were put before a claim began, but that it omits or returns outdated."""
+    """Find tags put before a claim began that the claim omits or returns outdated."""
     keys_of: dict[Any, list[str]] = {}
     for sample_id, (kind, key) in history.writes:
         if kind == TAG:
@@ -91,7 +91,7 @@ def _tag(write: Operation, sample_id: str, key: str) -> Any:
 
 
 def _claimed_tags(history: History) -> Iterator[tuple[Operation, str, Tags]]:
-    """Each claimed row that was put, with the tags that the claim returned."""
+    """Yield each claimed row that was put, with its claim and the tags that the claim returned."""
     for claim in history.of("claim"):
         if claim.ok:
             for index, sample_id in enumerate(claim.ids):

@@ -19,7 +19,7 @@ from rlconform.certify.concurrency.operation import Operation, Value
 
 
 def torn(history: History) -> Iterator[Anomaly]:
-    """Rows torn within one read, or against what another caller had seen before it began."""
+    """Find reads that mix two puts, or miss a put of which a caller had already seen a part."""
     for read in history.of("get"):
         for sample_id, values in zip(read.ids, read.values, strict=False):
             yield from _torn_within(history, read, sample_id, values)
@@ -33,7 +33,7 @@ def torn(history: History) -> Iterator[Anomaly]:
 def _torn_within(
     history: History, read: Operation, sample_id: str, values: dict[str, Value]
 ) -> Iterator[Anomaly]:
-    """Two fields from two puts, each of which wrote both; one put follows the other."""
+    """Find two fields of one read that come from two puts, though each put wrote both fields."""
     puts = {
         field: put.operation
         for field, value in values.items()
@@ -66,7 +66,7 @@ class FirstObservations:
         self._intervals = cache(self._seen_puts)
 
     def older(self, read: Operation, sample_id: str, field: str, value: Value) -> Iterator[Anomaly]:
-        """A field from before a put of which another caller had already seen a part."""
+        """Find a value from before a put, read after another caller had seen a part of the put."""
         put = self._history.put_of(sample_id, field, value)
         later = put and self._intervals(sample_id, field).inside(put.end, read.start)
         if put and later and later.operation.until >= read.start:
@@ -78,7 +78,7 @@ class FirstObservations:
             yield anomaly("torn", sample_id, text, put.operation, later.operation, by, read)
 
     def refused(self, read: Operation) -> Iterator[Anomaly]:
-        """A read that failed, though a part of each put that it needs had been seen."""
+        """Find a read that failed, though callers had seen a part of each put that it needs."""
         proofs: list[tuple[Interval, str]] = []
         for sample_id in read.ids:
             for field in read.fields:
@@ -97,7 +97,7 @@ class FirstObservations:
                 return
 
     def _by(self, put: Interval, sample_id: str) -> Operation:
-        """The operation that first saw the row of the put; the put itself if none did."""
+        """Return the operation that first saw the put's row, or the put if no operation did."""
         return self._first.get((id(put.operation), sample_id), put.operation)
 
     def _note(self, put: Interval | None, sample_id: str, seen: Operation) -> None:
@@ -108,7 +108,7 @@ class FirstObservations:
             self._first[key] = seen
 
     def _seen_puts(self, sample_id: str, field: str) -> IntervalIndex:
-        """The puts of a field, each ending as soon as a part of it had been seen."""
+        """Return the puts of a field as intervals that end once a caller has seen a part."""
         return IntervalIndex(
             Interval(put.start, min(put.end, self._by(put, sample_id).latest), put.operation)
             for put in self._history.writes[sample_id, (FIELD, field)]
@@ -116,7 +116,7 @@ class FirstObservations:
 
 
 def _only_put(history: History, sample_id: str, field: str, claim: Operation) -> Interval | None:
-    """The put that made the row ready for the claim, if only one can have."""
+    """Return the put that made the row ready for the claim, or None if several may have."""
     puts = history.writes[sample_id, (FIELD, field)]
     begun = puts.touching(0.0, claim.latest)
     return puts.by_start[0] if begun == 1 else None
