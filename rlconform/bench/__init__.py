@@ -1,9 +1,9 @@
-"""``rlconform bench``: measures planes turn by turn, next to a plain copy of the same bytes.
+"""``rlconform bench``: measures planes turn by turn, and plain copies of the same bytes.
 
     cli/bench ──▶ BenchRunner ──pipe──▶ plane process (its own process group) ──▶ plane
-                      │                   ├─ TimedClient of the producer, in a separate process
-                      │                   └─ TimedClient of each consumer, likewise
+                      │                   ├─ producer's TimedClient, in a separate process
+                      │                   └─ consumers' TimedClients, in separate processes
                       └──▶ BenchDocument ──▶ bench.json ──▶ report: ratios, tables, page
 
-One plane works at a time; one that crashes or hangs ends only its own process, not the run.
+One plane works at a time. A plane that crashes or hangs ends its process, not the run.
 """

@@ -1,4 +1,4 @@
-"""Makes batches from a seed, so that every process can make them, and checksums of rows."""
+"""Makes batches from a seed (the same in every process), and checksums of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKENS = "tokens"
 
 
 def make_batch(shape: BatchShape) -> TensorDict:
-    """The shape's batch, batch size ``(N,)``; the same one in every process."""
+    """Return the shape's batch, batch size ``(N,)``, which is the same in every process."""
     random = torch.Generator().manual_seed(_seed(shape))
     counts = ragged_counts(shape)
     columns = {}
@@ -42,7 +42,7 @@ def make_batch(shape: BatchShape) -> TensorDict:
 
 
 def ragged_counts(shape: BatchShape) -> dict[str, Tensor]:
-    """Elements of each row along each ragged dimension, (N,) int64."""
+    """Return how many elements each row has along each ragged dimension, (N,) int64."""
     random = torch.Generator().manual_seed(_seed(shape))
     return {
         name: torch.randint(fewest, most + 1, (shape.rows,), generator=random)
@@ -51,7 +51,7 @@ def ragged_counts(shape: BatchShape) -> dict[str, Tensor]:
 
 
 def make_tags(shape: BatchShape) -> list[Tags]:
-    """One dict per row, as a rollout writes them: length, weight version, reward deviation."""
+    """Return a dict per row, as a rollout writes it: length, weight version, reward deviation."""
     lengths = ragged_counts(shape).get(TOKENS, torch.zeros(shape.rows, dtype=torch.int64))
     return [
         {INPUT_LENGTHS: length, "weight_version": 7, "std": 0.5, "truncated": False}
@@ -60,18 +60,18 @@ def make_tags(shape: BatchShape) -> list[Tags]:
 
 
 def sample_ids(label: str, rows: int) -> list[str]:
-    """``rows`` ids that are unique to the label."""
+    """Return ``rows`` ids that are unique to the label."""
     return [f"{label}.{row}_g0" for row in range(rows)]
 
 
 def read_order(shape: BatchShape) -> list[int]:
-    """A shuffled order of the shape's rows."""
+    """Return a shuffled order of the shape's rows."""
     random = torch.Generator().manual_seed(_seed(shape))
     return torch.randperm(shape.rows, generator=random).tolist()
 
 
 def describe(shape: BatchShape) -> ShapeResult:
-    """Rows, tokens and bytes of the shape's batch, computed without making one."""
+    """Return rows, tokens and bytes of the shape's batch, computed without making the batch."""
     counts = {name: int(lengths.sum()) for name, lengths in ragged_counts(shape).items()}
     return ShapeResult(
         name=shape.name,
@@ -89,9 +89,9 @@ def describe(shape: BatchShape) -> ShapeResult:
 
 
 def row_checksums(batch: TensorDict, fields: Sequence[str]) -> list[int]:
-    """A checksum per row over dtypes, shapes and bytes, the same for dense and jagged columns.
+    """Return a checksum per row over dtypes, shapes and bytes, equal for dense and jagged columns.
 
-    ``LookupError`` if a field is missing, ``TypeError`` if it is no tensor.
+    Raise ``LookupError`` if a field is missing, ``TypeError`` if it is no tensor.
     """
     sums = [0] * int(batch.batch_size[0])
     for name in fields:
@@ -132,7 +132,7 @@ def _dtype(column: ColumnShape) -> torch.dtype:
 
 
 def _values(size: list[int], dtype: torch.dtype, random: torch.Generator) -> Tensor:
-    """Random bytes for uint8, token ids for other integers, log probabilities for floats."""
+    """Return random bytes for uint8, token ids for other integers, log probabilities for floats."""
     if dtype is torch.uint8:  # eight bytes at a time: router replay has hundreds of megabytes
         words = torch.empty(-(-math.prod(size) // 8), dtype=torch.int64).random_(generator=random)
         return words.view(torch.uint8)[: math.prod(size)].view(size)

@@ -1,10 +1,10 @@
-"""``ClientPool``: the timed clients of one plane, a producer and several that claim.
+"""``ClientPool``: the timed clients of one plane, a producer and several that claim rows.
 
     plane process ── begin("put", ...) ──▶ Ray actor or thread ── TimedClient.put ──▶ plane
                   ◀── result, or CallRefused, or PlaneLost ──
 
-A plane that serves several processes gets a Ray actor for each client; one that runs in a single
-process gets threads of that process.
+For a plane that serves several processes, each client is in a Ray actor; for a plane that runs in
+one process, clients are threads of that process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CallRefused(Exception):
 
 
 class PlaneLost(Exception):
-    """A client or the plane's process died or hangs: nothing more can be measured on the plane."""
+    """A client or the plane's process died or hangs: the plane can't be measured any more."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ClientHandle:
     timeout_s: float
 
     def begin(self, method: str, *arguments: Any) -> Callable[[], Any]:
-        """Start the method; the returned function waits for its result and raises like ``call``."""
+        """Start the method; return a function that waits for its result or raises like ``call``."""
         future = self.submit(method, *arguments)
 
         def result() -> Any:
@@ -64,18 +64,18 @@ class ClientHandle:
         return result
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Run the method and wait for its result.
+        """Run the method, wait for its result and return it.
 
-        ``CallRefused`` if it raised, ``PlaneLost`` if it did not return or its process has ended.
+        Raise ``CallRefused`` if the method raised, ``PlaneLost`` if it hangs or its process ended.
         """
         return self.begin(method, *arguments)()
 
 
 class ClientPool(NamedTuple):
-    """The clients of one plane: one that puts, and all that can claim at the same time.
+    """The clients of one plane: the one that puts, and all that can claim at the same time.
 
-    The claimers are consumers first, then the producer and the plane's owner, which are idle while
-    others claim; using them saves two processes.
+    ``claimers`` has the consumers, then the producer and the plane's owner. The last two would be
+    idle otherwise; claiming with them saves two processes.
     """
 
     producer: ClientHandle
@@ -88,14 +88,14 @@ class ClientPool(NamedTuple):
 
 
 def thread_pool(owner: DataPlaneClient, claimers: int, call_s: float) -> ClientPool:
-    """Clients in threads that share the owner's client."""
+    """Build a pool of clients in threads that share the owner's client."""
     return _pool(owner, claimers, call_s, lambda: submit_to_threads(owner))
 
 
 def actor_pool(
     spec: str, target: Target, owner: DataPlaneClient, claimers: int, call_s: float
 ) -> ClientPool:
-    """Clients in Ray actors; ``PlaneLost`` if one attaches later than the target's ``start``."""
+    """Build a pool of clients in Ray actors; ``PlaneLost`` if one does not attach in time."""
     import ray  # noqa: PLC0415 - planes of one process need no Ray
 
     from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415 - needs Ray
@@ -117,7 +117,7 @@ def actor_pool(
 
 
 def submit_to_threads(client: DataPlaneClient) -> Submit:
-    """Run the methods in threads of this process."""
+    """Return a function that runs the client's timed methods in threads of this process."""
     threads, timed = ThreadPoolExecutor(_THREADS), TimedClient(lambda: client)
     return lambda *call: threads.submit(timed.run, *call)
 
@@ -125,7 +125,7 @@ def submit_to_threads(client: DataPlaneClient) -> Submit:
 def _pool(
     owner: DataPlaneClient, claimers: int, call_s: float, new_client: Callable[[], Submit]
 ) -> ClientPool:
-    """The clients that ``claimers`` need in addition to the owner: at least one consumer."""
+    """Build the pool: the owner, the producer, and as many consumers as ``claimers`` needs."""
     names = [*(f"consumer{number + 1}" for number in range(max(1, claimers - 2))), "producer"]
     clients = [ClientHandle(name, new_client(), call_s) for name in names]
     owners = ClientHandle("owner", submit_to_threads(owner), call_s)

@@ -1,7 +1,7 @@
 """``BenchDocument``: the result of a bench run, ``bench.json``.
 
-Figures are absolute, seconds or rows per second; ``bench.report.ratios`` compares them. Every
-measurement either has figures or says in ``refused`` why it has none.
+Figures are absolute (seconds, or rows per second); ``bench.report.ratios`` compares them. A
+measurement without figures says in ``refused`` why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _DocumentPart(BaseModel):
 
 
 class Summary(_DocumentPart):
-    """A summary of ``n`` timings. Quantiles are of the sample: p99 of few is its maximum."""
+    """A summary of ``n`` timings. The p99 of few timings is close to their maximum."""
 
     n: int = Field(ge=1)
     median: float
@@ -40,7 +40,7 @@ class Summary(_DocumentPart):
 
 
 class Host(_DocumentPart):
-    """The machine and its packages. ``load_at_start`` is the load average of one minute."""
+    """The machine and its packages. ``load_at_start`` is the one-minute load average."""
 
     cpu: str
     cores: int
@@ -53,8 +53,8 @@ class Host(_DocumentPart):
 class TargetResult(_DocumentPart):
     """A plane that the user asked to measure; its name is empty if it did not open.
 
-    ``processes`` is whether producer and consumers were separate processes; ``failed`` is a target
-    that was lost during the run.
+    ``processes``: producer and consumers were separate processes. ``status`` is ``failed`` if the
+    target did not open or was lost during the run.
     """
 
     spec: str
@@ -77,7 +77,7 @@ class TargetResult(_DocumentPart):
 
 
 class ShapeResult(_DocumentPart):
-    """A batch that was put and read, with the dtype and shape of each field: ``int64 (N, j)``."""
+    """A batch that was put and read, with each field's dtype and shape, as in ``int64 (N, j)``."""
 
     name: str
     title: str
@@ -88,7 +88,7 @@ class ShapeResult(_DocumentPart):
 
 
 class Memcpy(_DocumentPart):
-    """Seconds of a copy of the shape's bytes into memory already touched or just allocated."""
+    """Seconds to copy the shape's bytes into memory touched before, or just allocated."""
 
     shape: str
     warm: Summary
@@ -96,7 +96,7 @@ class Memcpy(_DocumentPart):
 
 
 class TargetRow(_DocumentPart):
-    """A measurement of one target: it has figures, or ``refused`` says why it has none."""
+    """A measurement of one target; without figures, ``refused`` says why."""
 
     target: str
     refused: str = ""
@@ -137,7 +137,7 @@ class Wake(TargetRow):
 
 
 class BenchDocument(_DocumentPart):
-    """A whole run; ``complete`` is False where it was interrupted, which ``notes`` mention."""
+    """A whole run; if it was interrupted, ``complete`` is False and ``notes`` say so."""
 
     schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
     kit: str
@@ -156,5 +156,5 @@ class BenchDocument(_DocumentPart):
     wake: list[Wake]
 
     def to_json(self) -> str:
-        """The text of ``bench.json``; ``BenchDocument.model_validate_json`` reads it."""
+        """Return the text of ``bench.json``, which ``BenchDocument.model_validate_json`` reads."""
         return self.model_dump_json(indent=2, by_alias=True) + "\n"

@@ -18,7 +18,7 @@ PACKAGES = ("torch", "tensordict", "numpy", "ray")
 
 
 def describe_host() -> Host:
-    """The machine's current state."""
+    """Return a description of the machine and its current load."""
     kernel = ".".join(platform.release().split(".")[:2])
     return Host(
         cpu=_cpu(),
@@ -31,7 +31,7 @@ def describe_host() -> Host:
 
 
 def _cpu() -> str:
-    """The CPU model; not every architecture's kernel reports it."""
+    """Return the CPU model, or the architecture where the kernel reports no model."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text("utf-8").splitlines() if info.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -39,7 +39,7 @@ def _cpu() -> str:
 
 
 class MemcpyTimer:
-    """Times copies of ``size`` bytes in one thread, as a plane's processes copy them."""
+    """Times copies of ``size`` bytes in one thread, which is what a plane's processes use."""
 
     def __init__(self, size: int) -> None:
         # Ray gives each worker one thread; with two the copy would not be comparable.
@@ -48,7 +48,7 @@ class MemcpyTimer:
         self._target = torch.zeros(size, dtype=torch.uint8)
 
     def time_copies(self) -> tuple[float, float]:
-        """Seconds of a copy into memory already touched, and of one into newly allocated memory."""
+        """Return the seconds of a copy into touched memory, and of one into fresh memory."""
         self._target.copy_(self._source)  # this process was idle: warm the caches
         start = time.perf_counter()
         self._target.copy_(self._source)

@@ -1,9 +1,9 @@
-"""What a bench run measures: each ``Measurement`` holds the turns of one and the rows they yield.
+"""The measurements of a bench run. A ``Measurement`` makes its turns and its document rows.
 
     runner ── (measurement, "turn", number) ──▶ plane process: measurement.turn(clients, number)
            ◀── figures ──
 
-Every target prepares; then, round by round, each has one turn; then each cleans up.
+Every target prepares; then, in each round, every target has one turn; then every target cleans up.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WAKE_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Measurement(ABC):
-    """One measurement for which all targets take turns; ``repetitions`` of them count."""
+    """A measurement in which all targets take turns; ``repetitions`` turns of each count."""
 
     title: str
     repetitions: int
@@ -67,22 +67,22 @@ class Measurement(ABC):
         return 1
 
     def prepare(self, clients: ClientPool, step: int) -> None:  # noqa: B027
-        """Make ready for the first turn."""
+        """Prepare for the first turn; called once for each step."""
 
     @abstractmethod
     def turn(self, clients: ClientPool, number: int) -> Figures:
-        """The figures of a target's n-th turn, n from 0."""
+        """Make a target's turn ``number`` (from 0) and return its figures."""
 
     def finish(self, clients: ClientPool, step: int) -> None:  # noqa: B027
         """Clean up after the last turn."""
 
     @abstractmethod
     def rows(self, found: Mapping[str, Summary], **target: Any) -> list[TargetRow]:
-        """The document's rows with these figures and the fields of a ``TargetRow``."""
+        """Return the document's rows, made of these figures and the fields of a ``TargetRow``."""
 
 
 def measurements(shapes: Sequence[BatchShape], plan: Plan) -> list[Measurement]:
-    """All measurements of a run, in order."""
+    """Return all measurements of a run, in order."""
     rate, growth = plan.claim_rate, plan.growth
     return [
         *(CarryBatch(shape.name, shape.repetitions, shape) for shape in shapes),
@@ -98,7 +98,7 @@ def measurements(shapes: Sequence[BatchShape], plan: Plan) -> list[Measurement]:
 
 @dataclass(frozen=True, eq=False)
 class CarryBatch(Measurement):
-    """A whole batch: put it, read it twice, claim it and clear it, each once."""
+    """Measures a whole batch: puts it, reads it twice, claims it and clears it."""
 
     shape: BatchShape
 
@@ -144,7 +144,7 @@ class CarryBatch(Measurement):
 
 @dataclass(frozen=True, eq=False)
 class DrainRows(Measurement):
-    """Several consumers together claim ``ready`` rows, ``batch`` at a time."""
+    """Measures several consumers that together claim ``ready`` rows, ``batch`` at a time."""
 
     consumers: int
     ready: int
@@ -180,7 +180,7 @@ class DrainRows(Measurement):
 
 @dataclass(frozen=True, eq=False)
 class SlideRows(Measurement):
-    """Operations on ``batch`` rows of a partition with ``ready`` rows, which stays as full."""
+    """Measures operations on ``batch`` rows of a partition that always has about ``ready`` rows."""
 
     ready: int
     batch: int
@@ -225,7 +225,7 @@ class SlideRows(Measurement):
 
 
 class WakeClaim(Measurement):
-    """A consumer waits in a claim for a row that is put: seconds until the claim returns."""
+    """Measures seconds until a consumer's blocked claim returns the row that a producer puts."""
 
     def turn(self, clients: ClientPool, number: int) -> Figures:
         if number == 0:
@@ -244,6 +244,6 @@ class WakeClaim(Measurement):
 
 
 def _sweep(clients: ClientPool, partition: str) -> None:
-    """Leave no rows to the next turn; a plane that can't clear fails at its next clear."""
+    """Clear all rows before the next turn; a plane that can't clear fails at its next clear."""
     with suppress(CallRefused):
         clients.producer.call("clear", partition, None)

@@ -1,4 +1,4 @@
-"""Loads shapes (which batches) and plans (how often) from ``reference_configs/bench``."""
+"""Loads shapes (which batches) and plans (how many turns) from ``reference_configs/bench``."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class ColumnShape(NamedTuple):
     sizes: tuple[int, ...]
 
     def __str__(self) -> str:
-        """As documents show it: ``int64 (N,)``, ``uint8 (N, j, 48, 8)``."""
+        """Return the column as documents show it: ``int64 (N,)``, ``uint8 (N, j, 48, 8)``."""
         sizes = ["N", *("j" for _ in self.ragged[:1]), *map(str, self.sizes)]
         return f"{self.dtype} ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
 class Quick(_PlanPart):
-    """The values of a shape that ``--quick`` changes."""
+    """The values that replace a shape's values under ``--quick``."""
 
     repetitions: PositiveInt
     rows: PositiveInt | None = None
@@ -50,8 +50,8 @@ class Quick(_PlanPart):
 class BatchShape(_PlanPart):
     """A batch to put, get, claim and clear, and how many turns of each target count.
 
-    ``ragged`` has the fewest and most elements of a row, by ragged dimension; ``fields`` the dtype
-    and shape of each field.
+    ``ragged`` maps a ragged dimension to the fewest and most elements of a row; ``fields`` maps a
+    field to its dtype and shape.
     """
 
     name: str
@@ -74,7 +74,7 @@ class BatchShape(_PlanPart):
 
     @cached_property
     def columns(self) -> dict[str, ColumnShape]:
-        """The parsed fields."""
+        """The columns, parsed from ``fields``."""
         return {name: _column(name, text) for name, text in self.fields.items()}
 
 
@@ -87,7 +87,7 @@ def _column(name: str, text: str) -> ColumnShape:
 
 
 class ClaimRatePlan(_PlanPart):
-    """``consumers`` drain ``rows`` ready rows in claims of ``batch``."""
+    """How ``consumers`` drain ``rows`` ready rows, in claims of ``batch`` rows."""
 
     rows: PositiveInt
     batch: PositiveInt
@@ -96,7 +96,7 @@ class ClaimRatePlan(_PlanPart):
 
 
 class GrowthPlan(_PlanPart):
-    """Operations on ``batch`` rows of a partition with ``rows`` ready rows."""
+    """How many rows (``batch``) to operate on, in partitions of ``rows`` ready rows."""
 
     rows: list[PositiveInt]
     batch: PositiveInt
@@ -104,7 +104,7 @@ class GrowthPlan(_PlanPart):
 
 
 class WakePlan(_PlanPart):
-    """Blocking claims of one row that is put later."""
+    """How often to claim, blocking, one row that is put later."""
 
     repetitions: PositiveInt
 
@@ -122,13 +122,13 @@ class Plan(_PlanPart):
 
 
 def shape_names() -> list[str]:
-    """The names of all shapes."""
+    """Return the names of all shapes, in the order in which they are measured."""
     found = {path.stem for path in _folder().glob("*.yaml")}
     return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
 
 
 def load_shape(name: str, quick: bool = False) -> BatchShape:
-    """Load the shape ``name``; ``ConfigError`` if there is none, or its file is invalid."""
+    """Load the shape ``name``; raise ``ConfigError`` if there is none or its file is invalid."""
     if name not in shape_names():
         raise ConfigError(f"no shape {name!r}; there are {', '.join(shape_names())}")
     shape = _load(_folder() / f"{name}.yaml", BatchShape, name=name)
@@ -139,7 +139,7 @@ def load_shape(name: str, quick: bool = False) -> BatchShape:
 
 
 def load_plan(quick: bool) -> Plan:
-    """Load the plan of a full or of a quick run."""
+    """Load the plan of a quick or of a full run."""
     return _load(_folder() / "plans" / ("quick.yaml" if quick else "full.yaml"), Plan)
 
 

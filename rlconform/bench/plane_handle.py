@@ -1,4 +1,4 @@
-"""``PlaneHandle``: the runner's handle of a plane process, which may crash or hang.
+"""``PlaneHandle``: the runner's access to a plane process, which may crash or hang.
 
 runner ── ask ──▶ PlaneHandle ──── pipe ────▶ plane process (its own process group)
                    waits with a deadline ◀──── answers, or dies
@@ -26,7 +26,7 @@ _CLOSE_S = 15.0
 
 
 class PlaneHandle:
-    """A plane process: it starts immediately, and ``kill`` ends it and all that it started."""
+    """A plane process. It starts immediately; ``kill`` ends it and all that it started."""
 
     def __init__(self, spec: str, claimers: int, call_s: float) -> None:
         self._call_s = call_s
@@ -49,17 +49,17 @@ class PlaneHandle:
     def await_open(self) -> None:
         """Wait until the plane is open and its clients are attached.
 
-        ``TargetError`` if there is no such target, ``PlaneLost`` if it did not start.
+        Raise ``TargetError`` if there is no such target, ``PlaneLost`` if the plane did not start.
         """
         self.about, start_s = self._answer(_OWN_S, "looking the target up")
         # the owner opens the plane, then all clients attach at the same time
         self._answer(2 * start_s + _REPORT_S, "opening the plane")
 
     def ask(self, measurement: Measurement, method: str, number: int) -> Figures:
-        """The figures of a measurement's method; none for ``prepare`` and ``finish``.
+        """Run a measurement's method; return its figures, empty for ``prepare`` and ``finish``.
 
-        ``CallRefused`` for a refused call or wrong data, ``PlaneLost`` for a process without an
-        answer.
+        Raise ``CallRefused`` for a refused call or wrong data, ``PlaneLost`` if the process does
+        not answer.
         """
         try:
             self._pipe.send((measurement, method, number))
@@ -69,16 +69,16 @@ class PlaneHandle:
         return figures
 
     def dismiss(self) -> None:
-        """Let the process close its plane, and don't wait for it."""
+        """Let the process close its plane, without waiting for it."""
         self._pipe.close()
 
     def end(self) -> None:
-        """Wait until a dismissed process has closed its plane, and kill whatever is left."""
+        """Wait until a dismissed process has closed its plane, then kill what is left of it."""
         self._wait(_CLOSE_S)
         self.kill()
 
     def kill(self) -> None:
-        """Kill the process and all it started."""
+        """Kill the process and all processes that it started."""
         self._pipe.close()
         self._workspace.close()
         self._process.wait()
@@ -103,7 +103,7 @@ class PlaneHandle:
         return f"{ended}: {lines[-1]}" if lines else ended
 
     def _wait(self, timeout_s: float) -> int | None:
-        """The exit code; ``None`` if the process still runs after ``timeout_s``."""
+        """Return the exit code; ``None`` if the process still runs after ``timeout_s`` seconds."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -4,8 +4,8 @@
          │                                                     others wait
          └── MemcpyTimer: copies the same bytes with every turn
 
-A target that is lost is left out of the rest of the run; one that refuses, of the rest of the
-measurement. The others continue.
+A target that is lost is left out of the rest of the run. A target that refuses a call is left out
+of the rest of the measurement. The others continue.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STYLES = {"ready": "green", "failed": "bold red", "refused": "yellow", "measure
 
 
 class BenchProgress(LiveBar):
-    """A bar of turns; without a terminal, a line for each measurement."""
+    """A progress bar of turns; without a terminal, a line for each measurement."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, "starting the planes")
@@ -54,13 +54,13 @@ class BenchProgress(LiveBar):
         self.console.print(f"[{_STYLES[word]}]{word:<8}[/] {text}", highlight=False)
 
     def measurement(self, title: str) -> None:
-        """A measurement begins; the bar names it with each turn."""
+        """Show that a measurement begins; the bar names it with each turn."""
         if not self.console.is_terminal:
             self.line("measure", title)
 
 
 class BenchRunner:
-    """One bench run; ``measure`` returns its document."""
+    """One bench run; ``measure`` returns the document of its results."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BenchRunner:
     def measure(self) -> BenchDocument:
         """Measure everything. When interrupted, end all processes and return what was measured.
 
-        ``TargetError`` if a target does not exist; nothing was measured.
+        Raise ``TargetError``, without measuring anything, if a target does not exist.
         """
         created, started = datetime.now(UTC), time.monotonic()
         host = describe_host()
@@ -130,7 +130,7 @@ class BenchRunner:
         )
 
     def _rows(self, spec: str, measurement: Measurement) -> list[TargetRow]:
-        """The document's rows of one target; a refusal replaces all figures of a measurement."""
+        """Return the document's rows of a target; a refusal replaces all its figures."""
         turns, refused = self._figures[spec, measurement], self._refusals[spec, measurement]
         if not turns and not refused:
             return []  # interrupted before
@@ -196,7 +196,7 @@ class BenchRunner:
             self._ask(spec, measurement, "finish", 0)
 
     def _ask(self, spec: str, measurement: Measurement, method: str, number: int) -> Figures | None:
-        """The figures of one request; ``None`` if the target refused it or is lost."""
+        """Return the figures of one request; ``None`` if the target refused it or is lost."""
         try:
             return self._planes[spec].ask(measurement, method, number)
         except CallRefused as refused:
@@ -229,7 +229,7 @@ class BenchRunner:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Quantiles of the sample, linear between the nearest two; ``ValueError`` without values."""
+    """Return the sample's quantiles, interpolated linearly; ``ValueError`` without values."""
     if not values:
         raise ValueError("nothing was measured")
     low, p25, median, p75, p99, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 0.99, 1]).tolist()

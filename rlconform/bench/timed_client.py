@@ -1,11 +1,11 @@
-"""``TimedClient``: one client of a plane, and the calls on it that are timed.
+"""``TimedClient``: one client of a plane, whose calls are timed.
 
     plane process ── run("put", partition, label) ──▶ TimedClient ── client.put_samples ──▶ plane
                   ◀── (True, seconds) | (False, "CapacityExceeded: ...") ──
 
-It runs in the process that makes the calls and times nothing else. It makes its own batches, so
-that only labels are sent in and only figures are sent out. What a consumer reads is checked after
-the clock has stopped.
+It runs in the process that makes the calls, and times only them. It makes its batches itself, so
+that only labels are sent to it and only figures come back. It checks what a consumer reads after
+the timing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WrongData(Exception):
 
 
 class TimedClient:
-    """One client, attached where it runs. Other processes call ``run``, which names a method."""
+    """One client in its own process or thread; others call ``run`` with the name of a method."""
 
     def __init__(self, attach: Callable[[], DataPlaneClient]) -> None:
         # torch warns at the first use in a process that nested tensors are a prototype.
@@ -55,7 +55,7 @@ class TimedClient:
         self._about_to_wait = Event()
 
     def run(self, method: str, *arguments: Any) -> Answer:
-        """The method's result, or its error as text: a plane's error may not unpickle elsewhere."""
+        """Return the method's result, or its error as text: an error may not unpickle elsewhere."""
         try:
             return True, getattr(self, method)(*arguments)
         except Exception as error:  # noqa: BLE001 - whatever the plane raises goes to the report
@@ -64,26 +64,26 @@ class TimedClient:
     # -- whole batches -------------------------------------------------------------------------
 
     def load(self, shape: BatchShape) -> None:
-        """Make the batch to put."""
+        """Make the batch that ``put`` puts."""
         self._shape, self._batch, self._tags = shape, make_batch(shape), make_tags(shape)
 
     def expect(self, shape: BatchShape) -> None:
-        """Compute the checksums of the batch to read."""
+        """Compute the checksums of the batch that ``get`` reads."""
         self._shape, self._order = shape, read_order(shape)
         self._checksums = row_checksums(make_batch(shape), list(shape.fields))
 
     def unload(self) -> None:
-        """Free the batch."""
+        """Free the batch and its checksums."""
         self._batch, self._tags, self._checksums = None, [], []
 
     def put(self, partition: str, label: str) -> float:
-        """Seconds of a put of the whole batch with its tags."""
+        """Put the whole batch with its tags; return the seconds of the call."""
         ids, tags = sample_ids(label, self._shape.rows), [dict(row) for row in self._tags]
         began, ended = self._put(partition, ids, self._batch, tags=tags)
         return ended - began
 
     def get(self, partition: str, label: str, shuffled: bool) -> float:
-        """Seconds of a get of all rows and fields, in the order of the put or in another."""
+        """Get all rows and fields, shuffled or in put order; return the seconds of the call."""
         rows = self._order if shuffled else range(self._shape.rows)
         ids, fields = sample_ids(label, self._shape.rows), list(self._shape.fields)
         seconds, batch = self._get(partition, [ids[row] for row in rows], fields)
@@ -94,7 +94,7 @@ class TimedClient:
         return seconds
 
     def claim(self, partition: str, label: str) -> float:
-        """Seconds of one non-blocking claim of all rows."""
+        """Claim all rows without blocking; return the seconds of the call."""
         rows = self._shape.rows
         seconds, ids = self._claim(partition, list(self._shape.fields), rows)
         if sorted(ids) != sorted(sample_ids(label, rows)):
@@ -104,44 +104,44 @@ class TimedClient:
     # -- numbered rows -------------------------------------------------------------------------
 
     def register(self, partition: str, fields: Sequence[str], rows: int) -> None:
-        """Register the partition with its one task."""
+        """Register the partition with its only task."""
         self._client.register_partition(
             partition_id=partition, fields=list(fields), num_samples=rows, consumer_tasks=[TASK]
         )
 
     def put_rows(self, partition: str, first: int, count: int) -> tuple[float, float]:
-        """Put rows ``first`` to ``first + count`` with one small field; when it began and ended."""
+        """Put ``count`` rows from ``first`` on with one small field; return start and end."""
         numbers = torch.arange(first, first + count)
         ids = [_row_id(number) for number in numbers.tolist()]
         return self._put(partition, ids, TensorDict({NUMBER: numbers}, batch_size=[count]))
 
     def claim_rows(self, partition: str, count: int) -> tuple[float, list[str]]:
-        """Seconds of a non-blocking claim of ``count`` ready rows, and the rows it returned."""
+        """Claim ``count`` ready rows without blocking; return the seconds and the row ids."""
         seconds, ids = self._claim(partition, [NUMBER], count)
         if len(set(ids)) != count:
             raise WrongData(f"a claim of {count} out of more ready rows returned {len(set(ids))}")
         return seconds, ids
 
     def get_rows(self, partition: str, ids: list[str]) -> float:
-        """Seconds of a get of the rows."""
+        """Get the rows; return the seconds of the call."""
         seconds, batch = self._get(partition, ids, [NUMBER])
         if [_row_id(number) for number in batch[NUMBER].tolist()] != ids:
             raise WrongData(f"a get of {len(ids)} rows returned others")
         return seconds
 
     def clear(self, partition: str, ids: list[str] | None) -> float:
-        """Seconds of a clear of the rows; without ids, of what this client has put."""
+        """Clear the rows (None: what this client has put); return the seconds of the call."""
         began, ended, _ = _timed(self._client.clear_samples, sample_ids=ids, partition_id=partition)
         return ended - began
 
     def drain(
         self, partition: str, rows: int, batch: int, start_at: float
     ) -> tuple[float, float, list[str]]:
-        """Claim ``batch`` rows at a time until none of the ``rows`` ready ones is left.
+        """Claim ``batch`` rows at a time until none of the ``rows`` ready rows is left.
 
-        It begins at ``start_at`` of ``time.monotonic``, a clock that the processes of a host share,
-        and stops early at a plane that returns more rows. The result: when the first claim began,
-        when the last one with rows returned, and the rows.
+        Begin at ``start_at`` on ``time.monotonic``, a clock that the processes of a host share, and
+        stop early if the plane returns too many rows. Return when the first claim began, when
+        the last claim with rows returned, and the rows.
         """
         time.sleep(max(0.0, start_at - time.monotonic()))
         begin = end = time.monotonic()
@@ -166,7 +166,7 @@ class TimedClient:
         return returned
 
     def about_to_wait(self, timeout_s: float) -> None:
-        """Return once ``wait_for_row``, which runs in another thread, is about to claim."""
+        """Return when ``wait_for_row``, which runs in another thread, is about to claim."""
         if not self._about_to_wait.wait(timeout_s):
             raise TimeoutError("the consumer did not begin its claim")
         self._about_to_wait.clear()
@@ -200,7 +200,7 @@ class TimedClient:
 
 
 def _timed(call: Callable[..., Result], **arguments: Any) -> tuple[float, float, Result]:
-    """When the call began, when it ended, and its result."""
+    """Make the call; return when it began, when it ended, and its result."""
     began = time.monotonic()
     result = call(**arguments)
     return began, time.monotonic(), result

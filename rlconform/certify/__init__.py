@@ -1,4 +1,4 @@
-"""Certification: runs checks on a target in processes that may crash, and reports a verdict.
+"""Runs the checks on a target in processes that may crash, and reports a verdict.
 
     certify.certify ──▶ isolation ──starts──▶ test process: pytest with plugin ──▶ checks ──▶ plane
            │                ▲                                    │

@@ -18,10 +18,10 @@ from rlconform.contract import Target
 
 
 def adapter_of(target: Target) -> dict[str, Any]:
-    """The adapter behind ``target.open`` as plain data, for the report's header.
+    """Return what identifies the code behind ``target.open``, for the report's header.
 
-    ``module`` defines the function that opens the plane; ``distributions`` has the versions by name
-    of those that provide it. ``sha256`` and ``files`` are absent for a module without a file.
+    ``module`` defines the function that opens the plane; ``distributions`` maps the
+    packages that provide it to versions. ``sha256`` and ``files`` are absent if it has no file.
     """
     module_name = getattr(_function_of(target.open), "__module__", None) or ""
     names = packages_distributions().get(module_name.partition(".")[0], [])
@@ -36,7 +36,7 @@ def adapter_of(target: Target) -> dict[str, Any]:
 
 
 def source_files(module_name: str) -> dict[str, Path]:
-    """The Python files of a module's package by name, or the module's own if it has none.
+    """Return the Python files of a module's package by name; of a module without package, its file.
 
     The class that ``open`` returns is usually in another file of the package.
     """
@@ -50,7 +50,7 @@ def source_files(module_name: str) -> dict[str, Path]:
 
 
 def source_digest(files: dict[str, Path]) -> str:
-    """SHA-256 over the files sorted by name, as ``sha256sum`` of them prints it: digest, name."""
+    """Return the SHA-256 of the files sorted by name, as ``sha256sum`` prints digest and name."""
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n"
         for name, path in sorted(files.items())
@@ -59,7 +59,7 @@ def source_digest(files: dict[str, Path]) -> str:
 
 
 def _function_of(opener: Callable[..., Any]) -> Any:
-    """The vendor's function or class inside wrappers, partials and callable objects."""
+    """Return the vendor's function or class, without wrappers, partials and callable objects."""
     found: Any = inspect.unwrap(opener)
     while isinstance(found, functools.partial):
         found = inspect.unwrap(found.func)

@@ -1,4 +1,4 @@
-"""``certify``: runs the checks that the options select, and makes a certificate.
+"""``certify``: runs the checks that the options select, and builds a certificate.
 
 Runner ──RunRecord──▶ results by requirement ──▶ root causes ──▶ waivers ──▶ verdict
                                                                                 │
@@ -25,11 +25,11 @@ def certify(
     allow_deviations: bool = False,
     listener: Listener | None = None,
 ) -> Certificate:
-    """Run the checks and judge the plane; ``listener`` is called with every event of the run.
+    """Run the checks and judge the plane; call ``listener`` with every event of the run.
 
     Raises:
         PlaneDidNotStart: The plane can't be opened, or pytest can't use the options.
-        KeyboardInterrupt: Interrupted before the first check.
+        KeyboardInterrupt: The user interrupts the run before the first check.
     """
     run = Runner(options, listener).certify()
     requirements = load_requirements()

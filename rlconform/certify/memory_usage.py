@@ -1,4 +1,4 @@
-"""``plane_bytes``: the memory that a plane holds, as the kernel counts it."""
+"""``plane_bytes``: the memory that a plane holds, as Linux counts it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 def plane_bytes() -> int:
-    """Bytes held by this process and all that it started; a page shared by n counts as 1/n.
+    """Return the bytes held by this process and all it started; a page shared by n counts as 1/n.
 
     Pages of files are left out: this process's share of torch's libraries grows when any other
     process on the machine unmaps them.
@@ -20,7 +20,7 @@ def plane_bytes() -> int:
 
 
 def held_bytes(pid: int) -> int:
-    """Anonymous and shared memory of a process; 0 of one that has ended."""
+    """Return the anonymous and shared memory of a process in bytes; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     except OSError:

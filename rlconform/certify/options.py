@@ -1,4 +1,4 @@
-"""``CertifyOptions``: what a certification runs."""
+"""``CertifyOptions``: which checks a certification runs, and how."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class CertifyOptions:
-    """What to run."""
+    """The options of a certification."""
 
     spec: str  # the target as the user named it
     config: Mapping[str, Any] = field(default_factory=dict)  # empty for the target's default
@@ -40,7 +40,7 @@ class CertifyOptions:
     max_hangs: int = 3  # checks in which a kind of call may hang before it is given up; 0: no limit
 
     def pytest_arguments(self) -> list[str]:
-        """These options as arguments of the pytest that runs the checks; not ``only``."""
+        """Return these options, except ``only``, as arguments for pytest, which runs the checks."""
         values = {
             "--target": self.spec,
             "--target-config": json.dumps(dict(self.config)),

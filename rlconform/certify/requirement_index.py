@@ -1,4 +1,4 @@
-"""Which tests check which requirement, read from their source without importing it."""
+"""Reads which tests check which requirement from the tests' source, without importing it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
-    """Every check and test of rlconform, with the requirements that it is marked with.
+    """Return every check and test of rlconform, with the requirements in its marks.
 
-    A check's name is as in a report, ``path below suites/::function``, with its class in between if
-    it has one, and without parameters. Requirements of rlconform itself are checked by its tests:
+    A check's name is as in a report, ``path below suites/::function``, with the class of a method
+    in between, and without parameters. Requirements of rlconform itself are checked by its tests:
     their names begin with ``tests/``, and a wheel does not contain them.
     """
     found: dict[str, frozenset[str]] = {}
@@ -25,7 +25,7 @@ def checks_by_requirement(suites: Path) -> dict[str, frozenset[str]]:
 def _tests_in(
     tree: ast.AST, place: str, inherited: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """The tests of a module or class; they inherit the marks of their class."""
+    """Yield the tests of a module or class, with their own marks and those of their class."""
     for node in ast.iter_child_nodes(tree):
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
             continue
@@ -38,7 +38,7 @@ def _tests_in(
 
 
 def _requirements_of(decorator: ast.expr) -> set[str]:
-    """The id in ``@requirement("ID", ...)``; none for any other decorator."""
+    """Return the id in ``@requirement("ID", ...)``; an empty set for any other decorator."""
     match decorator:
         case ast.Call(func=ast.Name(id="requirement"), args=[ast.Constant(value=str(named)), *_]):
             return {named}

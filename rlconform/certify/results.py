@@ -42,7 +42,7 @@ SEVERITY: tuple[Outcome, ...] = (
 
 
 def worst(outcomes: list[Outcome]) -> Outcome:
-    """The worst of ``outcomes``; ``NOT_TESTED`` when there is none."""
+    """Return the worst of ``outcomes``; ``NOT_TESTED`` if there are no outcomes."""
     return max(outcomes, key=SEVERITY.index, default=Outcome.NOT_TESTED)
 
 
@@ -93,7 +93,7 @@ class RequirementResult:
 
 @dataclass(frozen=True)
 class TimeSplit:
-    """A run's wall time in three parts that add up to it, s."""
+    """A run's wall time in seconds: the total, and three parts that add up to it."""
 
     total: float
     processes: float  # starting and ending test processes, planes and attached processes
@@ -102,7 +102,7 @@ class TimeSplit:
 
     @property
     def kit_share(self) -> float:
-        """The fraction of the total time that rlconform used, 0 to 1."""
+        """The share of the total time that rlconform itself used, 0 to 1."""
         return self.kit / self.total if self.total else 0.0
 
 
@@ -132,14 +132,14 @@ class RunRecord:
 
     @property
     def time_split(self) -> TimeSplit:
-        """The plane's part of the time, and rlconform's."""
+        """The wall time, split into the plane's, the processes' and rlconform's part."""
         results = self.results.values()
         calls = sum(result.plane_seconds for result in results)
         processes = self.process_seconds + sum(result.start_seconds for result in results)
         return TimeSplit(self.seconds, processes, calls, max(0.0, self.seconds - processes - calls))
 
     def planned(self, check_id: str) -> PlannedCheck:
-        """The planned check of this id."""
+        """Return the planned check with this id."""
         return next(check for check in self.plan if check.id == check_id)
 
     def is_probe(self, check: PlannedCheck | CheckResult) -> bool:

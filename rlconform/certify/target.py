@@ -34,7 +34,7 @@ class TargetError(ConfigError):
 
 
 def check_target_name(spec: str, level: Level | None = None) -> None:
-    """Reject unknown names, and one process where several are needed; imports no plane."""
+    """Raise ``TargetError`` for an unknown name, or a one-process plane at a higher level."""
     if spec in ONE_PROCESS and level not in {None, "unit"}:
         raise _of_one_process(spec, level)
     path = BUILTIN.get(spec) or _entry_points().get(spec) or spec
@@ -43,11 +43,11 @@ def check_target_name(spec: str, level: Level | None = None) -> None:
 
 
 def resolve_target(spec: str, level: Level | None = None) -> Target:
-    """The target that ``spec`` names, to be certified at ``level`` (``None``: what it declares).
+    """Return the target that ``spec`` names, to be certified at ``level`` (None: its own level).
 
     Raises:
-        TargetError: There is no such target, or it has one process and the level needs several; the
-            message says how to fix it.
+        TargetError: There is no such target, or its plane runs in one process and the level needs
+            several; the message says how to fix it.
     """
     found = _load(BUILTIN.get(spec) or _entry_points().get(spec) or spec, spec)
     if isinstance(found, Target):
@@ -63,7 +63,7 @@ def resolve_target(spec: str, level: Level | None = None) -> Target:
 
 
 def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:
-    """Open the target's client; a client that lacks methods is a ``TargetError``."""
+    """Open the target's client; raise ``TargetError`` if the client lacks methods."""
     client: Any = target.open(config or target.config, bootstrap)
     if missing := missing_methods(client):
         raise TargetError(
@@ -76,12 +76,12 @@ def open_client(target: Target, config: Mapping[str, Any], bootstrap: bool) -> D
 def open_target(
     spec: str, config: Mapping[str, Any] | None = None, bootstrap: bool = True
 ) -> DataPlaneClient:
-    """Resolve and open in one step."""
+    """Resolve the target and open its client in one step."""
     return open_client(resolve_target(spec), config or {}, bootstrap)
 
 
 def known_targets() -> list[str]:
-    """Names that need no module path: built in, then from entry points."""
+    """Return the names that need no module path: built-in ones, then those of entry points."""
     return list(dict.fromkeys([*BUILTIN, *sorted(_entry_points())]))
 
 
@@ -129,7 +129,7 @@ def _unknown(spec: str) -> TargetError:
 
 
 def _object_in_module(spec: str) -> str:
-    """A hint for a user who named a module or its file instead of an object in it; else ""."""
+    """Return a hint if the user named a module or its file instead of an object in it; else ""."""
     name = spec.removesuffix(".py").strip("./").replace("/", ".")
     if not all(part.isidentifier() for part in name.split(".")):
         return ""
@@ -142,7 +142,7 @@ def _object_in_module(spec: str) -> str:
 
 
 def _target_of_factory(spec: str, factory: Callable[..., DataPlaneClient], level: Level) -> Target:
-    """The target of a plain factory; it declares no level, so it gets the one asked for."""
+    """Return the target of a factory function, which declares no level, with the given level."""
     module = sys.modules.get(getattr(factory, "__module__", ""))
 
     def open_with_keyword(config: Mapping[str, Any], bootstrap: bool) -> DataPlaneClient:

@@ -1,7 +1,7 @@
 """Calls in daemon threads, so that a call that hangs does not hang the check.
 
 check's thread   BackgroundCall(...) ──▶ its own thread ──▶ plane
-                 result(timeout_s)  waits for the call, at most that long
+                 result(timeout_s)  waits for the call, at most ``timeout_s``
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IDLE_S = 0.0005
 
 
 class BackgroundCall:
-    """A call that runs in a daemon thread; ``result`` waits for it, up to a deadline."""
+    """A call that runs in a daemon thread; ``result`` waits for the call, up to a deadline."""
 
     def __init__(self, call: Callable[[], Any], what: str, gate: threading.Event | None = None):
         self._call, self._what, self._gate = call, what, gate
@@ -45,7 +45,7 @@ class BackgroundCall:
             self.finished.set()
 
     def returned_within(self, seconds: float) -> bool:
-        """Whether the call returns in ``seconds``; its error is raised here."""
+        """Whether the call returns within ``seconds``; raise the call's error if it raised."""
         if not self.finished.wait(seconds):
             return False
         if self._error is not None:

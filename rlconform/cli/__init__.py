@@ -42,5 +42,5 @@ app.command("explain", epilog=requirements.EPILOG)(requirements.explain)
 
 
 def main() -> None:
-    """Entry point of the ``rlconform`` command."""
+    """Run the ``rlconform`` command, as its entry point."""
     app()

@@ -143,7 +143,7 @@ def _level(name: str | None) -> Level | None:
 
 
 def _fail(subject: str, error: Exception, verbose: bool) -> NoReturn:
-    """Print one clear message, with the details only after ``-v``, and exit with 2."""
+    """Print one message, with details only under ``-v``, and exit with status 2."""
     message = str(error) if subject in str(error) else f"{subject}: {error}"
     detail = getattr(error, "detail", "")
     if detail and verbose:

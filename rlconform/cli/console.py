@@ -13,7 +13,7 @@ from rlconform._exit_codes import ExitCode
 
 
 def new_console() -> Console:
-    """A console on standard output; lines are 120 characters wide when it is not a terminal.
+    """Return a console on standard output, 120 characters wide if that is not a terminal.
 
     Emoji codes are off: ``sig:factory: x`` in a plane's message must be printed unchanged.
     """

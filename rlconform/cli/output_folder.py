@@ -1,4 +1,4 @@
-"""Checks that a command can write to its folder, before it works for minutes."""
+"""Checks that a command can write to its output folder, before the command works for minutes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rlconform.contract import ConfigError
 
 
 def check_writable(folder: Path) -> None:
-    """Write a file where the folder is or would be made, and remove it again.
+    """Write a file in the folder (or in its nearest existing parent), and remove it.
 
-    Permissions alone do not show it: root may write to ``/proc``, but no file can be made there.
+    Permissions do not suffice: root may write to ``/proc``, but can't create files there.
 
     Raises:
-        ConfigError: It can't be written; the message says why.
+        ConfigError: The file can't be written; the message says why.
     """
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not there.is_dir():

@@ -1,4 +1,4 @@
-"""The self-test of the suite: conforming planes pass all checks, mutants fail what they declare.
+"""The self-test of the suite: correct planes must pass all checks, and mutants must fail.
 
 registry ──mutant──▶ trial (a run of the checks) ──results──▶ classify ──▶ kill_matrix
 """

@@ -1,4 +1,4 @@
-"""Pure functions that compare the results of a mutant's checks with what the mutant declares."""
+"""Pure functions that compare the results of a mutant's checks with what it declares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KILL_SHARE = 0.9
 
 
 class TrialOutcome(StrEnum):
-    """How a trial ended. All outcomes but the first two mean an error in the suite or mutant."""
+    """How a trial ended. All outcomes but the first two mean a defect of suite or mutant."""
 
     KILLED = "killed"
     PASSED = "passed"
@@ -34,7 +34,7 @@ class TrialResult:
     """The result of the trial of one mutant or conforming plane.
 
     ``broken`` has the violated requirements, each with the failure text of its first failed check;
-    ``detail`` is what is wrong, in one line, or for a race, how many seeds killed it.
+    ``detail`` says in one line what is wrong or, for a race, how many seeds killed it.
     """
 
     name: str
@@ -53,8 +53,8 @@ def judge_mutant(
 ) -> TrialResult:
     """Compare a run's results with what the mutant declares.
 
-    A run with a suite error, a run that ended early, and one in which a check could not run
-    (rlconform's processes started late, on a busy machine) are never a kill and never a survival.
+    The result is a suite error, neither kill nor survival, if the run has one, ended early, or
+    could not run a check (rlconform's processes started late, on a busy machine).
     """
     broken, ours = _broken(results), _our_fault(results, complete)
     missed = [declared for declared in mutant.fails if declared not in broken]
@@ -92,7 +92,7 @@ def judge_reference(
 
 
 def _broken(results: Iterable[RequirementResult]) -> dict[str, str]:
-    """The violated requirements, SHOULDs included, each with its first failure text."""
+    """Return the violated requirements, SHOULDs included, each with its first failure text."""
     return {result.id: result.failures[0] for result in results if result.failures}
 
 
@@ -104,5 +104,5 @@ def _our_fault(results: Sequence[RequirementResult], complete: bool) -> str:
 
 
 def enough_kills(kills: int, seeds: int) -> bool:
-    """Whether enough seeds killed a race: at least nine in ten."""
+    """Whether enough seeds killed a race: at least nine of ten."""
     return seeds > 0 and kills >= KILL_SHARE * seeds

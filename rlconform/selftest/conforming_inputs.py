@@ -66,7 +66,7 @@ class TakesOddities(MemoryClient):
 
 
 def odd_leaves(fields: object) -> dict[str, Any]:
-    """The leaves of a batch that are not columns: nested batches and sparse tensors."""
+    """Return the leaves of a batch that are not columns: nested batches and sparse tensors."""
     leaves = fields.items() if isinstance(fields, TensorDict) else ()
     return {name: leaf for name, leaf in leaves if _is_odd(leaf)}
 

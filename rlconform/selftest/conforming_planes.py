@@ -42,7 +42,7 @@ Opens = Callable[[Mapping[str, Any], bool], Any]
 
 
 def tuple_meta(meta: KVBatchMeta) -> Any:
-    """The same meta as an object of another class, with tuples instead of lists."""
+    """Return the meta as an object of another class, with tuples instead of lists."""
     values = {n: tuple(v) if isinstance(v, list) else v for n, v in vars(meta).items()}
     return SimpleNamespace(**values)
 
@@ -75,7 +75,7 @@ class NestsFields(NestsColumns, TakesOddities):
 
 
 def nested_where_it_may(batch: TensorDict) -> TensorDict:
-    """The batch with its dense columns of two or more dimensions made jagged."""
+    """Make the batch's dense columns of two or more dimensions jagged, and return the batch."""
     for name, leaf in list(batch.items()):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.dim() > 1:
             batch.set(name, _nested(leaf))
@@ -83,7 +83,7 @@ def nested_where_it_may(batch: TensorDict) -> TensorDict:
 
 
 def _nested(dense: torch.Tensor) -> torch.Tensor:
-    """(N, S, ...) as N jagged rows, all of length S."""
+    """Return (N, S, ...) as N jagged rows of length S."""
     rows, width = dense.shape[:2]
     offsets = torch.arange(rows + 1) * width
     return torch.nested.nested_tensor_from_jagged(
@@ -117,9 +117,9 @@ class ReversesRows:
 class GathersBackwards(ReversesRows, MemoryClient):
     """Gathers rows in reverse order, and refuses what the contract does not require.
 
-    A second registration drops the rows of a partition. The plane refuses a claim that requires a
-    field neither declared nor put, and a schema column of another shape or kind of number. A clear
-    of everything ends the registration, and an unregistered partition accepts no rows.
+    Registering a partition again drops its rows. The plane refuses a claim that requires a field
+    neither declared nor put, and a schema column of another shape or kind of number. Clearing all
+    rows unregisters the partition, and an unregistered partition accepts no rows.
     """
 
     def __init__(self, cfg: Mapping[str, Any], bootstrap: bool) -> None:
@@ -156,7 +156,7 @@ class GathersBackwards(ReversesRows, MemoryClient):
         return super().claim_meta(partition_id, task_name, required_fields, *args, **kw)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """None also removes the partition, as in NeMo-RL's plane for tests."""
+        """Clear rows; None also removes the partition, as in NeMo-RL's plane for tests."""
         super().clear_samples(sample_ids, partition_id)
         if sample_ids is None and partition_id in self._known:
             partitions_of(self).pop(partition_id)
@@ -200,7 +200,7 @@ _KINDS: Mapping[str, bool | None] = {
 
 
 def reversed_rows(batch: TensorDict) -> TensorDict:
-    """The batch with its rows in reverse order."""
+    """Reverse the order of the batch's rows, and return the batch."""
     for name, leaf in list(batch.items()):
         batch.set(name, _reversed_leaf(leaf, batch.batch_size[0]))
     return batch
@@ -213,7 +213,7 @@ _NOT_IN_THE_OLDER_LAYOUT = {
 
 
 def _reversed_leaf(leaf: Any, count: int) -> Any:
-    """Copies of a column's rows in reverse order."""
+    """Return copies of a column's rows in reverse order."""
     if is_object_column(leaf):
         return object_column(object_rows(leaf, count)[::-1])
     rows = [row.clone() for row in rows_of(leaf)[::-1]]
@@ -223,7 +223,7 @@ def _reversed_leaf(leaf: Any, count: int) -> Any:
 
 
 def answers_late(opens: Opens) -> Opens:
-    """Open a client that executes each call immediately and returns 50 ms later."""
+    """Return ``opens`` with a client that executes calls immediately and returns 50 ms later."""
 
     def late(call: Callable[..., Any]) -> Callable[..., Any]:
         def wait_after(*args: Any, **kwargs: Any) -> Any:
@@ -242,7 +242,7 @@ def answers_late(opens: Opens) -> Opens:
 
 
 def unusual(name: str, opens: Opens, right: Target = RIGHT) -> Target:
-    """The target of a conforming plane, with the declarations of the target ``right``."""
+    """Return the target of a correct plane, with the declarations of the target ``right``."""
     return replace(right, name=f"unusual/{name}", version="", open=opens, control=None)
 
 

@@ -1,4 +1,4 @@
-"""Correct planes for several processes that do what ``ray_store`` does in an unusual way."""
+"""Correct planes for several processes that use unusual behaviour which the contract allows."""
 
 from __future__ import annotations
 

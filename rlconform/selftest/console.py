@@ -1,4 +1,4 @@
-"""Console output of a self-test: a line for each trial when it ends, then a summary."""
+"""Prints a self-test on the console: a line for each trial when it ends, then a summary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrialProgress(LiveBar):
 
 
 def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
-    """One row for each mutant: the requirements that must kill it, and its defect in a sentence."""
+    """Build a table of mutants: the requirements that must kill each, and its defect."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Mutant", "Must be killed by", "Its defect"):
         table.add_column(heading, no_wrap=heading == "Mutant")
@@ -49,7 +49,7 @@ def mutant_table(mutants: Mapping[str, Mutant]) -> Table:
 
 
 def result_table(results: Sequence[TrialResult]) -> Table:
-    """One row for each target: outcome, violated requirements and duration."""
+    """Build a table of targets: outcome, violated requirements and duration in seconds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("Target", no_wrap=True)
     table.add_column("Outcome", no_wrap=True)
@@ -67,7 +67,7 @@ def result_table(results: Sequence[TrialResult]) -> Table:
 def print_summary(
     console: Console, results: Sequence[TrialResult], matrix: KillMatrix | None
 ) -> None:
-    """Print the number of each outcome, and two counts of the matrix unless it is None."""
+    """Print counts of outcomes and, with a matrix, of requirements with a mutant or without."""
     counted = Counter(one.kind for one in results)
     console.print(", ".join(f"{count} {kind}" for kind, count in counted.items()))
     if matrix is None:

@@ -1,6 +1,6 @@
 """Collects the evidence for each requirement: incidents, checks and mutants, with their files.
 
-``rlconform explain`` prints it for one requirement, ``requirement_pages`` renders it for all.
+``rlconform explain`` prints one requirement's evidence; ``requirement_pages`` renders all.
 Checks and mutants are read from their source, so that neither torch nor pytest is imported.
 """
 
@@ -55,7 +55,7 @@ class Evidence:
 
 
 def evidence_of(requirement: Requirement) -> Evidence:
-    """The requirement with its incidents, checks and mutants, in file order."""
+    """Return the requirement with its incidents, checks and mutants, in file order."""
     incidents = load_incidents()
     return Evidence(
         requirement,
@@ -66,7 +66,7 @@ def evidence_of(requirement: Requirement) -> Evidence:
 
 
 def evidence_by_section() -> Mapping[str, tuple[Evidence, ...]]:
-    """The evidence of all requirements, by section, in the contract's order."""
+    """Return the evidence of all requirements, by section, in the contract's order."""
     sections: dict[str, list[Evidence]] = {}
     for requirement in load_requirements().values():
         sections.setdefault(requirement.section, []).append(evidence_of(requirement))
@@ -85,7 +85,7 @@ def _checks() -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def _mutants() -> Mapping[str, tuple[MutantSource, ...]]:
-    """Mutants by requirement, read from their source because importing them takes seconds."""
+    """Return mutants by requirement, read from source because importing them takes seconds."""
     found: dict[str, list[MutantSource]] = {}
     package = files("rlconform.mutants")
     assert isinstance(package, Path)  # a folder, in a checkout and in a wheel
@@ -101,7 +101,7 @@ def _mutants() -> Mapping[str, tuple[MutantSource, ...]]:
 def _declared(
     node: ast.ClassDef | ast.FunctionDef, file: str
 ) -> Iterator[tuple[str, MutantSource]]:
-    """The requirements that a ``@..._mutant("ID", ...)`` decorator names, with the mutant."""
+    """Yield each requirement that a ``@..._mutant("ID", ...)`` decorator names, with the mutant."""
     for decorator in node.decorator_list:
         match decorator:
             case ast.Call(func=ast.Name(id=name), args=args) if name.endswith("mutant"):

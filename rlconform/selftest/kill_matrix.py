@@ -1,4 +1,4 @@
-"""The kill matrix: which requirements must kill which mutants, alone or with others.
+"""The kill matrix: which requirements must kill (reject) which mutants, alone or with others.
 
 The terminal summary, ``self-test.html`` and the table in the docs use the same matrix.
 """
@@ -39,7 +39,7 @@ def matrix_of(
     mutants: Mapping[str, Mutant],
     results: Iterable[TrialResult] = (),
 ) -> KillMatrix:
-    """The matrix of the published requirements on planes."""
+    """Build the matrix of the published requirements on planes."""
     rows = []
     for row in requirements.values():
         if row.scope == "plane" and row.published:
@@ -72,7 +72,7 @@ class Line(NamedTuple):
 
 
 def lines_of(matrix: KillMatrix, mutants: Mapping[str, Mutant]) -> list[Line]:
-    """The mutants that ran, in the order of the first requirement that must kill each."""
+    """Return the mutants that ran, ordered by the first requirement that must kill each of them."""
     order = {row.requirement.id: place for place, row in enumerate(matrix.rows)}
 
     def place(name: str) -> tuple[int, str]:

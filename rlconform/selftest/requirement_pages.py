@@ -1,7 +1,7 @@
 """Generates the requirement pages of the docs, one Markdown page per section.
 
-``python -m rlconform.selftest.requirement_pages docs`` writes them; a test compares them with its
-output. Each requirement has its sentence, field failures, checks and mutants, with links.
+``python -m rlconform.selftest.requirement_pages docs`` writes them; a test checks that they are
+current. Each requirement has its sentence, field failures, checks and mutants, with links.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROOT = "../.."
 
 
 def pages() -> Mapping[str, str]:
-    """The Markdown of every page by file name, including the index ``README.md``."""
+    """Return the Markdown of every page by file name, including the index ``README.md``."""
     sections = evidence_by_section()
     rendered = {f"{section.lower()}.md": _page(section, rows) for section, rows in sections.items()}
     return {"README.md": _index(sections), **rendered}
@@ -111,7 +111,7 @@ def _requirement(evidence: Evidence) -> list[str]:
 
 
 def _listed(heading: str, items: Iterable[str]) -> list[str]:
-    """A list with its heading; nothing without items."""
+    """Return a Markdown list with its heading; no lines if there are no items."""
     listed = list(items)
     return [heading, "", *listed, ""] if listed else []
 
@@ -138,7 +138,7 @@ def write_pages(folder: Path) -> None:
 
 
 def renew_matrix(page: Path) -> None:
-    """Replace the table at the end of ``docs/mutants.md`` by the mutants as they are declared."""
+    """Replace the table at the end of ``docs/mutants.md`` by one of the declared mutants."""
     mutants = {name: mutant for name, (_, mutant) in all_mutants().items()}
     text, marker, _ = page.read_text("utf-8").partition("\n\n| Requirement |")
     assert marker, f"expected a table of requirements in {page}"

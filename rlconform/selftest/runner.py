@@ -65,8 +65,8 @@ class Settings:
 class Case:
     """One target to try: a mutant, or a correct plane if ``mutant`` is None.
 
-    ``several``: it needs several processes. ``requirements``: those whose checks run on a correct
-    plane; empty means all.
+    ``several``: the target needs several processes. ``requirements``: only their checks run on a
+    correct plane; empty means all.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Case:
 def cases(
     mutants: Mapping[str, tuple[str, Mutant]], references: bool, gate: bool = False
 ) -> list[Case]:
-    """The targets to try, the longest first, so that all jobs end at about the same time.
+    """Return the targets to try, longest first, so that all jobs end at about the same time.
 
-    The gate leaves out correct planes for several processes: one takes as long as all mutants.
+    The gate leaves out correct planes for several processes: each takes as long as all mutants.
     """
     right = [
         case
@@ -107,7 +107,7 @@ def _in_parts(case: Case, parts: int) -> list[Case]:
 
 
 def _length(mutant: Mutant) -> tuple[bool, bool, int]:
-    """Sort key for the duration of a trial: races first, then processes, then number of checks."""
+    """Return the sort key for a trial's duration: race, several processes, number of checks."""
     checks = len(checks_of(mutant, RACES)) if mutant.chance else 0
     return (mutant.chance, mutant.level != "unit", checks)
 
@@ -117,8 +117,8 @@ def run_trials(
 ) -> list[TrialResult]:
     """Try every case; call ``record`` with each result when it is ready.
 
-    ``ConfigError`` if Ray is needed and not installed. A ``KeyboardInterrupt`` is passed on after
-    every process has been stopped.
+    Raise ``ConfigError`` if Ray is needed and not installed. On ``KeyboardInterrupt``, stop every
+    process and raise it again.
     """
     started: list[ForkServer | SharedRay] = []
     local = threading.local()

@@ -1,7 +1,7 @@
 """A Ray cluster and actors that the consecutive trials of a job share.
 
     job ──starts──▶ this module as a process: ensure_ray() ──address──▶ job
-    trial ──joins──▶ that Ray; its checks use actors that have imported what they need
+    trial ──joins──▶ that Ray; its checks use actors that are already running
 
 Otherwise a trial would spend most of its time on starting processes. Planes that a trial opens
 still end with it. An actor that hangs is killed and replaced.
@@ -36,7 +36,7 @@ class SharedRay:
         )
 
     def environment(self) -> Mapping[str, str]:
-        """Await the cluster; return variables to join it. ``RuntimeError`` if it doesn't start."""
+        """Wait for the cluster; return variables to join it, or raise ``RuntimeError``."""
         assert self._process.stdout is not None
         address = self._process.stdout.readline().strip()
         if not address:
@@ -44,7 +44,7 @@ class SharedRay:
         return {SHARED_RAY: address, KEPT_ACTORS: NAMESPACE}
 
     def close(self) -> None:
-        """Stop the cluster and all processes that it leaves behind, and wait for their end."""
+        """Stop the cluster and all processes that it leaves behind; wait until they have ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

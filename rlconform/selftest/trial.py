@@ -1,9 +1,9 @@
 """Runs the suite on one target: once, or for a race once for each seed.
 
-try_right     every check ──────────────────▶ results by requirement ──▶ judging
+try_right     every check ──────────────────▶ results by requirement ──▶ classify
 try_once      the short checks of its level ─▶ the same
-try_declared  the short checks that must kill it ─▶ the same
-try_races     the checks that must kill it, once for each seed ──▶ kills
+try_declared  the short checks that must kill the mutant ─▶ the same
+try_races     the checks that must kill the mutant, once for each seed ──▶ kills
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Races:
     """How often a race was killed in ``seeds`` turns, one for each seed.
 
     ``kills`` counts the turns in which a check failed for the reason that the mutant declares;
-    ``others`` has the failure texts of those that failed for another, ``errors`` those of the
-    suite.
+    ``others`` has the failure texts of turns that failed for another reason, ``errors`` the
+    errors of the suite.
     """
 
     seeds: int
@@ -88,8 +88,8 @@ def try_once(
 ) -> Trial:
     """Run the short checks once, or all checks without races if ``effort`` is above 0.
 
-    ``effort`` is the share of the generated examples. Without ``requirements`` the checks of all
-    of them run.
+    ``effort`` is the share of the generated examples. Without
+    ``requirements``, the checks of all requirements run.
     """
     options = CertifyOptions(
         spec,
@@ -112,14 +112,14 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
-    """The checks in ``folders`` of the requirements that must kill the mutant."""
+    """Return the checks in ``folders`` of the requirements that must kill the mutant."""
     wanted, where = set(mutant.fails), folders[mutant.level]
     return [name for name, ids in _marks().items() if name.startswith(where) and wanted & ids]
 
 
 @cache
 def _marks() -> Mapping[str, frozenset[str]]:
-    """Requirements by check, read from the source, so that only the needed files are collected."""
+    """Return requirements by check, read from source, so that pytest collects only needed files."""
     return checks_by_requirement(resource_dir("suites"))
 
 
@@ -131,7 +131,7 @@ def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:
 
 
 def try_races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int) -> Races:
-    """For each seed, run the checks that must kill a race until one does, on one open plane."""
+    """On one open plane, run the checks that must kill a race, for each seed until one fails."""
     options = CertifyOptions(
         spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds
     )
@@ -139,7 +139,7 @@ def try_races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int) ->
 
 
 def counted(run: RunRecord, evidence: str) -> Races:
-    """Count the turns that showed ``evidence``, and collect the failures of the other turns."""
+    """Count the turns that showed ``evidence``; collect the failure texts of the other turns."""
     killed: dict[str, bool] = {}
     others: dict[str, str] = {}
     errors = []

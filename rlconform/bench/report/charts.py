@@ -49,7 +49,7 @@ _STYLE: Any = {  # matplotlib's types for its keys differ between versions
 
 
 class Place(NamedTuple):
-    """Where a cell's figure is drawn: panels are side by side, each with the same bands."""
+    """Where a cell's figure is drawn: panels are side by side, and all have the same bands."""
 
     panel: str
     band: str
@@ -59,8 +59,8 @@ class Place(NamedTuple):
 class Chart(NamedTuple):
     """How a table is drawn.
 
-    ``place`` takes the labels of a cell's row and the heading of its column; ``None``: not drawn.
-    With ``joined``, a line joins the dots of a target.
+    ``place`` takes the labels of a cell's row and the heading of its column; ``None`` means
+    that it is not drawn. With ``joined``, a line joins the dots of a target.
     """
 
     place: Callable[..., Place | None]
@@ -77,7 +77,7 @@ _COPY_STYLES = dict(zip(COPIES, [(GREY, "d"), (GREY, "x")], strict=True))
 
 
 def charts(document: BenchDocument) -> dict[str, Chart]:
-    """The charts of a document, by the key of the table that each draws."""
+    """Return the charts of a document, by the key of the table that each chart draws."""
     smallest = min(document.shapes, key=lambda shape: shape.bytes).name if document.shapes else ""
 
     def headline(shape: str, target: str, operation: str) -> Place | None:
@@ -135,15 +135,15 @@ def charts(document: BenchDocument) -> dict[str, Chart]:
 
 
 def styles_of(labels: Sequence[str]) -> Styles:
-    """A colour and a marker for each label; each repeats, but not both together."""
+    """Return a colour and a marker for each label; the first 56 labels get different pairs."""
     styles = zip(cycle(PALETTE), cycle(MARKERS), strict=False)
     return dict(zip(labels, styles, strict=False))
 
 
 def draw(table: PivotTable, chart: Chart, styles: Styles) -> str:
-    """SVG of panels side by side, each with the same bands and a dot in them for each target.
+    """Return SVG of panels side by side, with the same bands, and in each band a dot per target.
 
-    "no figure" marks a target that has none in a band. Empty if there are no figures above zero.
+    "no figure" marks a target without a figure in a band. Return "" if no figure is above zero.
     """
     figures = {
         place: cell.drawn

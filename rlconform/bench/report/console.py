@@ -19,7 +19,7 @@ _ANY_WIDTH = 10_000
 
 
 def print_document(console: Console, document: BenchDocument) -> None:
-    """Print the machine, the targets, ratios, figures and what is missing; no minor tables."""
+    """Print machine, targets, ratios, figures and what is missing, but not the minor tables."""
     _print_head(console, document)
     for table in [*ratio_tables(document), *absolute_tables(document), gaps(document)]:
         if table.rows and not table.minor:
@@ -28,7 +28,7 @@ def print_document(console: Console, document: BenchDocument) -> None:
 
 
 def write_page(console: Console, document: BenchDocument, path: Path) -> bool:
-    """Write the HTML page, or print that matplotlib is missing; return whether it was written."""
+    """Write the HTML page and return True; if matplotlib is missing, say so and return False."""
     if find_spec("matplotlib") is None:
         needs = "No page with plots: it needs matplotlib; run `pip install 'rlconform[bench]'`."
         console.print(needs, markup=False, highlight=False, soft_wrap=True)
@@ -72,7 +72,7 @@ def _print_table(console: Console, table: PivotTable) -> None:
 
 
 def _rich_table(table: PivotTable, *, spread_below: bool) -> RichTable:
-    """The table with each spread next to its figure or, for a narrow terminal, below it."""
+    """Build the table with each spread beside its figure or, for a narrow terminal, below it."""
     shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     labels = len(table.headings) - len(table.rows[0].cells)
     prose = any(cell.kind == "prose" for cell in table.rows[0].cells)

@@ -1,6 +1,6 @@
 """Renders a bench document as one HTML file: ratios, figures, charts, without network access.
 
-It needs matplotlib, the extra ``bench``; nothing else in ``rlconform.bench`` does.
+It needs matplotlib, from the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlconform.bench.report.tables import absolute_tables, gaps, ratio_tables
 
 
 def render_page(document: BenchDocument) -> str:
-    """The page as HTML; every string of the document is escaped."""
+    """Return the page as HTML, with every string of the document escaped."""
     environment = Environment(
         loader=PackageLoader("rlconform.bench.report", "."),
         autoescape=True,

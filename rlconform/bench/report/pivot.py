@@ -1,4 +1,4 @@
-"""``pivot``: builds a table of text from entries that each name their row and column."""
+"""``pivot``: builds a table of text from entries that each name a row and a column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Figure = TypeVar("Figure", Ratio, Summary)
 class PivotCell:
     """A cell: a figure with its spread, a gap with its reason, or prose.
 
-    ``drawn`` is what a chart shows of it: the value and the ends of its whiskers.
+    ``drawn`` is what a chart shows of the cell: the value and the ends of its whiskers.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class PivotRow(NamedTuple):
-    """``labels``, then ``cells``: together one for each heading."""
+    """A row: ``labels``, then ``cells``, as many in all as the table has headings."""
 
     labels: tuple[str, ...]
     cells: tuple[PivotCell, ...]
@@ -48,7 +48,7 @@ class PivotRow(NamedTuple):
 
 @dataclass(frozen=True)
 class PivotTable:
-    """A table and the sentences that explain it; a minor one may be folded up."""
+    """A table and the sentences that explain it; the page may collapse a minor table."""
 
     key: str
     title: str
@@ -69,11 +69,11 @@ def pivot(
     columns: Iterable[str] = (),
     minor: bool = False,
 ) -> PivotTable:
-    """The entries as a table; a missing cell is a dash.
+    """Build a table of the entries, with a dash for a missing cell.
 
-    ``names`` replaces labels and columns. Rows are sorted by their labels' places in it; labels
-    that are not in it come first. Otherwise rows, and columns after those given, are in the order
-    of the entries.
+    ``names`` maps labels and columns to the texts shown. Rows are sorted in the order of ``names``,
+    rows with other labels first; otherwise rows are in the order of the entries. So are columns,
+    after the given ``columns``.
     """
     rows: dict[tuple[str, ...], dict[str, PivotCell]] = {}
     seen = dict.fromkeys(columns)
@@ -94,35 +94,35 @@ def pivot(
 
 
 def ratio_cell(ratio: Ratio) -> PivotCell:
-    """A ratio and its bounds."""
+    """Return the cell of a ratio and its bounds."""
     span = _span(units.plain, ratio.low, ratio.high)
     return PivotCell(units.times(ratio.value), span, drawn=ratio)
 
 
 def quartiles_cell(spell: Spell, median: float, low: float, high: float) -> PivotCell:
-    """A median and its quartiles."""
+    """Return the cell of a median and its quartiles."""
     return PivotCell(spell(median), _span(spell, low, high), drawn=(median, low, high))
 
 
 def seconds_cell(seconds: Summary) -> PivotCell:
-    """The median and the quartiles."""
+    """Return the cell of a median in seconds and its quartiles."""
     return quartiles_cell(units.duration, seconds.median, seconds.p25, seconds.p75)
 
 
 def latency_cell(seconds: Summary) -> PivotCell:
-    """The median and the 99th percentile."""
+    """Return the cell of a median in seconds and the 99th percentile."""
     median, p99 = seconds.median, seconds.p99
     spread = f"p99 {units.duration(p99)}"
     return PivotCell(units.duration(median), spread, drawn=(median, median, p99))
 
 
 def rate_cell(rate: Summary) -> PivotCell:
-    """The median and the quartiles of a rate, without its unit."""
+    """Return the cell of a rate's median and quartiles, without unit."""
     return quartiles_cell(units.plain, rate.median, rate.p25, rate.p75)
 
 
 def throughput_cell(count: int, seconds: Summary) -> PivotCell:
-    """``count`` bytes over the median and the quartiles of ``seconds``."""
+    """Return the cell of ``count`` bytes over the median and quartiles of ``seconds``."""
     if seconds.p25 <= 0:
         return gap_cell("the clock measured no time")
     fractions = (count / s for s in (seconds.median, seconds.p75, seconds.p25))
@@ -130,19 +130,19 @@ def throughput_cell(count: int, seconds: Summary) -> PivotCell:
 
 
 def gap_cell(refused: str) -> PivotCell:
-    """No figure, because the plane refused the measurement; ``refused`` says why."""
+    """Return the cell of a measurement that the plane refused; ``refused`` says why."""
     return PivotCell("no figure", kind="gap", reason=refused)
 
 
 def cell_or_gap(
     make: Callable[[Figure], PivotCell], figure: Figure | None, refused: str
 ) -> PivotCell:
-    """The cell of the figure if there is one, or else a gap."""
+    """Return the cell of the figure, or a gap if there is no figure."""
     return make(figure) if figure else gap_cell(refused)
 
 
 def _span(spell: Spell, low: float, high: float) -> str:
-    """From low to high; a unit that both share is written once."""
+    """Return the range from low to high; a unit that both numbers have is written once."""
     low_text, high_text = spell(low), spell(high)
     number, _, unit = low_text.partition(" ")
     shared = unit and high_text.endswith(f" {unit}")

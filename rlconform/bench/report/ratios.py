@@ -1,6 +1,6 @@
 """Computes ratios of measured figures: planes against a copy of memory, and against each other.
 
-A ratio is median over median. Its bounds compare the quartiles the unfavourable way (low over high,
+A ratio is median over median. Its bounds divide opposite quartiles (low over high,
 high over low), so they include the ratio of any two values from the middle halves of the samples.
 They are wider than a confidence interval; two planes whose bounds don't overlap differ.
 """
@@ -15,7 +15,7 @@ from rlconform.bench.document import BenchDocument, Growth, Summary
 
 
 class Ratio(NamedTuple):
-    """Median over median; ``low`` and ``high`` are its bounds from the quartiles of both."""
+    """A median over a median; the bounds ``low`` and ``high`` come from the quartiles."""
 
     value: float
     low: float
@@ -23,14 +23,14 @@ class Ratio(NamedTuple):
 
 
 def over(above: Summary | None, below: Summary | None) -> Ratio | None:
-    """``above`` over ``below``; None if one is missing or the clock measured no time in it."""
+    """Return ``above`` over ``below``; None if one is missing or the clock measured no time."""
     if above is None or below is None or min(above.p25, below.p25) <= 0:
         return None
     return Ratio(above.median / below.median, above.p25 / below.p75, above.p75 / below.p25)
 
 
 def against_memcpy(document: BenchDocument) -> dict[tuple[str, str, str], Ratio]:
-    """By target, shape and operation: time over that of a copy into memory already touched."""
+    """Return time over the time of a copy into touched memory, by target, shape and operation."""
     copies = {copy.shape: copy.warm for copy in document.memcpy}
     return {
         (row.target, row.shape, row.operation): ratio
@@ -40,7 +40,7 @@ def against_memcpy(document: BenchDocument) -> dict[tuple[str, str, str], Ratio]
 
 
 def between_targets(document: BenchDocument) -> dict[tuple[str, str, str, str], Ratio]:
-    """By target, other target, shape and operation: how many times as fast the first one is."""
+    """Return how many times as fast a target is as another, by both targets, shape, operation."""
     measured = attrgetter("shape", "operation")
     return {
         (one.target, other.target, shape, operation): ratio
@@ -51,7 +51,7 @@ def between_targets(document: BenchDocument) -> dict[tuple[str, str, str, str], 
 
 
 def growth_ratios(document: BenchDocument) -> dict[tuple[str, str, int, int], Ratio]:
-    """By target, operation and rows of the emptiest and the fullest partition: time over time."""
+    """Return time in the fullest partition over the emptiest, by target, operation and rows."""
     series: dict[tuple[str, str], list[Growth]] = {}
     for row in sorted(document.growth, key=attrgetter("rows_in_partition")):
         if row.seconds:
@@ -64,7 +64,7 @@ def growth_ratios(document: BenchDocument) -> dict[tuple[str, str, int, int], Ra
 
 
 def scaling_ratios(document: BenchDocument) -> dict[tuple[str, int], Ratio]:
-    """By target and number of consumers: claimed rows per second over those of one consumer."""
+    """Return claimed rows/s over those of a single consumer, by target and number of consumers."""
     single = {row.target: row.rows_per_second for row in document.claim_rate if row.consumers == 1}
     return {
         (row.target, row.consumers): ratio

@@ -1,4 +1,4 @@
-"""The tables of a bench document, as text; the terminal and the page show the same ones.
+"""Builds the tables of a bench document as text, which the terminal and the page show.
 
 Entries name targets by spec; ``pivot`` replaces specs by the targets' labels and sorts the rows by
 shape and target.
@@ -41,7 +41,7 @@ _SHAPE_AND_TARGET = ("Shape", "Target")
 
 
 def ratio_tables(document: BenchDocument) -> list[PivotTable]:
-    """Cost in copies of memory, comparison of targets, growth, scaling; without empty ones."""
+    """Return tables of cost in copies, comparison, growth and scaling, without empty tables."""
     operations = dict.fromkeys(row.operation for row in document.operations)
     compared = [_comparison(document, operation) for operation in operations]
     found = [_costs(document), *compared, _growth_ratios(document), _scaling(document)]
@@ -49,13 +49,13 @@ def ratio_tables(document: BenchDocument) -> list[PivotTable]:
 
 
 def absolute_tables(document: BenchDocument) -> list[PivotTable]:
-    """Wake, throughput, latency, claim rate, growth in their own units; without empty ones."""
+    """Return tables of wake, throughput, latency, claim rate and growth, without empty tables."""
     makers = (_wake, _throughput, _latency, _claim_rate, _growth)
     return [table for table in (make(document) for make in makers) if table.rows]
 
 
 def gaps(document: BenchDocument) -> PivotTable:
-    """What has no figure, and why: failed targets first, then refusals, equal ones together."""
+    """Return a table of missing figures and why: failed targets, then refusals (equal: once)."""
     equal: dict[tuple[str, str, str], list[str]] = {}
     for target, where, what, reason in _missing(document):
         if reason:
@@ -88,7 +88,7 @@ def _missing(document: BenchDocument) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _names(document: BenchDocument) -> dict[str, str]:
-    """Shapes and targets in their order, and how tables name them."""
+    """Return the texts that tables show for shapes and targets, in the document's order."""
     shapes = {shape.name: shape.name for shape in document.shapes}
     return shapes | {target.spec: target.label for target in document.targets}
 

@@ -13,27 +13,27 @@ _BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def plain(value: float) -> str:
-    """Three significant digits with thousands separators: ``0.0123``, ``12.3``, ``1,230``."""
+    """Format with three digits and thousands separators: ``0.0123``, ``12.3``, ``1,230``."""
     return f"{_rounded(value):,f}" if value else "0"
 
 
 def times(ratio: float) -> str:
-    """A ratio with a multiplication sign."""
+    """Return a ratio with a multiplication sign."""
     return f"{plain(ratio)}\N{MULTIPLICATION SIGN}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that fits, microseconds to seconds."""
+    """Return a duration in the unit that fits, from microseconds to seconds."""
     return _scaled(seconds, _SECONDS)
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units: 1 MB is 10^6 bytes."""
+    """Return bytes in decimal units: 1 MB is 10^6 bytes."""
     return _scaled(count, _BYTES)
 
 
 def throughput(bytes_per_second: float) -> str:
-    """Bytes per second in decimal units."""
+    """Return bytes per second in decimal units."""
     return f"{size(bytes_per_second)}/s"
 
 

@@ -1,4 +1,4 @@
-"""Assertions for checks: on values, columns and errors. A violation says what was expected and got.
+"""Assertions on values, columns and errors. A violation says what was expected, and what came back.
 
 Rows are compared bit by bit, whatever their layout: a plane may return a column dense or nested,
 but each row must have the dtype, the shape and the bytes that were put.
@@ -30,7 +30,7 @@ _LONG = 1000
 
 @dataclass(frozen=True)
 class Expectation:
-    """A call of an ``expect_...`` function that raised a violation. A reproducer makes it again."""
+    """A call of an ``expect_...`` function that raised a violation; a reproducer repeats it."""
 
     function: str
     args: tuple[Any, ...]
@@ -41,13 +41,13 @@ LAST_CALL = object()
 
 
 class ContractViolation(AssertionError):
-    """The plane broke the contract.
+    """The error of an assertion: the plane broke the contract.
 
     Attributes:
-        expected, got: What the contract asks, and what the plane did instead.
-        leans_on: Ids of requirements that this assertion relies on. If one of them is broken too,
-            the violation may follow from it, and the report says so.
-        expectations: The calls of ``expect_...`` functions that raised it, the innermost first.
+        expected, got: What the contract requires, and what the plane did instead.
+        leans_on: Ids of requirements that this assertion relies on. If the plane breaks one of
+            them too, that may have caused the violation, and the report says so.
+        expectations: The ``expect_...`` calls that raised the violation, innermost first.
     """
 
     def __init__(self, expected: str, got: str, leans_on: Sequence[str] = ()) -> None:
@@ -59,7 +59,7 @@ class ContractViolation(AssertionError):
 
 
 def records_expectation(function: Callable[P, None]) -> Callable[P, None]:
-    """Add the call of ``function`` to each violation that it raises, for the reproducer."""
+    """Add the call of ``function`` to each violation that it raises, for the reproducer script."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -75,15 +75,15 @@ def records_expectation(function: Callable[P, None]) -> Callable[P, None]:
 
 
 class FewerExamples(UserWarning):
-    """The plane was too slow for all of a check's generated examples or rounds."""
+    """A warning: the plane was too slow for all of a check's generated examples or rounds."""
 
 
 class ShouldViolation(UserWarning):
-    """A warning: the plane kept the MUST of a requirement but not the SHOULD that goes with it."""
+    """A warning: the plane kept the MUST of a requirement, but not its SHOULD."""
 
 
 def expect(condition: bool, expected: str, got: object, *, leans_on: Sequence[str] = ()) -> None:
-    """Raise a violation unless ``condition`` holds."""
+    """Raise a violation, made of ``expected`` and ``got``, unless ``condition`` holds."""
     if not condition:
         shown = got if isinstance(got, str) else shorten(repr(got))
         raise ContractViolation(expected, shown, leans_on)
@@ -91,7 +91,7 @@ def expect(condition: bool, expected: str, got: object, *, leans_on: Sequence[st
 
 @contextmanager
 def leaning_on(*requirement_ids: str) -> Iterator[None]:
-    """Mark violations raised in the block as possible consequences of these requirements."""
+    """Mark violations raised in the block as possible consequences of these broken requirements."""
     try:
         yield
     except ContractViolation as violation:
@@ -108,7 +108,7 @@ def expect_equal(got: Any, expected: Any, what: str) -> None:
 
 @records_expectation
 def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
-    """Expect ``batch[field]`` to hold ``rows`` bit by bit; a wrong order may follow from GET-01."""
+    """Expect ``batch[field]`` to hold ``rows`` bit by bit; a wrong order may come from GET-01."""
     column = rows_in(batch, field)
     expect(len(column) == len(rows), f"{len(rows)} rows of {field!r}", f"{len(column)} rows")
     for index, (got, want) in enumerate(zip(column, rows, strict=True)):
@@ -119,7 +119,7 @@ def expect_column(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor
 
 
 def _reordered(got: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> bool:
-    """Whether both hold the same rows, in any order."""
+    """Whether ``got`` holds the same rows as ``rows``, in any order."""
 
     def key(row: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
         return str(row.dtype), tuple(row.shape), as_bytes(row).numpy().tobytes()
@@ -142,7 +142,7 @@ def expect_objects(batch: TensorDictBase, field: str, values: Sequence[Any]) -> 
 
 
 def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
-    """Return the rows of the tensor column ``field``; any other kind of column is a violation."""
+    """Return the rows of the tensor column ``field``; raise a violation if it is another kind."""
     leaf = leaf_of(batch, field)
     try:
         return rows_of(leaf)
@@ -152,7 +152,7 @@ def rows_in(batch: TensorDictBase, field: str) -> list[torch.Tensor]:
 
 
 def overwrite_first(batch: TensorDictBase, field: str) -> None:
-    """Fill the first row with -1. A reader owns its result, so a refusal is a violation."""
+    """Fill the column's first row with -1. A reader owns its result: a refusal is a violation."""
     row = rows_in(batch, field)[0]
     try:
         with torch.inference_mode(row.is_inference()), torch.no_grad():
@@ -163,21 +163,21 @@ def overwrite_first(batch: TensorDictBase, field: str) -> None:
 
 @records_expectation
 def expect_rows_but_first(batch: TensorDictBase, field: str, rows: Sequence[torch.Tensor]) -> None:
-    """Expect all rows but the first to be unchanged: rows of a result share no memory."""
+    """Expect all rows but the first to be unchanged, because rows of a result share no memory."""
     for index, (got, want) in enumerate(zip(rows_in(batch, field), rows, strict=True)):
         if index and (difference := row_difference(got, want)):
             raise ContractViolation(f"row {index} untouched by a write to row 0", difference[1])
 
 
 def leaf_of(batch: TensorDictBase, field: str) -> Any:
-    """Return the leaf ``field``; a violation names the fields that the batch has instead."""
+    """Return the column ``field``; a violation names the fields that the batch has instead."""
     names = list(batch.keys())
     expect(field in names, f"field {field!r} in the result", f"fields {sorted(map(str, names))}")
     return batch.get(field)
 
 
 def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | None:
-    """How two rows differ, as (expected, got) texts; ``None`` if they are bitwise equal."""
+    """Return (expected, got) texts of how two rows differ; ``None`` if they are bitwise equal."""
     if got.dtype != want.dtype:
         return f"of {want.dtype}", str(got.dtype)
     if got.shape != want.shape:
@@ -195,7 +195,7 @@ def row_difference(got: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | N
 
 
 def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
-    """The first element in which the rows differ, in each row, with its bytes."""
+    """Return each row's first element that differs between the rows, with its bytes, as text."""
     size = want.element_size()
     rows = [as_bytes(row).reshape(-1, size) for row in (want, got)]
     at = int((rows[0] != rows[1]).any(dim=1).nonzero()[0])
@@ -208,7 +208,7 @@ def _first_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's bytes as a flat uint8 tensor. They include NaN payloads and signed zeros."""
+    """Return the tensor's bytes as a flat uint8 tensor, NaN payloads and signed zeros included."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().reshape(-1)
     # copied first: view(uint8) needs stride 1, and contiguous() may leave one element another
     # stride
@@ -216,7 +216,7 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def show_row(row: torch.Tensor) -> str:
-    """A row as readable text: its label if it is a labeled row, else its first values."""
+    """Return a row as readable text: its label if the test data has one, else its first values."""
     if row.numel():
         text = as_bytes(row).numpy().tobytes()  # a row of any dtype may hold a label
         if text.startswith(b"row:"):
@@ -225,7 +225,7 @@ def show_row(row: torch.Tensor) -> str:
 
 
 def same_object(got: Any, want: Any) -> bool:
-    """Whether both are equal in value and type, at any depth; tensors and floats, bitwise."""
+    """Whether ``got`` equals ``want`` in value and type, at any depth; tensors, floats: bitwise."""
     if isinstance(want, torch.Tensor):
         return isinstance(got, torch.Tensor) and row_difference(got, want) is None
     if isinstance(want, dict):
@@ -250,7 +250,7 @@ def expect_rejection(
     what: str,
     kind: type[Exception] = Exception,
 ) -> None:
-    """Expect ``call`` to raise; an error of another type than ``kind`` is only a warning."""
+    """Expect ``call`` to raise an error; warn if the error is not of type ``kind``."""
     try:
         result = call()
     except ContractViolation:
@@ -266,7 +266,7 @@ def expect_rejection(
 
 
 def is_rejected(call: Callable[[], object]) -> bool:
-    """Whether ``call`` raises an error of any type. A violation passes through."""
+    """Whether ``call`` raises an error of any type. A ``ContractViolation`` is raised on."""
     try:
         call()
     except ContractViolation:

@@ -1,7 +1,7 @@
-"""An assertion that a nested column of a plane works in torch like one that torch built.
+"""An assertion that a plane's nested column works in torch like a nested column that torch built.
 
-A column can hold the right rows and still be useless to a trainer: torch pads it to the sum of its
-row lengths, or its kernels refuse it. Comparing rows does not show that; using the column does.
+A column can hold the right rows and still be useless to a trainer: torch may pad it to the sum
+of its row lengths, or refuse it. Comparing rows does not show that; using the column does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Operation(NamedTuple):
 
 
 def _widened(column: Tensor) -> Tensor:
-    """The column in another dtype, which holds all values of most dtypes exactly."""
+    """Return the column in a wider dtype, which holds all values of most dtypes exactly."""
     if column.is_complex():
         return column.to(torch.complex128)
     return column.to(torch.float32 if column.dtype is torch.float64 else torch.float64)
@@ -75,8 +75,8 @@ _OPERATIONS = (
 def expect_whole_column(batch: TensorDictBase, field: str) -> None:
     """Expect ``batch[field]`` to be dense, or nested and as usable as a column that torch built.
 
-    Each operation must give the same result on this column as on one that
-    ``torch.nested.nested_tensor`` builds of the same rows. Operations that torch refuses on its own
+    Each operation must give the same result on this column as on a column that
+    ``torch.nested.nested_tensor`` builds of the same rows. Operations that torch refuses on that
     column (padding fp8, say) are skipped. ``expect_column`` checks that the rows are right.
     """
     rows = rows_in(batch, field)
@@ -95,7 +95,7 @@ def expect_whole_column(batch: TensorDictBase, field: str) -> None:
 
 
 def _expect_structure(column: Any, field: str) -> None:
-    """Expect the offsets to cover all values, and no separate lengths."""
+    """Expect a jagged column's offsets to cover all values, and its ``lengths()`` to be None."""
     expect(
         is_jagged(column),
         f"{field!r} to be ragged in its second dimension, (N, j, ...)",
@@ -129,7 +129,7 @@ def _expect_same(operation: _Operation, column: Tensor, field: str, wanted: list
 
 
 def _carry_out(operation: _Operation, column: Tensor) -> list[Tensor]:
-    """The operation's result as dense tensors; a nested result is split into its rows."""
+    """Return the operation's result as dense tensors; a nested result is split into its rows."""
     result = operation.run(column)
     if isinstance(result, list):
         return result
@@ -137,7 +137,7 @@ def _carry_out(operation: _Operation, column: Tensor) -> list[Tensor]:
 
 
 def _difference(got: list[Tensor], wanted: list[Tensor]) -> tuple[str, str] | None:
-    """How two results differ, as (expected, got) texts; ``None`` if they are equal."""
+    """Return (expected, got) texts of how two results differ; ``None`` if they are equal."""
     if len(got) != len(wanted):
         return f"{len(wanted)} rows", f"{len(got)} rows"
     for left, right in zip(got, wanted, strict=True):
@@ -150,7 +150,7 @@ def _difference(got: list[Tensor], wanted: list[Tensor]) -> tuple[str, str] | No
 
 
 def _equal(got: Tensor, wanted: Tensor) -> bool:
-    """Whether the values are equal. Any two NaNs are: arithmetic guarantees no NaN payload."""
+    """Whether the values are equal. Two NaNs always are: arithmetic guarantees no NaN payload."""
     if torch.equal(as_bytes(got), as_bytes(wanted)):
         return True
     if not (got.is_floating_point() or got.is_complex()):

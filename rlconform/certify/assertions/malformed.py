@@ -1,4 +1,4 @@
-"""An assertion for malformed calls: they raise, or have a harmless result, and never hang."""
+"""An assertion for malformed calls: they must raise or have a harmless result, and never hang."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def expect_harmless(
     timeout_s: float,
     is_harmless: Callable[[Any], bool] = lambda _result: True,
 ) -> None:
-    """Expect a malformed ``call`` to raise in time. A result that ``is_harmless`` is a warning."""
+    """Expect a malformed ``call`` to raise in time; only warn of a result that ``is_harmless``."""
     try:
         result = BackgroundCall(call, what).result(timeout_s)
     except ContractViolation:

@@ -1,4 +1,4 @@
-"""Checks run in processes that may crash or hang; clients in other processes are Ray actors.
+"""Runs checks in processes that may crash or hang; Ray actors are the plane's other processes.
 
     Runner ──▶ ForkServer ──starts──▶ forkserver_main ──forks──▶ test process (pytest) ──▶ plane
       ▲                                                              │         │

@@ -1,10 +1,10 @@
 """``ActorPool``: starts the Ray actors that hold attached clients, and keeps them for the session.
 
-    pool ── start ──▶ actors      each imports torch and the target, in rlconform's time
+    pool ── start ──▶ actors      each imports torch and the target: rlconform's time
          ◀─ ready ──
-         ── attach ─▶ actors ── target.open(config, bootstrap=False)    the target's ``start``
+         ── attach ─▶ actors ── target.open(config, bootstrap=False)    the plane's time
 
-If one fails, the pool ends all actors that started with it, so that none slows down later ones.
+If an actor fails, the pool ends all actors started with it: they would slow down later ones.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ ACTOR_START_S = 120.0
 
 
 class ActorsLate(Skipped):
-    """rlconform's actors did not start in time, so the check can't judge the plane."""
+    """A skip: rlconform's actors did not start in time, so the check can't judge the plane."""
 
 
 class ActorsLateWarning(UserWarning):
-    """Becomes a note of the report: checks did not run because actors did not start."""
+    """A warning, shown as a note of the report: checks did not run because actors did not start."""
 
 
 class ActorPool:
-    """Actors with attached clients, started as checks ask for them and kept for the session."""
+    """Actors with attached clients, started when a check needs them and kept for the session."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class ActorPool:
         self._late = ""  # why no more actors are started, once some did not start in time
 
     def take(self, count: int) -> list[RemoteClient]:
-        """``count`` clients in as many processes; every check gets the same ones."""
+        """Return ``count`` clients, each in its own process; every check gets the same ones."""
         self._pool = [client for client in self._pool if not client.died]
         self._pool += self.start(max(0, count - len(self._pool)))
         return self._pool[:count]
 
     def start(self, count: int) -> list[RemoteClient]:
-        """``count`` new actors, which attach immediately. If one fails, all of them are ended.
+        """Start ``count`` new actors, each with an attached client. If one fails, end them all.
 
         Raises:
-            ContractViolation: One did not attach within the target's start timeout.
-            ActorsLate: One did not start in ``ACTOR_START_S``: the plane is not judged.
+            ContractViolation: An actor did not attach within the target's start timeout.
+            ActorsLate: An actor did not start in ``ACTOR_START_S``: the plane is not judged.
         """
         if self._late:
             raise ActorsLate(self._late)
@@ -104,7 +104,7 @@ class ActorPool:
         return clients
 
     def _expect_ready(self, actors: list[Any]) -> None:
-        """Wait until the actors have imported the target; this counts as rlconform's time."""
+        """Wait until the actors have imported the target; this time counts as rlconform's."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         getting_ready = [actor.get_ready.remote(self._spec) for actor in actors]
@@ -121,7 +121,7 @@ class ActorPool:
             _expect_no_error(fetch(ready, TRANSPORT_S, due), due)
 
     def _attach(self, actors: list[Any], clients: list[RemoteClient]) -> None:
-        """Open a client in each actor; the time it takes there counts as the plane's."""
+        """Open a client in each actor; the time that takes there counts as the plane's."""
         due_s = self._timeouts.start
         attaching = [actor.attach.remote(dict(self._config)) for actor in actors]
         for client, attached in zip(clients, attaching, strict=True):
@@ -135,13 +135,13 @@ class ActorPool:
                 raise ContractViolation(attach, f"a client after {took:.1f} s")
 
     def attach_again(self, client: RemoteClient) -> None:
-        """Close the actor's client and attach a new one, as a process that joins late does."""
+        """Close the actor's client and attach a new one, as in a process that joins late."""
         with self._busy_time.running():
             client.ask("closing its client", 0.0, ClientActor.leave)
             self._attach([client.actor], [client])
 
     def _take_kept(self, new: Callable[..., Any], count: int) -> list[Any]:
-        """``count`` kept actors, and new ones if there are too few; one that hangs is ended."""
+        """Return ``count`` actors: kept ones first, then new ones. End a kept actor that hangs."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         named = ray.util.list_named_actors(all_namespaces=True)
@@ -164,7 +164,7 @@ class ActorPool:
         return actors
 
     def close(self) -> None:
-        """End every actor of the pool, or keep it for the next run."""
+        """End every actor of the pool, or keep it for the next run if the environment says so."""
         for client in self._pool:
             if self._kept and not client.died:
                 with suppress(ContractViolation):  # the next run ends those that don't answer

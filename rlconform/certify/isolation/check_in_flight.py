@@ -1,4 +1,4 @@
-"""``CheckInFlight``: the check that a test process runs now, and what is known if it is lost."""
+"""``CheckInFlight``: the check that a test process runs now, and its result if it is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlconform.certify.results import CheckResult, Outcome, PlannedCheck
 
 @dataclass
 class CheckInFlight:
-    """A check that has begun and not ended; its ``deadline`` is later if it starts processes."""
+    """A check that has begun and not ended. Starting processes moves its ``deadline`` back."""
 
     check: PlannedCheck
     allowed_s: float  # seconds that it may take
@@ -25,7 +25,7 @@ class CheckInFlight:
         self.deadline = self.began + self.allowed_s
 
     def on_event(self, event: events.Event, start_s: float) -> None:
-        """Keep the call that begins; allow up to ``start_s`` more where processes start."""
+        """Record a call that begins; allow up to ``start_s`` seconds more while processes start."""
         match event:
             case events.CallBegan(call):
                 self.last_call = call
@@ -41,7 +41,7 @@ class CheckInFlight:
     def lost(
         self, outcome: Outcome, evidence: str, stacks: str, options: CertifyOptions
     ) -> CheckResult:
-        """The result of the check whose process died or hung."""
+        """Return the result of the check, whose process died or hung."""
         check, calls = self.check, self.calls
         origin = Origin(check.requirement, check.id, options.spec, options.config, options.seed)
         seconds = time.monotonic() - self.began

@@ -1,4 +1,4 @@
-"""``TestProcess``: one test process, as the runner waits for its events and ends it."""
+"""``TestProcess``: the runner's handle of a test process, to wait for its events and to end it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TestProcess:
         self._code: int | None = None
 
     def next_event(self, deadline: float) -> Event | None:
-        """The next event, ``None`` after the last; ``TimeoutError`` at ``deadline`` (monotonic)."""
+        """Return the next event or, after the last, None; ``TimeoutError`` at ``deadline``."""
         while self._code is None:
             try:
                 event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -43,7 +43,7 @@ class TestProcess:
         return None
 
     def stacks(self, patience_s: float = 3.0) -> str:
-        """The stack of each thread, as the process's fault handler prints it on a signal."""
+        """Return the stack of each thread, which the process's fault handler prints on a signal."""
         before = last = self._log.stat().st_size
         if self._pid is None or self._code is not None:
             return self.tail()
@@ -62,24 +62,24 @@ class TestProcess:
         return self.tail(since=before)
 
     def tail(self, since: int = 0, lines: int = 60) -> str:
-        """The end of what the process printed."""
+        """Return the last lines that the process printed."""
         with self._log.open("rb") as log:
             log.seek(since)
             text = log.read().decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-lines:])
 
     def usage_error(self) -> str:
-        """Pytest's message about options that it can't use, such as a mistyped ``-k``; else ""."""
+        """Return pytest's message about options it can't use (a mistyped ``-k``, say), else ""."""
         if self._code != _USAGE_ERROR:
             return ""
         return self.tail().strip().rpartition("\n")[2].removeprefix("ERROR: ")
 
     def how_it_ended(self) -> str:
-        """Exit status or signal, in words."""
+        """Return the exit status or signal of the process, in words."""
         return "did not end" if self._code is None else how_it_ended(self._code)
 
     def end(self, grace_s: float) -> None:
-        """Wait ``grace_s`` for the process to end by itself, then kill it."""
+        """Wait ``grace_s`` seconds for the process to end by itself, then kill it."""
         for wait_s in (grace_s, 10.0):
             deadline = time.monotonic() + wait_s
             try:

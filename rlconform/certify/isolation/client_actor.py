@@ -1,7 +1,7 @@
 """``ClientActor``: a Ray actor that holds one attached client and runs calls and workloads on it.
 
 RemoteClient ──call(method, arguments)──▶ actor's thread ──▶ client
-RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶ one WorkloadThread each ──▶ client
+RemoteWorkload ──begin, stop, finish────▶ actor's thread ──▶ a WorkloadThread ──▶ client
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answer = tuple[bool, Any]
 
 
 class ClientActor:
-    """One attached client, and the workloads that run on it by name."""
+    """One attached client, and the workloads that it runs, by name."""
 
     def __init__(self) -> None:
         self._client: DataPlaneClient | None = None
@@ -42,7 +42,7 @@ class ClientActor:
         return answer_of(resolve)
 
     def attach(self, config: Mapping[str, Any]) -> tuple[Answer, float]:
-        """Open the client; return the answer, and how long it took, s."""
+        """Open the client; return the answer, and how long opening took in seconds."""
         from rlconform.certify.target import open_client  # noqa: PLC0415 - in the actor only
 
         def attach() -> None:
@@ -53,7 +53,7 @@ class ClientActor:
         return answer_of(attach), time.monotonic() - start
 
     def leave(self) -> None:
-        """Close the client, if it can be closed, and forget it and its workloads."""
+        """Close the client, if it can be closed; drop it and its workloads."""
         client, self._client = self._client, None
         for who in list(self._workloads):  # left by a run that was cut short
             self.give_up(who)
@@ -62,7 +62,7 @@ class ClientActor:
                 client.close()
 
     def begin(self, spec: WorkloadSpec) -> None:
-        """Start a workload in a thread: a call of it that hangs does not block the actor."""
+        """Start a workload in a thread, so that a call that hangs does not block the actor."""
         assert self._client is not None
         self._workloads[spec.who] = WorkloadThread(self._client)
         self._workloads[spec.who].begin(spec)
@@ -72,16 +72,16 @@ class ClientActor:
         self._workloads[who].stop()
 
     def give_up(self, who: str) -> None:
-        """Let the workload make no more calls, if there is such a workload."""
+        """Forbid the workload ``who`` to make more calls, if there is such a workload."""
         if workload := self._workloads.pop(who, None):
             workload.give_up()
 
     def finish(self, who: str, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait for the workload's end, see ``WorkloadThread.finish``."""
+        """Wait for the workload to end and return its result, see ``WorkloadThread.finish``."""
         return self._workloads.pop(who).finish(call_s, all_s)
 
     def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> RayArgument:
-        """Call the client; returns an ``Answer``, and start and end on the machine's clock, s."""
+        """Call the client; return an ``Answer`` and the call's (start, end), monotonic seconds."""
         args, kwargs = arguments
         start = time.monotonic()
         answer = answer_of(lambda: getattr(self._client, method)(*args, **kwargs))
@@ -89,7 +89,7 @@ class ClientActor:
 
 
 def answer_of(call: Callable[[], Any]) -> Answer:
-    """Make the call. Whatever it raises goes to the check."""
+    """Make the call; return its result, or the error that it raised, for the check."""
     try:
         return True, call()
     except Exception as error:  # noqa: BLE001 - a plane may raise anything

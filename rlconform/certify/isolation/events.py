@@ -25,7 +25,7 @@ from rlconform.certify.results import CheckResult, PlannedCheck
 @dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Event:
-    """The base class of all events; each is a frozen dataclass."""
+    """The base class of all events; each subclass is a frozen dataclass."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -60,7 +60,7 @@ class StartFailed(Event):
 
 
 class PlaneOpening(Event):
-    """The plane begins to open; all time before this counts as rlconform's."""
+    """The plane begins to open; all time before this event counts as rlconform's."""
 
 
 class PlaneOpened(Event):
@@ -72,7 +72,7 @@ class HealthNoted(Event):
 
 
 class ChecksCollected(Event):
-    """pytest has collected the checks, also those that are left out."""
+    """pytest has collected the checks, including those that do not run."""
 
     checks: list[PlannedCheck]
 
@@ -90,11 +90,11 @@ class CallBegan(Event):
 
 
 class ExampleBegan(Event):
-    """A property tries its next example: the earlier calls do not belong to it."""
+    """A Hypothesis property tries its next example; earlier calls are not part of that example."""
 
 
 class ProcessesChanging(Event):
-    """The check begins to start or end processes (0.0), or has done so in ``seconds``.
+    """The check begins to start or end processes (0.0), or has done so, which took ``seconds``.
 
     This time does not count against the check's deadline.
     """
@@ -103,7 +103,7 @@ class ProcessesChanging(Event):
 
 
 class CallOverdue(Event):
-    """A call of the check has not returned in time, and the check waits for it."""
+    """A call of the check has not returned in time, and the check still waits for it."""
 
     check: str
     kind: str
@@ -111,21 +111,21 @@ class CallOverdue(Event):
 
 
 class CallAbandoned(Event):
-    """A call never returned, though the check that made it is over."""
+    """A call has not returned although the check that made it is over."""
 
     check: str
     kind: str
 
 
 class ExamplesCutShort(Event):
-    """The plane was too slow for all examples or rounds of the check; ``text`` says how many."""
+    """The plane was too slow for all examples or rounds of the check; ``text`` has the numbers."""
 
     check: str
     text: str
 
 
 class ChangeFound(Event):
-    """A call changed its arguments or an earlier result: a failed check beside the one that ran."""
+    """A call changed its arguments or an earlier result; reported as one more failed check."""
 
     result: CheckResult
 
@@ -137,23 +137,23 @@ class CheckEnded(Event):
 
 
 class RemarkMade(Event):
-    """A remark for the report's notes."""
+    """The report gets a note, ``text``."""
 
     text: str
 
 
 class PlaneClosedByCheck(Event):
-    """The check has closed the plane: the test process ends, a new one continues."""
+    """The check has closed the plane: the test process ends, and a new one continues."""
 
 
 class PlaneUnhealthy(Event):
-    """The plane stopped working: the test process ends, a new one continues."""
+    """The plane stopped working: the test process ends, and a new one continues."""
 
     text: str
 
 
 class PlaneClosing(Event):
-    """All checks have run; the plane is closed."""
+    """All checks have run, and the plane is about to be closed."""
 
 
 class SessionFinished(Event):
@@ -167,12 +167,12 @@ _ADAPTERS = {kind.__name__: TypeAdapter(kind) for kind in Event.__subclasses__()
 
 
 def encode(event: Event) -> bytes:
-    """The event as one line."""
+    """Return the event as one line of JSON."""
     return (json.dumps({"event": type(event).__name__, **asdict(event)}) + "\n").encode()
 
 
 def decode(line: str) -> Event | None:
-    """The event in a line; ``None`` for a line that the death of its process cut short."""
+    """Return the event in a line; ``None`` if the line is cut short, as its process died."""
     try:
         body = json.loads(line)
     except json.JSONDecodeError:
@@ -181,7 +181,7 @@ def decode(line: str) -> Event | None:
 
 
 class EventPipe:
-    """The writing end of the pipe to the runner; without a file descriptor nothing is sent."""
+    """The writing end of the pipe to the runner; without a file descriptor it sends nothing."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -191,11 +191,11 @@ class EventPipe:
 
     @property
     def watched(self) -> bool:
-        """Whether a runner listens."""
+        """Whether a runner reads the pipe."""
         return self._fd is not None
 
     def send(self, event: Event) -> None:
-        """Write the event, whole, whichever thread sends it."""
+        """Write the whole event, from any thread."""
         if self._fd is not None:
             data = encode(event)
             with self._lock:

@@ -1,7 +1,7 @@
 """``ForkServer``: starts test processes one after another and receives their events.
 
 runner's thread   start() ──one JSON line──▶ forkserver_main, a process
-                  TestProcess.next_event()  waits on the queue
+                  TestProcess.next_event()  takes one from the queue
 reader thread     event pipe ──▶ queue      ends when all writers have closed the pipe
 """
 
@@ -24,7 +24,7 @@ from rlconform.certify.isolation.workspace import THREADS, Workspace
 
 
 class ForkServer:
-    """A process that forks test processes, and their folder; ``extra`` replaces its environment."""
+    """A process that forks test processes, and their folder; ``extra`` overrides environment."""
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
         self._workspace = Workspace(extra)
@@ -88,7 +88,7 @@ class ForkServer:
         self._workspace.close()
 
     def end_leftovers(self, grace_s: float = 0.0) -> list[str]:
-        """Kill what a test process left running for longer than ``grace_s``; return the names."""
+        """Kill processes that a test process left running after ``grace_s``; return their names."""
         spare = self._process.pid if self._process else None
         return self._workspace.end_leftovers(spare, grace_s)
 

@@ -1,4 +1,4 @@
-"""The fork server's process: it forks test processes, so that starting one takes no imports.
+"""The fork server's process, which forks test processes: they start without importing anything.
 
     ForkServer ──{"number", "options", "log"}──▶ fork server ──fork──▶ test process ──▶ plane
                ◀──── one event pipe: ProcessStarted, the checks' events, ProcessEnded ────┘
@@ -33,7 +33,7 @@ NEEDED_BY_CHECKS = (
 
 
 def serve(events_fd: int) -> None:
-    """Fork a test process for each line of standard input, and report how each ended."""
+    """Fork a test process for each line of standard input, and report how each one ended."""
     events = EventPipe(events_fd)
     for name in NEEDED_BY_CHECKS:
         importlib.import_module(name)
@@ -51,7 +51,7 @@ def serve(events_fd: int) -> None:
 
 
 def run_job(job: dict[str, Any], events_fd: int) -> None:
-    """Run pytest as the test process, then exit without the fork server's exit handlers."""
+    """Run pytest in the forked process, then exit without the fork server's exit handlers."""
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, standard in ((null, 0), (log, 1), (log, 2)):

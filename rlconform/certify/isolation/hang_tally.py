@@ -1,8 +1,8 @@
-"""Which calls have hung in which checks, and when a kind of call is given up.
+"""``HungCalls``: which kinds of calls have hung in which checks, and which are not made again.
 
-A call that hangs costs its deadline and usually a fresh test process, so a plane that always hangs
+A call that hangs costs its deadline and usually a fresh test process: a plane that always hangs
 would take hours. Once a kind of call has hung in several checks of different requirements, it is
-not made again, and the checks that need it are not tested. Pure, no I/O.
+not made again, and the checks that need it are not tested.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class HungCalls:
     checks: dict[str, dict[str, str]] = field(default_factory=dict)  # kind -> check -> requirement
 
     def note(self, kind: str, check_id: str, requirement: str) -> None:
-        """A call of this kind hung in a check."""
+        """Record that a call of this kind hung in a check."""
         self.checks.setdefault(kind, {})[check_id] = requirement
 
     @property
     def given_up(self) -> Mapping[str, str]:
-        """The reason why a kind of call is not made again, by kind."""
+        """Kinds of calls that are not made again, each with the reason."""
         return {
             kind: f"{kind} hung in {len(checks)} checks ({', '.join(sorted({*checks.values()}))}) "
             "and is not called again"

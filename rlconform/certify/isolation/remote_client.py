@@ -3,14 +3,14 @@
     check ── RemoteClient.get_samples ────────▶ actor ── client.get_samples ──▶ plane
           ◀── result or the same error ────────
     WorkloadRunner ── RemoteWorkload.begin ───▶ actor ── a thread runs the workload ──▶ plane
-                   ◀── finish: its operations ─
+                   ◀─ finish: calls, results ──
 
 An actor resolves the target by itself, exactly as a training worker would. It ends with the check's
-process, unless ``KEPT_ACTORS`` names a namespace in which actors are kept for the next one: they
-have already imported what a client needs, which is most of the time that starting one takes.
+process. If ``KEPT_ACTORS`` names a namespace, actors are kept there for the next process, because
+importing what a client needs takes most of an actor's start.
 
 The target's deadlines apply to the times that the actor measures of its calls. Starting the actor,
-and sending a call there and back, have separate deadlines, set by rlconform.
+and sending a call to it and the result back, have separate deadlines, set by rlconform.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class CallHung(ContractViolation):
-    """A call in another process did not return; ``kind`` is that of ``call_kind``."""
+    """A call in another process did not return; ``kind`` is its ``call_kind``."""
 
     kind = ""
 
@@ -62,7 +62,7 @@ def remote_actor(actor_class: type[ClientActor] = ClientActor) -> Any:
 
 
 class RemoteClient:
-    """The eight client methods, each run in the actor."""
+    """The eight client methods, each of which calls the client in the actor."""
 
     def __init__(self, actor: Any, name: str, timeouts: Timeouts) -> None:
         self.actor = actor
@@ -75,12 +75,12 @@ class RemoteClient:
 
     @property
     def last_span(self) -> tuple[float, float] | None:
-        """Start and end in the actor of this thread's last call; None if it was not answered."""
+        """(start, end) in the actor of this thread's last call; ``None`` if it was not answered."""
         return getattr(self._calls, "span", None)
 
     @contextmanager
     def measuring(self, busy_time: BusyTime) -> Iterator[None]:
-        """Count the seconds that the block's call takes in the actor; all if it is not answered."""
+        """Count the time that the block's call takes in the actor; all of it if unanswered."""
         start, self._calls.span = time.monotonic(), None
         try:
             yield
@@ -126,7 +126,7 @@ class RemoteClient:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """The result of a method of the actor itself; an actor that fails is not used again.
+        """Return the result of a method of the actor itself; do not use an actor again that fails.
 
         The method may wait ``waits_s`` in addition to the target's ``operation``.
         """
@@ -140,7 +140,7 @@ class RemoteClient:
         return result
 
     def end(self) -> None:
-        """End the actor; the pool starts another one when it is needed."""
+        """End the actor; the pool starts another one when a check needs it."""
         import ray  # noqa: PLC0415 - only checks of several processes need Ray
 
         self.died = True
@@ -164,13 +164,13 @@ class RemoteWorkload:
         self._client.ask("stopping a workload", 0.0, ClientActor.stop, self._who)
 
     def give_up(self) -> None:
-        """Let the workload make no more calls; an actor that does not answer is not used again."""
+        """Forbid the workload to make more calls; give up an actor that does not answer."""
         if not self._client.died:
             with suppress(ContractViolation):
                 self._client.ask("giving up a workload", 0.0, ClientActor.give_up, self._who)
 
     def finish(self, call_s: float, all_s: float) -> WorkloadResult:
-        """Wait for the workload's end; an actor in which a call hangs is ended."""
+        """Wait for the workload to end; return its result. End an actor in which a call hangs."""
         result = self._client.ask(
             "a workload's history", all_s, ClientActor.finish, self._who, call_s, all_s
         )
@@ -180,10 +180,10 @@ class RemoteWorkload:
 
 
 def fetch(reference: Any, timeout_s: float, what: str) -> Any:
-    """``ray.get`` with different errors for a dead process and a late answer.
+    """Call ``ray.get``; raise different errors for a dead process and a late answer.
 
     Raises:
-        CallHung: No answer arrived in time and ``TRANSPORT_S`` more, for sending call and answer.
+        CallHung: No answer within ``timeout_s`` plus ``TRANSPORT_S`` for sending call and answer.
         ProcessDied: The actor's process ended.
     """
     import ray  # noqa: PLC0415 - only checks of several processes need Ray
@@ -197,7 +197,7 @@ def fetch(reference: Any, timeout_s: float, what: str) -> Any:
 
 
 def rebuilt_error(name: str, bases: list[str], message: str) -> Exception:
-    """An error of the same name on the nearest builtin base, so that its kind can be judged."""
+    """Build an error of the same name whose base is the nearest builtin one, to judge its type."""
     found = (getattr(builtins, base, None) for base in bases)
     base = next(one for one in found if isinstance(one, type) and issubclass(one, Exception))
     # ``message`` is str() of the original: KeyError's own str() would put it in quotes once more

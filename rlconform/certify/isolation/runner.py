@@ -3,8 +3,8 @@
     Runner ──starts──▶ TestProcess (pytest) ──▶ plane
            ◀─events──  waits for the next event, the process's end, or the deadline
 
-A check that kills or hangs its process is recorded as CRASH or TIMEOUT, and a new process runs the
-remaining checks. Two processes in a row without a result end the run, so it always ends.
+If a check's process dies or hangs, the check is recorded as CRASH or TIMEOUT, and a new process
+runs the remaining checks. The run stops after two processes in a row without a result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PlaneDidNotStart(DataPlaneError):
 
 
 class Runner:
-    """Runs one certification. A ``fork_server`` that other runs use as well is not closed."""
+    """Runs one certification. It does not close a ``fork_server`` that the caller passes."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Runner:
             raise PlaneDidNotStart(message, "", plain=True)
 
     def _arguments(self) -> list[str]:
-        """Options of the next test process; it runs the remaining checks."""
+        """Return the pytest options of the next test process, which runs the remaining checks."""
         arguments = self._options.pytest_arguments()
         arguments += ["--hangs", json.dumps(asdict(self._hangs))]
         ids = [check.id for check in self.run.pending] if self.run.plan else self._options.only
@@ -148,7 +148,7 @@ class Runner:
         return arguments
 
     def _files(self) -> Sequence[str]:
-        """Files that still hold checks to run; to save time, only one after an early crash."""
+        """Return the files with checks still to run; after an early crash, only the first file."""
         if not self.run.plan:
             return self._options.checks
         files = list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
@@ -159,7 +159,7 @@ class Runner:
         return Timeouts(**self.run.target.get("timeouts", {}))
 
     def _patience(self, last: Event | None) -> float:
-        """Seconds until the next event must arrive after ``last``; ``None`` before the first."""
+        """Return how many seconds the next event may take after ``last`` (None: at the start)."""
         timeouts = self._timeouts
         match last:
             case (
@@ -220,7 +220,7 @@ class Runner:
                 self.run.notes.append(f"{why}: checks that need it are not tested")
 
     def _enough(self) -> bool:
-        """Whether ``max_failures`` checks of MUSTs are broken, not counting probes."""
+        """Whether ``max_failures`` checks of MUSTs are broken; probes are not counted."""
         if self._options.max_failures is None:
             return False
         requirements = load_requirements()
@@ -234,7 +234,7 @@ class Runner:
     # -- a test process that is lost -----------------------------------------------------------
 
     def _ends_check(self, event: events.CallOverdue, process: TestProcess) -> bool:
-        """Record the check that waits for the call, unless the call returned after all."""
+        """Record a timeout of the check that waits for the call; False if it no longer runs."""
         in_flight = self._in_flight
         if in_flight is None or event.check != in_flight.check.id:
             return False
@@ -277,7 +277,7 @@ class Runner:
                 self.run.notes.append(f"a test process {how} between checks")
 
     def _round_trip_failed(self) -> None:
-        """The first round trip killed or hung the process: later ones do not try it."""
+        """Skip the first round trip in later processes, because it killed or hung this one."""
         self._tries_round_trip = False
         self.run.notes.append("the plane can't do the simplest round trip: its process was lost")
 

@@ -1,11 +1,11 @@
 """``ScatteringClient``: one client whose calls are made in different processes.
 
-    check ── call ──▶ ScatteringClient ── the policy names a process ──▶ the owner's client
+    check ── call ──▶ ScatteringClient ── the policy picks a process ──▶ the owner's client
                                                                    ├──▶ actor1's attached client
                                                                    └──▶ actor2's attached client
 
-A check of one process then judges what several processes do together: the rows that one puts are
-tagged, claimed, read or cleared by another. Metas travel pickled, as between a driver and its
+A check written for one process then tests what several processes do together: one puts rows, and
+another tags, claims, reads or clears them. Metas travel pickled, as between a driver and its
 workers. A backend that caches, orders or counts for each process fails checks that it passes when
 one process makes all calls.
 """
@@ -32,10 +32,10 @@ class Policy:
     """Which process makes which call.
 
     Attributes:
-        name: What is apart, for the report.
+        name: Which role runs in another process, for the report.
         places: The process of each kind of call: 0 is the owner's, 1 and 2 are attached. Kinds that
             are not named run in process 0. None: a random process for each call.
-        late: A process that attaches anew before its first call, as a worker that joins late does.
+        late: A process that attaches anew before its first call, like a worker that joins late.
     """
 
     name: str
@@ -63,12 +63,12 @@ POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random proces
 
 
 def policy_of(check: str, seed: int) -> Policy:
-    """The policy of a check: another seed gives it another one."""
+    """Return the policy of a check; it depends on the check's id and the seed."""
     return POLICIES[(zlib.crc32(check.encode()) + seed) % len(POLICIES)]
 
 
 def kind_of(method: str, kwargs: Mapping[str, Any]) -> str:
-    """The kind of a call, as ``Policy.places`` names it."""
+    """Return the kind of a call, as ``Policy.places`` names it."""
     if method == "put_samples":
         return "tag" if kwargs.get("fields") is None else "put"
     return {
@@ -83,7 +83,7 @@ def kind_of(method: str, kwargs: Mapping[str, Any]) -> str:
 
 
 class PicklingClient:
-    """The owner's client, whose metas arrive as they would in another process: as copies."""
+    """The owner's client, whose metas are pickled copies, as another process would get them."""
 
     def __init__(self, client: DataPlaneClient) -> None:
         for method in CLIENT_METHODS:
@@ -98,15 +98,15 @@ class PicklingClient:
 
 
 class ScatteringClient:
-    """The eight client methods, each made by the process that the policy names.
+    """A client with the eight methods, whose calls are made in the processes that the policy picks.
 
-    ``clear_samples(None)`` clears what the calling process has put, so every process makes it.
+    ``clear_samples(None)`` clears what the calling process has put, so every process calls it.
 
     Args:
         clients: The owner's client and those of ``ATTACHED`` processes, recorded.
         policy: Which process makes which call.
-        seed: Of the random choices of a policy that names no processes.
-        attach_again: Called with a process's number: it closes its client and attaches a new one.
+        seed: The seed of a policy that picks processes at random.
+        attach_again: Called with a process's number to close its client and attach a new one.
     """
 
     is_remote = True  # a call may have to travel to another process
@@ -128,12 +128,12 @@ class ScatteringClient:
 
     @property
     def recording(self) -> Recording:
-        """The calls of all processes."""
+        """The recording of the calls of all processes."""
         return self._clients[0].recording
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended in the process that made it, s."""
+        """When this thread's last call ended in the process that made it, in seconds."""
         last: RecordingClient = self._last.client
         return last.last_end
 
@@ -152,7 +152,7 @@ class ScatteringClient:
             getattr(client, method)(*args, **kwargs)
 
     def _place(self, kind: str) -> int:
-        """The number of the process for a call; attaches it first if it is due to be late."""
+        """Return the number of the process for a call; attach it first if it is to be late."""
         places = self._policy.places
         with self._lock:
             if places is None:

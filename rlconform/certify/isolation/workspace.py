@@ -1,4 +1,4 @@
-"""A run's private folder, and a mark that identifies every process that the run started."""
+"""``Workspace``: a run's private folder, and a mark on every process that the run started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THREADS = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
 class Workspace:
-    """A temporary folder and the environment of the processes that use it; ``extra`` adds to it."""
+    """A temporary folder, and the environment (with ``extra``) of the processes that use it."""
 
     def __init__(self, extra: Mapping[str, str] = MappingProxyType({})) -> None:
         self._extra = extra
@@ -33,7 +33,7 @@ class Workspace:
         (self.path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n", "utf-8")
 
     def environment(self) -> dict[str, str]:
-        """The environment of the plane's processes; they find modules in the current folder."""
+        """Return the environment of the plane's processes; they import from the current folder."""
         kept = {k: v for k, v in os.environ.items() if k not in {"PYTEST_ADDOPTS", "RAY_ADDRESS"}}
         path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         return kept | {
@@ -63,13 +63,13 @@ class Workspace:
         return ours and process.pid != os.getpid()
 
     def close(self) -> None:
-        """Kill what is left and remove the folder."""
+        """Kill the run's remaining processes and remove the folder."""
         self.end_leftovers()
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def how_it_ended(code: int) -> str:
-    """The exit status of a process, or the signal that ended it (negative), in words."""
+    """Return the exit status of a process, or the signal that ended it (negative), in words."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"exited with status {code}"

@@ -2,7 +2,7 @@
 
     check's thread   watch(recording) ──▶ watchdog's thread ──on_overdue(call)──▶ event pipe
 
-The check is stuck in that call and can't report it; the runner would only see a late check.
+The check can't report the call, because it waits for it; the runner would only see a late check.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlconform.contract import Timeouts
 
 
 def allowance(step: CallRecord, timeouts: Timeouts) -> float:
-    """Seconds that a call may take, with a claim's own timeout and the way to another process."""
+    """Return how many seconds a call may take, including a claim's timeout and the transport."""
     waits = step.method == "claim_meta" and step.kwargs.get("blocking", True)
     wait_s = step.kwargs.get("timeout_s", 60.0) if waits else 0.0
     asked = float(wait_s) if isinstance(wait_s, int | float) else 0.0
@@ -24,7 +24,7 @@ def allowance(step: CallRecord, timeouts: Timeouts) -> float:
 
 
 class Watchdog:
-    """Watches one recording at a time and calls ``on_overdue`` once for each overdue call."""
+    """Watches one recording at a time; calls ``on_overdue`` for its first overdue call."""
 
     def __init__(self, timeouts: Timeouts, on_overdue: Callable[[Overdue], None]) -> None:
         self._timeouts, self._on_overdue = timeouts, on_overdue
@@ -33,7 +33,7 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def watch(self, recording: Recording | None) -> None:
-        """Watch the calls of this check instead of the previous one's; ``None`` watches nothing."""
+        """Watch the calls of this check, not of the previous one; with ``None``, watch nothing."""
         self._watched = recording
 
     def stop(self) -> None:

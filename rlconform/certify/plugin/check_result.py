@@ -24,7 +24,7 @@ from rlconform.contract import LEVELS, Level
 
 
 class CleanUpFailed(UserWarning):
-    """A check could not clear its rows; later checks use other partitions."""
+    """A warning: a check could not clear its rows; later checks use other partitions."""
 
 
 #: Text added to a race's failure: its seed repeats the roles' choices, but not their timing.
@@ -41,7 +41,7 @@ HISTORY = pytest.StashKey[list[Operation]]()
 
 
 def describe(session: PlaneSession) -> dict[str, Any]:
-    """The target as plain data for the report."""
+    """Return a description of the target as plain data, for the report."""
     target = session.target
     return {
         "name": target.name,
@@ -57,7 +57,7 @@ def describe(session: PlaneSession) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """A configuration as JSON can hold it: values that JSON can't represent are written as text."""
+    """Return a configuration as JSON can hold it; values that JSON can't represent become text."""
     if isinstance(value, Mapping):
         return {str(key): as_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_id(item: pytest.Item) -> str:
-    """The check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
+    """Return the check's path below ``suites/`` or ``tests/`` and its name; no absolute path."""
     path, _, name = item.nodeid.partition("::")
     parts = Path(path).parts
     root = next((folder for folder in ("suites", "tests") if folder in parts), None)
@@ -76,7 +76,7 @@ def check_id(item: pytest.Item) -> str:
 
 
 def level_of(item: pytest.Item) -> Level:
-    """The level whose folder below ``suites/`` holds the check."""
+    """Return the level whose folder below ``suites/`` holds the check."""
     folder = check_id(item).partition("/")[0]
     return next(level for level in LEVELS if level == folder)
 
@@ -84,7 +84,7 @@ def level_of(item: pytest.Item) -> Level:
 def planned_check(
     item: pytest.Item, mark: pytest.Mark, session: PlaneSession, races: bool
 ) -> PlannedCheck:
-    """The check, with the reason why this level, this target or these options leave it out."""
+    """Return the check, with the reason why level, target or options leave it out, if they do."""
     capability, needs = mark.kwargs["capability"], level_of(item)
     declared = session.target.capabilities.get(capability)
     left_out = ""
@@ -99,7 +99,7 @@ def planned_check(
 
 
 def ends_plane(item: pytest.Item) -> bool:
-    """Whether the check closes the plane that it runs on."""
+    """Whether the check closes the plane on which it runs."""
     mark = item.get_closest_marker("requirement")
     return mark is not None and mark.kwargs["ends_plane"]
 
@@ -111,7 +111,7 @@ def is_scattered(item: pytest.Item) -> bool:
 
 
 def turn_of(item: pytest.Item) -> int:
-    """The number of this turn of its check, from 0; see the option ``--turns``."""
+    """Return the number of this repetition of its check, from 0; see the option ``--turns``."""
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("turn", 0) if callspec else 0
 
@@ -123,7 +123,7 @@ def result_of(
     recording: Recording,
     session: PlaneSession,
 ) -> CheckResult:
-    """The result of a phase: whether the plane caused its exception, and the evidence to show."""
+    """Return the result of a phase: its outcome, and evidence if the plane caused an exception."""
     result = CheckResult(
         check_id(item),
         mark.args[0],
@@ -167,7 +167,7 @@ def result_of(
 
 
 def leans_on(mark: pytest.Mark, error: BaseException) -> list[str]:
-    """The requirements that the failed assertion relies on, or else those of the whole check."""
+    """Return the requirements that the failed assertion relies on, and those of the whole check."""
     raised = [error, error.__cause__]  # a generated example's failure is raised from the check's
     named = [one for each in raised for one in getattr(each, "leans_on", ())]
     named += mark.kwargs["leans_on"]

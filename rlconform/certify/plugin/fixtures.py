@@ -47,7 +47,7 @@ def _checks(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
-    """The plane under test; closed after the check if the target asks for a new one per check."""
+    """Yield the plane under test; close it after the check if its isolation is ``test``."""
     session: PlaneSession = _checks(request).session
     yield session
     if session.target.isolation == "test":
@@ -59,7 +59,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
 
 @pytest.fixture(scope="module")
 def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
-    """Whole runs of the reference GRPO, in memory and through the plane under test."""
+    """Yield whole runs of the reference GRPO, in memory and through the plane under test."""
     session: PlaneSession = _checks(request).session
     with session.starting.running():
         from rlconform.certify.scenarios.training_parity import (  # noqa: PLC0415 - see there
@@ -71,13 +71,13 @@ def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
 
 @pytest.fixture
 def target(plane: PlaneSession) -> Target:
-    """The target's description of itself."""
+    """Return the target, which describes the plane under test."""
     return plane.target
 
 
 @pytest.fixture
 def recording(request: pytest.FixtureRequest) -> Recording:
-    """The client calls of this check."""
+    """Return the recording of this check's client calls."""
     recording: Recording = _checks(request).new_recording()
     request.node.stash[RECORDING] = recording
     return recording
@@ -85,7 +85,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recording) -> Any:
-    """The owner's client; in a scattered run of a check, one whose calls several processes make."""
+    """Return the owner's client; in a scattered run, one whose calls several processes make."""
     if not is_scattered(request.node):
         return plane.recorded(recording)
     seed = int(request.config.getoption("--seed"))
@@ -104,7 +104,7 @@ def client(request: pytest.FixtureRequest, plane: PlaneSession, recording: Recor
 def new_partition(
     request: pytest.FixtureRequest, client: DataPlaneClient, plane: PlaneSession
 ) -> Iterator[Callable[..., PartitionUnderTest]]:
-    """Creates partitions with fresh names, whose rows are cleared after the check."""
+    """Yield a function that creates partitions with fresh names; clear their rows at the end."""
     made: list[PartitionUnderTest] = []
 
     def make(register: bool = True, exact: str = "", **options: Any) -> PartitionUnderTest:
@@ -128,7 +128,7 @@ def new_partition(
 
 
 def clean_up(part: PartitionUnderTest) -> None:
-    """Clear the rows of a check; the report notes a failure, and the check keeps its outcome."""
+    """Clear the rows of a check; the report notes a failure, which does not fail the check."""
     if not part.ids:
         return
     clearing = BackgroundCall(lambda: part.clear(sorted(part.ids)), "clearing its rows")
@@ -141,24 +141,24 @@ def clean_up(part: PartitionUnderTest) -> None:
 
 @pytest.fixture
 def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
-    """A fresh partition with fields x, y, z and tasks train, prev_lp."""
+    """Return a fresh partition with fields x, y, z and tasks train, prev_lp."""
     return new_partition()
 
 
 @pytest.fixture
 def actors(plane: PlaneSession, recording: Recording) -> Callable[[int], list[RecordingClient]]:
-    """``actors(n)``: clients attached in n processes, shared with other checks."""
+    """Return ``actors(n)``, which returns n clients, each attached in a process of the pool."""
     return lambda count: [_recorded(client, recording) for client in plane.actors().take(count)]
 
 
 @pytest.fixture
 def new_actor(plane: PlaneSession, recording: Recording) -> Callable[[], RecordingClient]:
-    """``new_actor()``: a client that attaches now, in a new process."""
+    """Return ``new_actor()``, which returns a client that attaches in a new process."""
     return lambda: _recorded(plane.actors().start(1)[0], recording)
 
 
 def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
-    """The client of another process, recorded; its calls are timed where they are made."""
+    """Wrap the client of another process, to record its calls and time them in that process."""
     return RecordingClient(client, recording, client.name, client.measuring)  # type: ignore[arg-type]
 
 
@@ -166,7 +166,7 @@ def _recorded(client: RemoteClient, recording: Recording) -> RecordingClient:
 def processes(
     request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
-    """Runs workloads on ``part``, each in its own process, which other checks reuse."""
+    """Return a runner of workloads on ``part``, each in a process, which other checks reuse."""
     return _workload_runner(
         request, part, lambda count: list(map(RemoteWorkload, plane.actors().take(count)))
     )
@@ -176,7 +176,7 @@ def processes(
 def attached_threads(
     request: pytest.FixtureRequest, plane: PlaneSession, part: PartitionUnderTest
 ) -> WorkloadRunner:
-    """Runs workloads on ``part``, each in a thread of one other process, all on its client."""
+    """Return a runner of workloads on ``part``, in threads of one other process with one client."""
 
     def take(count: int) -> list[RemoteWorkload]:
         (client,) = plane.actors().take(1)
@@ -187,7 +187,7 @@ def attached_threads(
 
 @pytest.fixture
 def threads(request: pytest.FixtureRequest, part: PartitionUnderTest) -> WorkloadRunner:
-    """Runs workloads on ``part``, each in a thread, all on the owner's client."""
+    """Return a runner of workloads on ``part``, each in a thread, all with the owner's client."""
     return _workload_runner(
         request, part, lambda count: [WorkloadThread(part.client) for _ in range(count)], False
     )
@@ -199,7 +199,7 @@ def _workload_runner(
     take: Callable[[int], Sequence[WorkloadHandle]],
     remote: bool = True,
 ) -> WorkloadRunner:
-    """A runner whose operations are kept; those of other processes count as the plane's time."""
+    """Return a runner that keeps the operations; remote operations count as the plane's time."""
     recording: Recording = request.getfixturevalue("recording")
 
     def keep(operations: list[Operation]) -> None:

@@ -1,4 +1,4 @@
-"""``@requirement``: the decorator that says which requirement a check checks."""
+"""``@requirement``: the decorator that names the requirement which a check tests."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def requirement(
     scattered: bool = True,
     changes_results: bool = False,
 ) -> pytest.MarkDecorator:
-    """Mark a check with the requirement that it checks.
+    """Mark a check with the requirement that it tests.
 
     Args:
-        requirement_id: Its id.
-        capability: The capability that the check needs, if the requirement names several; a check
-            of a requirement with one capability needs that one.
+        requirement_id: The requirement's id.
+        capability: The capability that the check needs, if the requirement names several; if
+            the requirement names one, the check needs it anyway.
         ends_plane: The check closes the owner's client. It runs after the others, and a fresh plane
             is opened for the next check.
         race: The check waits long for an unlucky interleaving of threads. It is left out of runs
-            that only look for defects that always show.
-        patience: Seconds that the check may take even if the target allows less.
-        leans_on: Requirements that the whole check relies on: if one of them is broken too,
-            a failure may follow from it. ``leaning_on`` does the same for one assertion.
-        scattered: Where several processes are certified, the check of one process runs a second
-            time with its calls made by several. False if it measures the time or memory of one.
-        changes_results: The check changes what calls returned, so their changes are its own.
+            that only look for defects that occur every time.
+        patience: Seconds that the check may take, even if the target allows fewer.
+        leans_on: Requirements that the whole check relies on: if the plane breaks one too,
+            that may cause the failure. ``leaning_on`` does the same for one assertion.
+        scattered: If the plane serves several processes, the check runs a second time, with its
+            calls made by several. False for a check that measures one process.
+        changes_results: The check itself changes results of calls: don't blame the plane for it.
 
     Raises:
-        ValueError: No such requirement, or a capability that it doesn't name.
+        ValueError: Unknown requirement, or a capability that the requirement doesn't name.
     """
     known = load_requirements()
     for named in (requirement_id, *leans_on):

@@ -1,4 +1,4 @@
-"""Options of the checks, under ``rlconform certify`` and under plain ``pytest``."""
+"""The checks' command line options, under ``rlconform certify`` and under plain ``pytest``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlconform.contract import LEVELS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the checks; only the runner uses the last ones."""
+    """Add the options of the checks; only the runner passes those from ``--events-fd`` on."""
     group = parser.getgroup("rlconform", "data plane conformance")
     group.addoption("--target", default="memory", help="plane to check (see rlconform certify)")
     group.addoption("--target-config", default="{}", help="configuration mapping, as JSON")
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each check scattered too, and ``--turns`` times, by parameters that it doesn't use."""
+    """Run each check ``--turns`` times, and again with its calls made by several processes."""
     if _can_scatter(metafunc):
         metafunc.fixturenames.append("scattered")
         metafunc.parametrize("scattered", [False, True], ids=[pytest.HIDDEN_PARAM, "scattered"])
@@ -57,7 +57,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _can_scatter(metafunc: pytest.Metafunc) -> bool:
-    """Whether several processes can make the calls of a check that is written for one."""
+    """Whether several processes can make the calls of a check that is written for one process."""
     mark = metafunc.definition.get_closest_marker("requirement")
     if mark is None or not mark.kwargs["scattered"] or mark.kwargs["ends_plane"]:
         return False

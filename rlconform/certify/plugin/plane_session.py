@@ -1,4 +1,4 @@
-"""``PlaneSession``: opens the plane under test in a test process, and closes it."""
+"""``PlaneSession``: opens and closes the plane under test in a test process."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def require_packages(level: Level) -> None:
 
 
 class PlaneSession:
-    """One target at one level.
+    """One target at one level of certification.
 
-    ``prepare()`` starts what rlconform needs, ``owner()`` opens the plane the first time and
-    returns the same client from then on; with isolation ``test``, ``renew()`` closes it after each
-    check. ``on_starting`` is called with 0.0 when planes and processes begin to start or end, and
-    with the seconds that it took when they are ready.
+    ``prepare()`` starts what rlconform needs; ``owner()`` opens the plane at its first call, and
+    returns the same client each time. With isolation ``test``, ``renew()`` closes the plane after
+    each check. ``on_starting`` is called with 0.0 when planes and processes begin to start or end,
+    and with the seconds that this took when it is done.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class PlaneSession:
 
     @property
     def several_processes(self) -> bool:
-        """Whether checks may use actors, so that Ray must run before the plane opens."""
+        """Whether checks may use Ray actors, so that Ray must run before the plane opens."""
         return LEVELS.index(self.level) >= LEVELS.index("functional")
 
     def prepare(self) -> None:
-        """Start Ray where checks use several processes: rlconform's time, not the plane's."""
+        """Start Ray if checks use several processes; this takes rlconform's time."""
         require_packages(self.level)
         if self.several_processes and self._ray is None:
             from rlconform.backends.ray_runtime import ensure_ray  # noqa: PLC0415
@@ -73,7 +73,7 @@ class PlaneSession:
                 self._ray = ensure_ray()
 
     def owner(self) -> DataPlaneClient:
-        """The owner's client; opens the plane if it is closed. It must open any number of times."""
+        """Return the owner's client; open the plane first if it is closed, any number of times."""
         if self._owner is None:
             self.prepare()
             try:
@@ -88,11 +88,11 @@ class PlaneSession:
         return self._owner
 
     def recorded(self, recording: Recording) -> RecordingClient:
-        """The owner's client, whose calls go to ``recording``."""
+        """Return the owner's client, whose calls ``recording`` records."""
         return RecordingClient(self.owner(), recording)
 
     def actors(self) -> ActorPool:
-        """Attached clients in separate processes."""
+        """Return the pool of attached clients in separate processes."""
         if self._actors is None:
             self.owner()
             config, timeouts = self.config or self.target.config, self.target.timeouts
@@ -100,7 +100,7 @@ class PlaneSession:
         return self._actors
 
     def renew(self) -> None:
-        """Close the plane, or raise a violation; the next ``owner()`` opens a fresh one."""
+        """Close the plane, or raise a violation; the next ``owner()`` call opens a fresh plane."""
         actors, self._actors = self._actors, None
         owner, self._owner = self._owner, None
         with self.starting.running():
@@ -114,7 +114,7 @@ class PlaneSession:
                     raise ContractViolation(due, error_text(error)) from error
 
     def close(self) -> None:
-        """Close the plane, and Ray if this started it."""
+        """Close the plane, and Ray if this session started it."""
         try:
             self.renew()
         finally:
@@ -127,11 +127,11 @@ class PlaneSession:
         self._was_healthy = self._round_trip() == ""
 
     def lost_health(self) -> str:
-        """Why the plane fails a round trip that worked when it was new; "" if it doesn't."""
+        """Return why a plane that was healthy when new fails a round trip; "" if it works."""
         return self._round_trip() if self._was_healthy else ""
 
     def remarks_on_types(self) -> list[str]:
-        """Unusual types that the client returns; none if the round trip fails."""
+        """Return remarks on unusual types that the client returns; none if the round trip fails."""
         client = self.owner()
         try:
             look = BackgroundCall(lambda: remarks_on_types(client), "a preflight")
@@ -151,7 +151,7 @@ class PlaneSession:
 
 
 def failure_of(call: Callable[[], Any], timeout_s: float) -> str:
-    """How ``call`` failed, in one line; "" if it returned in time."""
+    """Return how ``call`` failed, in one line; "" if it returned in time."""
     try:
         BackgroundCall(call, "a round trip").result(timeout_s)
     except ContractViolation as late:

@@ -56,7 +56,7 @@ UNHEALTHY_PLANE = 70
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker and, under the runner, the event pipe."""
+    """Register the markers, and the plugin with its event pipe."""
     config.addinivalue_line("markers", "requirement(id): the requirement that a check checks")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     fd = config.getoption("--events-fd")
@@ -64,12 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _order(item: pytest.Item) -> tuple[bool, bool, int]:
-    """Sort key: first what one process does, then what several do, last what ends the plane."""
+    """Return the sort key: checks by one process, by several, then checks that close the plane."""
     return ends_plane(item), is_scattered(item), turn_of(item)
 
 
 class CertifyPlugin:
-    """Hooks and state of one pytest run over one target."""
+    """The hooks and the state of a pytest run over one target."""
 
     def __init__(self, config: pytest.Config, pipe: EventPipe) -> None:
         self.pipe = pipe
@@ -93,7 +93,7 @@ class CertifyPlugin:
 
     @property
     def session(self) -> PlaneSession:
-        """The plane under test; the target is resolved the first time it is asked for."""
+        """The session of the plane under test; the first access resolves the target."""
         if self._session is None:
             spec, level, check_s = map(self._option, ("--target", "--level", "--check-timeout"))
             target = resolve_target(spec, level)
@@ -135,7 +135,7 @@ class CertifyPlugin:
         )
 
     def pytest_sessionfinish(self) -> None:
-        """Close the plane."""
+        """Close the plane, and report how long that took."""
         closing = 0.0
         if self._session is not None:
             self.pipe.send(events.PlaneClosing())
@@ -147,7 +147,7 @@ class CertifyPlugin:
         self.pipe.send(events.SessionFinished(closing))
 
     def _report_processes(self, seconds: float) -> None:
-        """Extend the deadline of a check that starts processes; 0.0 while they start."""
+        """Report 0.0 when a check's processes start, then the seconds: they extend its deadline."""
         if self._in_flight:
             self.pipe.send(events.ProcessesChanging(seconds))
 
@@ -197,7 +197,7 @@ class CertifyPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Start from this turn's seed; skip the rest of a turn in which a check was broken."""
+        """Set this turn's seed; skip the rest of a turn in which a check was broken."""
         turn = turn_of(item)
         item.config.option.seed = self._seed + turn
         if turn in self._shown:
@@ -205,7 +205,7 @@ class CertifyPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Report the check's start and end; after a failure, test whether the plane works."""
+        """Report the check's start and end; after a failure, test whether the plane still works."""
         self._in_flight = check_id(item)
         self.pipe.send(events.CheckBegan(self._in_flight))
         started = time.monotonic()
@@ -228,12 +228,12 @@ class CertifyPlugin:
         return done
 
     def _newly_starting(self) -> float:
-        """Seconds in which planes and processes started or ended, since the last call."""
+        """Return the seconds in which planes and processes started or ended since the last call."""
         before, self._starting_seconds = self._starting_seconds, self.session.starting.seconds
         return self._starting_seconds - before
 
     def new_recording(self) -> Recording:
-        """A recording whose calls the runner receives and the watchdog watches."""
+        """Return a recording whose calls the runner receives and the watchdog watches."""
         recording = Recording(
             lambda call: self.pipe.send(events.CallBegan(call) if call else events.ExampleBegan()),
             self._hangs.given_up,
@@ -243,7 +243,7 @@ class CertifyPlugin:
         return recording
 
     def _ensure_healthy(self, item: pytest.Item, result: CheckResult) -> None:
-        """Make sure that the next check has a plane that works; otherwise end this process."""
+        """Make sure that the next check has a plane that works, or end this process."""
         session = self.session
         if ends_plane(item):
             restarts = session.target.declares("restart") or not self.pipe.watched
@@ -256,7 +256,7 @@ class CertifyPlugin:
             self._leave(events.PlaneUnhealthy(text))
 
     def _leave(self, event: events.PlaneClosedByCheck | events.PlaneUnhealthy) -> None:
-        """End this process; the runner then starts a fresh one."""
+        """Send the event and end this process; the runner then starts a fresh one."""
         self.pipe.send(event)
         failure_of(self.session.close, self.session.target.timeouts.operation)
         os._exit(UNHEALTHY_PLANE)  # the plane's threads may keep the interpreter from ending
@@ -265,7 +265,7 @@ class CertifyPlugin:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Turn the exception of a phase into an outcome; the first phase that fails decides."""
+        """Turn the exception of a phase into an outcome; the first phase that fails decides it."""
         report = yield
         mark = item.get_closest_marker("requirement")
         if mark is None:
@@ -294,7 +294,7 @@ class CertifyPlugin:
         return report
 
     def _report_change(self, change: Change, recording: Recording) -> None:
-        """Report a change of arguments or results as a failed check of its own."""
+        """Report a change of arguments or results as one more failed check."""
         self._changes[change.requirement] += 1
         if self._changes[change.requirement] <= MOST_CHANGES:
             result = CheckResult(
@@ -309,7 +309,7 @@ class CertifyPlugin:
     def _note_hang(
         self, requirement: str, recording: Recording, error: BaseException | None
     ) -> None:
-        """Count a call of the check that never returned, though the check is over."""
+        """Report a call of the check that has not returned, though the check is over."""
         timeouts = self.session.target.timeouts
         late = recording.overdue(lambda step: allowance(step, timeouts))
         if kind := late.kind if late else getattr(error, "kind", ""):
@@ -317,7 +317,7 @@ class CertifyPlugin:
             self.pipe.send(events.CallAbandoned(self._in_flight, kind))
 
     def pytest_warning_recorded(self, warning_message: Any, nodeid: str) -> None:
-        """Keep the SHOULDs that a check found violated, and report rlconform's warnings."""
+        """Collect violated SHOULDs for the check's result; report rlconform's warnings."""
         if issubclass(warning_message.category, ShouldViolation):
             self._warnings.setdefault(nodeid, []).append(str(warning_message.message))
         elif issubclass(warning_message.category, CleanUpFailed | ActorsLateWarning):

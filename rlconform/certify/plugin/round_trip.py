@@ -1,7 +1,7 @@
-"""The simplest round trip through a plane: whether it works, and the types of what it returns.
+"""The simplest round trip through a plane: tests whether it works, and what types it returns.
 
 A plane that returns a tuple where the contract says list works in most places, but fails when a
-trainer adds two lists of ids. The report has a note about it; the checks judge values.
+trainer adds two lists of ids. The report has a note about such types; the checks judge values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlconform.contract import DataPlaneClient, Tags
 def round_trip(
     client: DataPlaneClient, tags: list[Tags] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Put, read and claim a row; clear it after the block. Yields its partition and the results."""
+    """Put, read and claim a row; yield its partition and the results; at the end clear the row."""
     part = f"health-{uuid.uuid4().hex[:8]}"
     rows = TensorDict({"x": torch.ones(1)}, batch_size=[1])
     client.register_partition(partition_id=part, fields=["x"], num_samples=1, consumer_tasks=["t"])
@@ -36,7 +36,7 @@ def round_trip(
 
 
 def remarks_on_types(client: DataPlaneClient) -> list[str]:
-    """The unusual types of a put's receipt, a claim's meta and a status, in words."""
+    """Return remarks on unusual types of a put's receipt, a claim's meta and a status, in words."""
     with round_trip(client, [{"input_lengths": 1}]) as (part, returned):
         status = client.check_consumption_status(partition_id=part, task_names=["t"])
     returned["check_consumption_status"] = status

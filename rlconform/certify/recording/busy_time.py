@@ -1,4 +1,4 @@
-"""Measures how long at least one of several overlapping operations ran."""
+"""``BusyTime``: measures how long at least one of several overlapping operations ran."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BusyTime:
 
     @property
     def seconds(self) -> float:
-        """The busy time so far, including blocks that are still open (a call that hangs, say)."""
+        """The busy time so far in seconds, including blocks still open (a call that hangs, say)."""
         with self._lock:
             since = [(self._since, time.monotonic())] if self._open else []
             if self._has_remote_spans:
@@ -61,7 +61,7 @@ class BusyTime:
 
 
 def merged_seconds(spans: Iterable[tuple[float, float]]) -> float:
-    """The seconds covered by at least one of the spans (start, end)."""
+    """Return the seconds covered by at least one of the spans (start, end)."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

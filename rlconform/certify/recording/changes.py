@@ -1,7 +1,7 @@
 """``ChangeWatch``: notices arguments that a call changed, and results that later calls changed.
 
-Every check watches its calls this way, so that LIFE-09 and GET-13 are judged wherever they break
-and not only by the checks that ask for them.
+The calls of every check are watched, so that a violation of LIFE-09 (arguments) or GET-13 (results)
+is found in any check.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ARGUMENTS, RESULTS = "LIFE-09", "GET-13"
 
 @dataclass(frozen=True)
 class Change:
-    """A change that the contract rules out: the requirement, and ``expected ...; got ...``."""
+    """A forbidden change: the violated requirement, and a text ``expected ...; got ...``."""
 
     requirement: str
     text: str
 
 
 class ChangeWatch:
-    """The arguments and results of a check's calls."""
+    """Watches the arguments and results of a check's calls."""
 
     def __init__(self) -> None:
         self._changes: list[Change] = []
@@ -35,9 +35,9 @@ class ChangeWatch:
         self._lock = threading.Lock()
 
     def arguments(self, call: str, describe: Callable[[], str], values: Any) -> Callable[[], None]:
-        """Look at the arguments before a call; call what is returned after it.
+        """Take a snapshot of a call's arguments; return a function that compares them after it.
 
-        ``call`` is the call as text, with its arguments as they are; ``describe`` makes it anew.
+        ``call`` is the call as text; ``describe`` builds the text again, with changed arguments.
         """
         before = Snapshot(values)
 
@@ -51,18 +51,18 @@ class ChangeWatch:
         return compare
 
     def result(self, call: str, result: Any) -> None:
-        """Look at a result when it returns; ``changes`` looks again."""
+        """Take a snapshot of a result when it returns; ``changes`` compares the result with it."""
         if result is not None:
             with self._lock:
                 self._results.append((call, result, Snapshot(result)))
 
     def forget_results(self) -> None:
-        """Forget the results so far: the check has changed one itself, or a new example begins."""
+        """Forget the results so far: the check itself changed one, or a new example begins."""
         with self._lock:
             self._results.clear()
 
     def changes(self) -> list[Change]:
-        """All changes so far."""
+        """Compare the results; return all changes so far."""
         with self._lock:
             results, self._results = self._results, []
         for call, result, before in results:

@@ -4,8 +4,8 @@
                                         │                               ▲
                                         └──call──▶ plane ──▶ end(result or error)
 
-The record gives the evidence and the reproducer of a failure. It also shows what caused an error:
-an exception that a recorded call raised is the plane's; any other is rlconform's.
+A failure's evidence and reproducer are made from the records. They also show who caused an error:
+the plane, if a recorded call raised the exception, else rlconform.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ MAX_CALLS = 60
 
 
 class MethodGivenUp(Skipped):
-    """A skip: the check needs a kind of call that hung in several checks and is not made again."""
+    """A skip: the check needs a kind of call that hung in several checks and is given up."""
 
 
 class CheckIsOver(Exception):
-    """A thread of a check made a call after the check had ended."""
+    """The error of a call that a thread of a check makes after the check has ended."""
 
 
 @dataclass(frozen=True)
 class Overdue:
-    """A call that did not return in time: its ``call_kind``, and a sentence about it."""
+    """A call that did not return in time: its ``call_kind``, and a sentence about the call."""
 
     kind: str
     text: str
@@ -64,7 +64,7 @@ class Overdue:
 
 @dataclass
 class CallRecord:
-    """One client call: which client called which method, with which arguments."""
+    """One client call: the client's name, the method and the arguments."""
 
     who: str
     method: str
@@ -76,7 +76,7 @@ class CallRecord:
 
 
 def call_kind(method: str, kwargs: Mapping[str, Any]) -> str:
-    """The method's name; blocking claims are another kind, as a plane may hang only in them."""
+    """Return the method's name; for a claim also whether it blocks, as only blocking may hang."""
     if method != "claim_meta":
         return method
     return BLOCKING_CLAIM if kwargs.get("blocking", True) else "claim_meta, not blocking"
@@ -87,7 +87,7 @@ class Recording:
 
     Arguments are turned into text before the call, as the check may change them later. ``listener``
     is called with each call before it is made, so that a call which kills the process is known, and
-    with ``None`` at a ``restart``. ``given_up`` has kinds of calls that are not made, with reasons.
+    with ``None`` at a ``restart``. ``given_up`` maps kinds of calls that are not made to reasons.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Recording:
         self._last: tuple[int, Any, bool] | None = None  # number, result, raised
 
     def register_client(self, who: str, client: Any) -> None:
-        """Note which client has this name. A new client of this name is a reopened plane's."""
+        """Record which client has this name. Another client of the name means a reopened plane."""
         if self._clients.setdefault(who, client) is not client:
             self._clients[who] = client
             self._reopened.add(who)
@@ -131,7 +131,7 @@ class Recording:
         """Record that a call starts, and number it.
 
         Raises:
-            CheckIsOver: The check has ended, and this is one of its threads.
+            CheckIsOver: The check has ended, and the caller is one of its threads.
             MethodGivenUp: Calls of this kind have hung in several checks.
         """
         if why := self.given_up.get(call_kind(record.method, record.kwargs)):
@@ -160,7 +160,7 @@ class Recording:
             self._listener(call)
 
     def watch_arguments(self, record: CallRecord) -> Callable[[], None]:
-        """Look at the call's arguments; what is returned, called after it, notes a change."""
+        """Look at the arguments; return a function that, after the call, records their changes."""
         if record.number not in self.outcomes:  # one of too many calls
             return lambda: None
         arguments = record.args, record.kwargs
@@ -187,15 +187,15 @@ class Recording:
             self._call_returned.notify_all()
 
     def finish(self, timeout_s: float) -> None:
-        """Forbid further calls of the check's threads, and wait for those that still run."""
+        """Forbid more calls by the check's threads, and wait for calls still running."""
         self._over = True
         with self._call_returned:
             self._call_returned.wait_for(lambda: not self._in_flight, timeout_s)
 
     def restart(self) -> None:
-        """Drop the calls recorded, but not the time they took: a new Hypothesis example begins.
+        """Drop the recorded calls, but not their time: Hypothesis begins a new example.
 
-        The last example that runs is the shrunk one, so the evidence has its calls alone.
+        Hypothesis runs the smallest failing example last, so the evidence has only its calls.
         """
         with self._lock:
             for of_calls in (self.outcomes, self._results, self._errors, self._claimed):
@@ -216,11 +216,11 @@ class Recording:
         return False
 
     def error_origin(self, error: BaseException) -> str:
-        """A line that names the call which raised ``error``; "" if no recorded call did."""
+        """Return a line that names the call which raised ``error``; "" if no recorded call did."""
         return self._errors[id(error)][2] if id(error) in self._errors else ""
 
     def script_expectation(self, error: BaseException) -> ScriptExpectation | None:
-        """What a script expects of the calls' results, by the error that the check raised."""
+        """Return what a script expects of the calls' results, given the check's error."""
         with self._lock:
             if id(error) in self._errors:  # that call should have returned
                 number = self._errors[id(error)][1]
@@ -234,7 +234,7 @@ class Recording:
         return ScriptExpectation(source, number, claimed, raised)
 
     def overdue(self, allowed: Callable[[CallRecord], float]) -> Overdue | None:
-        """The first call that has run longer than ``allowed(record)`` seconds."""
+        """Return the first call that has run longer than ``allowed(record)`` seconds."""
         now = time.monotonic()
         with self._lock:
             for record in self._in_flight.values():
@@ -244,7 +244,7 @@ class Recording:
         return None
 
     def lines(self) -> list[str]:
-        """The calls in order with their outcomes, for the report."""
+        """Return the calls in order with their outcomes, for the report."""
         with self._lock:
             shown = [f"{call.text} -> {self.outcomes[call.number]}" for call in self.calls]
             more = self._count - self._base - len(self.calls)
@@ -280,7 +280,7 @@ class RecordingClient:
 
     @property
     def last_end(self) -> float:
-        """When this thread's last call ended, s on the clock that all processes here share."""
+        """When this thread's last call ended: seconds on the clock that all processes share."""
         span: tuple[float, float] | None = getattr(self._client, "last_span", None)
         return self._calls.end if span is None else span[1]
 

@@ -11,13 +11,13 @@ from tensordict import TensorDictBase
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """``text`` on one line, at most ``limit`` characters."""
+    """Return ``text`` on one line, cut to ``limit`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def brief(value: Any) -> str:
-    """A value as short text: tensors by dtype and shape, long lists by length."""
+    """Return a value as short text: tensors by dtype and shape, long lists by length."""
     if isinstance(value, torch.Tensor):
         kind = "jagged" if value.is_nested else "x".join(map(str, value.shape)) or "scalar"
         return f"{str(value.dtype).removeprefix('torch.')}[{kind}]"
@@ -33,12 +33,12 @@ def brief(value: Any) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An error as one short line: its type and its message."""
+    """Return an error as one short line: its type and its message."""
     return f"{type(error).__name__}: {shorten(str(error))}"
 
 
 def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """A call as one readable line."""
+    """Return a call as one readable line."""
     shown = [brief(value) for value in args]
     shown += [f"{key}={brief(value)}" for key, value in kwargs.items()]
     return f"{name}({', '.join(shown)})"

@@ -1,8 +1,8 @@
 """``Snapshot``: the value of an argument or a result at one moment, to tell whether it changes.
 
-A check keeps no copies of what it passes to a plane, so a plane that empties a batch or narrows a
-meta would go unnoticed. A snapshot costs a hash of what it sees; of a large tensor it keeps only
-where the tensor lies and torch's count of its changes in place.
+A check keeps no copies of what it passes to a plane, and would not notice that the plane empties a
+batch or a meta. A snapshot copies the values; of a large tensor it keeps only the address and
+torch's count of in-place changes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ LARGE = 1 << 20
 
 
 class Snapshot:
-    """The value of something at the moment at which the snapshot is made."""
+    """The value of an object when the snapshot is made."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
         self._before = fingerprint(value)
 
     def changed(self) -> bool:
-        """Whether the value is another one now."""
+        """Whether the object has another value now."""
         return bool(fingerprint(self._value) != self._before)
 
 
 def fingerprint(value: Any) -> Any:
-    """A value that is equal for equal types, shapes, order and bits; the identity if unknown."""
+    """Return a value that is equal for equal types, shapes, order and bits; else the identity."""
     match value:
         case None | bool() | int() | str() | bytes():
             return type(value), value

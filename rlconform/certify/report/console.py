@@ -44,7 +44,7 @@ STYLE: dict[Outcome, str] = {
 
 
 class CertifyProgress(LiveBar):
-    """A bar of checks; without a terminal, a line for each check that is broken."""
+    """A bar of checks; without a terminal, a line for each broken check."""
 
     def __init__(self, console: Console, verbose: bool) -> None:
         super().__init__(console, "starting the plane")
@@ -93,7 +93,7 @@ def _level_origin(run: RunRecord) -> str:
 
 
 def requirement_table(results: list[RequirementResult]) -> Table:
-    """One row per requirement: its outcome, and the reason unless it passed."""
+    """Build a table of one row per requirement: its outcome, and the reason unless it passed."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("Requirement", "Level", "Outcome"):
         table.add_column(name, no_wrap=True)
@@ -119,12 +119,12 @@ def requirement_table(results: list[RequirementResult]) -> Table:
 
 
 def _not_selected(results: Sequence[RequirementResult]) -> list[RequirementResult]:
-    """Requirements none of whose checks ``-k`` selected."""
+    """Return the requirements whose checks ``-k`` all deselected."""
     return [r for r in results if not r.checks and r.reason.endswith(NOT_SELECTED)]
 
 
 def print_causes(console: Console, causes: Sequence[RootCause]) -> None:
-    """Print what is broken: root causes, each with the requirements that may follow from it."""
+    """Print root causes, each with the requirements that may be broken because of it."""
     if not causes:
         return
     console.print("\n[bold]What is broken, root causes first[/]")
@@ -172,7 +172,7 @@ def print_summary(console: Console, certificate: Certificate) -> None:
 
 
 def _to_explain(results: list[RequirementResult], causes: Sequence[RootCause]) -> str:
-    """The requirement to read about first: the first root cause, a failure before a warning."""
+    """Return the requirement to explain first: the first root cause; failures before warnings."""
     outcomes = {result.id: result.outcome for result in results}
     named = [one for cause in causes for one in cause.requirements] + list(outcomes)
     failed = [one for one in named if outcomes[one] in BROKEN]

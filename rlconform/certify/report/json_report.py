@@ -1,4 +1,4 @@
-"""Builds and writes ``report.json`` with its reproducers and histories; marks a partial one."""
+"""Builds and writes ``report.json`` with its reproducers and histories; marks a partial report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PACKAGES = ("torch", "tensordict", "numpy", "ray", "pytest", "hypothesis")
 
 
 def build_report(certificate: Certificate) -> dict[str, Any]:
-    """The report as plain data. ``footer`` has whether it is complete, and a digest of the body."""
+    """Return the report as plain data. ``footer``: whether it is complete, digest of the body."""
     run, requirements = certificate.run, load_requirements()
     body = {
         "verdict": asdict(certificate.conclusion),
@@ -102,7 +102,7 @@ def write_report(certificate: Certificate, out: Path, force: bool = False) -> Pa
     ``histories/<check>.jsonl``; reproducers and histories of an earlier report are removed.
 
     Raises:
-        ConfigError: It can't be written.
+        ConfigError: The report can't be written.
     """
     report, run = build_report(certificate), certificate.run
     folder = folder_to_write(out, report["header"], certificate.is_whole, force)
@@ -121,9 +121,9 @@ def write_report(certificate: Certificate, out: Path, force: bool = False) -> Pa
 
 
 def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bool) -> Path:
-    """``out``, unless it holds the report of a complete run that the new one covers only in part.
+    """Return ``out``, unless it has the report of a complete run that the new run covers in part.
 
-    Then it is the first of ``<out>-partial``, ``<out>-partial-2``, ... without such a report. A
+    Else return the first of ``<out>-partial``, ``<out>-partial-2``, ... without such a report. A
     complete run of the same target at a lower level covers only a part, too. ``header`` and
     ``whole`` are the new report's; ``force`` uses ``out`` whatever it holds.
     """
@@ -135,7 +135,7 @@ def folder_to_write(out: Path, header: Mapping[str, Any], whole: bool, force: bo
 
 
 def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
-    """Whether the folder's report is of a complete run, of which the new one is only a part."""
+    """Whether the folder has the report of a complete run of which the new run is only a part."""
     try:
         report = json.loads((folder / "report.json").read_text("utf-8"))
         header = report["header"]
@@ -150,10 +150,10 @@ def _keeps(folder: Path, new: Mapping[str, Any], whole: bool) -> bool:
 
 
 def _scripts(run: RunRecord) -> dict[str, str]:
-    """The script of each broken requirement, by file name: the shortest one.
+    """Return the shortest script of each broken requirement, by file name.
 
-    A script that runs a whole race comes after those of sequential calls, and one that makes the
-    calls of a check's threads one by one comes last.
+    Scripts of sequential calls are preferred to a script that runs a whole race, and both to one
+    that makes the calls of a check's threads one by one.
     """
     ranked = sorted(
         (result for result in run.results.values() if result.reproducer),
@@ -163,7 +163,7 @@ def _scripts(run: RunRecord) -> dict[str, str]:
 
 
 def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
-    """Replace the files of the pattern in the folder by these."""
+    """Replace the files in the folder that match ``pattern`` by ``files`` (texts by name)."""
     for old in folder.glob(pattern):
         old.unlink()
     for name, text in files.items():
@@ -172,6 +172,6 @@ def _write_all(folder: Path, pattern: str, files: Mapping[str, str]) -> None:
 
 
 def _file_name(check_id: str) -> str:
-    """A unique, readable file name for a check's id, without special characters."""
+    """Return a unique, readable file name for a check's id, without special characters."""
     readable = re.sub(r"[^\w.-]+", "-", check_id)[-100:]
     return f"{readable}-{hashlib.sha256(check_id.encode(errors='replace')).hexdigest()[:8]}.jsonl"

@@ -1,6 +1,6 @@
 """Writes ``junit.xml`` for CI: one test case for each planned check.
 
-It agrees with the certificate: what does not count against the plane is not a failure here.
+It agrees with the certificate: a check that does not count against the plane is not a failure.
 
     check                                   test case
     passed                                  passed; a SHOULD violation is a property
@@ -21,7 +21,7 @@ from rlconform.contract import Requirement, load_requirements
 
 
 def junit_suite(run: RunRecord, results: list[RequirementResult]) -> ElementTree.Element:
-    """The run as a ``testsuite`` element with the counts of its cases."""
+    """Return the run as a ``testsuite`` element with the counts of its cases."""
     requirements = load_requirements()
     suite = ElementTree.Element("testsuite", name=_xml_text(f"rlconform {run.target['name']}"))
     waived = {r.id: r.reason for r in results if r.outcome is Outcome.DEVIATION}
@@ -79,5 +79,5 @@ def _fail(case: ElementTree.Element, result: CheckResult, row: Requirement) -> N
 
 
 def _xml_text(text: str) -> str:
-    """``text`` without the characters that XML 1.0 does not allow."""
+    """Return ``text`` without the characters that XML 1.0 does not allow."""
     return re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

@@ -1,9 +1,9 @@
-"""Finds root causes: which broken requirements are defects, and which may follow from others.
+"""Finds root causes: which broken requirements are defects, and which are consequences.
 
     check results ──group equal errors──▶ causes, the ones that explain most first
                   ──leans_on──────────▶ the requirements that may follow from each
 
-This orders a report and changes no outcome: a broken MUST is broken, whatever it may follow from.
+It orders the report and changes no outcome: a MUST broken as a consequence is broken all the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOUND = re.compile(r" \(found with --seed \d+, [^()]*\)$")
 
 @dataclass(frozen=True)
 class RootCause:
-    """A probable defect: requirements that fail on their own, and those that may follow."""
+    """A probable defect: the requirements that it breaks, and those that may be consequences."""
 
     requirements: list[str]  # ids that fail with the same error, or one id that fails on its own
     evidence: str  # of the first of their failing checks
@@ -37,10 +37,10 @@ class RootCause:
 def with_followers(
     results: Sequence[RequirementResult], checks: Iterable[CheckResult]
 ) -> list[RequirementResult]:
-    """The results, each with the broken requirements from which all its failures may follow.
+    """Return the results, each with the broken requirements that may have caused all its failures.
 
-    A requirement follows if each of its failing checks depends on another broken requirement. Of
-    requirements that depend on each other in a circle, the first in the contract's order is a root.
+    It has such causes if each of its failing checks depends on another broken requirement. Of
+    requirements that depend on each other in a circle, the contract's first is a root cause.
     """
     broken = [result.id for result in results if result.failures]
     sources: dict[str, list[set[str]]] = {one: [] for one in broken}
@@ -67,10 +67,10 @@ def root_causes(
     checks: Iterable[CheckResult],
     must: Iterable[str],
 ) -> list[RootCause]:
-    """The causes of what is broken: MUSTs first, then by the number of requirements explained.
+    """Return the causes: MUSTs first, then by the number of requirements that they explain.
 
     Requirements that fail with the same error of the plane, except for names and numbers, or with
-    the same kind of call that hangs, form one cause. ``results`` are those of ``with_followers``.
+    the same kind of call that hangs, form one cause. ``results`` come from ``with_followers``.
     """
     checks = list(checks)
     order = [result.id for result in results]
@@ -101,7 +101,7 @@ def _cause(roots: Sequence[RequirementResult], results: Sequence[RequirementResu
 
 
 def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
-    """By broken requirement: the kinds of errors of the plane in its checks."""
+    """Return the kinds of errors of the plane in the checks of each broken requirement."""
     errors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         if check.outcome in BROKEN:
@@ -112,7 +112,7 @@ def _errors(checks: Iterable[CheckResult]) -> dict[str, set[str]]:
 
 
 def _error(evidence: str) -> str:
-    """The error that the plane raised, or the kind of call that hung; "" if neither."""
+    """Return the error that the plane raised, or the kind of call that hung; "" without either."""
     if raised := _RAISED.match(evidence):
         return _FOUND.sub("", raised[1])
     hung = _HUNG.match(evidence)
@@ -126,7 +126,7 @@ def _error(evidence: str) -> str:
 
 
 def describe(cause: RootCause) -> str:
-    """The cause in one line: how many requirements, and the error or the evidence."""
+    """Return the cause in one line: its requirements (or how many), and the error or evidence."""
     error = _error(cause.evidence)
     if len(cause.requirements) == 1 or not error:
         return f"{', '.join(cause.requirements)}: {cause.evidence}"

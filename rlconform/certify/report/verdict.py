@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The verdict with the reasons that prevent a certificate, worst first."""
+    """The verdict, and the reasons that prevent a certificate, worst first."""
 
     verdict: Verdict
     exit_code: ExitCode
@@ -46,7 +46,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The verdict on a plane, and the results that it is based on."""
+    """The verdict on a plane, and the results behind it."""
 
     options: CertifyOptions
     run: RunRecord  # the results of the checks
@@ -72,7 +72,7 @@ def requirement_results(
     level: Level,
     capabilities: Mapping[str, bool | str],
 ) -> list[RequirementResult]:
-    """One result per requirement that a certification at ``level`` counts, in contract order."""
+    """Return a result for each requirement that ``level`` counts, in the contract's order."""
     planned: dict[str, list[PlannedCheck]] = {
         row.id: [] for row in requirements.values() if in_profile(row, level)
     }
@@ -91,7 +91,7 @@ def requirement_results(
 
 
 def _applies(check: PlannedCheck | CheckResult, capabilities: Mapping[str, bool | str]) -> bool:
-    """Whether the target declares what the check needs; otherwise it is only a probe."""
+    """Whether the target declares what the check needs; if not, the check is only a probe."""
     return not check.capability or capabilities.get(check.capability) is True
 
 
@@ -126,7 +126,7 @@ def _requirement_result(
 
 
 def counted_as(outcome: Outcome, requirement: Requirement) -> Outcome:
-    """The outcome for the requirement: a SHOULD that fails counts as a warning."""
+    """Return the outcome for the requirement: a failed SHOULD counts as a warning."""
     warns = outcome is Outcome.FAIL and requirement.level == "SHOULD"
     return Outcome.WARN if warns else outcome
 
@@ -145,7 +145,7 @@ def _probe_result(
     results: Mapping[str, CheckResult],
     capabilities: Mapping[str, bool | str],
 ) -> RequirementResult:
-    """The result of a requirement none of whose checks applies: at most, they were probes."""
+    """Return the result of a requirement without applicable checks; any that ran were probes."""
     capable = any(capabilities.get(name) is True for name in requirement.capability)
     if not planned and (capable or not requirement.capability):
         return RequirementResult(requirement.id, Outcome.NOT_TESTED, "there is no check for it")
@@ -176,10 +176,10 @@ def verdict_of(
     problems: Iterable[str] = (),
     allow_deviations: bool = False,
 ) -> Conclusion:
-    """The verdict on a certification.
+    """Return the verdict on a certification.
 
     ``complete`` is False for a run that was interrupted or limited to some checks; ``problems`` are
-    invalid waivers. With either of them a plane is never certified.
+    invalid waivers. A partial run and an invalid waiver both prevent a certificate.
     """
     results = list(results)
     musts = [result for result in results if requirements[result.id].level == "MUST"]

@@ -1,4 +1,4 @@
-"""Loads and applies waivers: known failures with a reason and an end date; their checks still run.
+"""Loads and applies waivers: failures allowed until a date. Waived checks still run.
 
 [[waiver]]
 id = "CLEAR-07"
@@ -24,7 +24,7 @@ from rlconform.contract import ConfigError, did_you_mean, load_requirements
 
 @dataclass(frozen=True)
 class Waiver:
-    """A requirement that may fail with a matching text until a date."""
+    """A requirement that may fail, with a matching text and until a date."""
 
     id: str
     reason: str
@@ -34,7 +34,7 @@ class Waiver:
 
 
 def load_waivers(path: Path) -> list[Waiver]:
-    """Read a waiver file; ``ConfigError`` if it can't be read, or a key is missing or wrong."""
+    """Read a waiver file; raise ``ConfigError`` if it can't be read or a key is wrong."""
     try:
         loaded = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -52,7 +52,7 @@ def load_waivers(path: Path) -> list[Waiver]:
 def apply_waivers(
     results: Iterable[RequirementResult], waivers: Sequence[Waiver], today: date
 ) -> tuple[list[RequirementResult], list[str]]:
-    """Turn waived failures into DEVIATION; report each waiver that is expired, stale, unmatched."""
+    """Turn waived failures into DEVIATION; also return a text for each waiver that is invalid."""
     problems: list[str] = []
     by_id = {result.id: result for result in results}
     for waiver in waivers:
@@ -75,7 +75,7 @@ def apply_waivers(
 
 
 def _unmatched(waiver: Waiver, result: RequirementResult) -> list[str]:
-    """Failures of the requirement that the waiver does not match."""
+    """Return the requirement's failures that the waiver does not match."""
     failures = result.failures or [result.reason]
     return [text for text in failures if not re.search(waiver.match, text)]
 

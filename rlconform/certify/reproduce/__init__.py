@@ -1,7 +1,7 @@
-"""Reproducers: scripts of client calls that show a failure, and the classes that they run on.
+"""Reproducers: scripts of client calls that show a failure, and the classes that they use.
 
     script ──starts──▶ child: the script again; it opens the plane and makes the client calls
-           ◀─events──  each call begun and returned, at the end a violation or none
+           ◀─events──  each call begun and returned, then a violation or ``nothing``
            ──runs────▶ the check that failed, if the calls alone show no violation
            ──prints──▶ two last lines, ``expected ...`` and ``got ...``; then the exit code
 

@@ -1,4 +1,4 @@
-"""Turns client calls and their arguments into Python source that makes them again."""
+"""Turns client calls and their arguments into Python source that repeats them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLAIN = (bool, int, str, bytes, types.NoneType)
 
 @dataclass(frozen=True)
 class ScriptExpression:
-    """A value that the script computes, as source."""
+    """The source of a value that the script computes."""
 
     source: str
 
@@ -39,10 +39,10 @@ def call_source(
     kwargs: Mapping[str, Any],
     results: Mapping[int, str],
 ) -> str:
-    """A line of Python that makes the call and assigns its result to ``r<number>``.
+    """Return a line of Python that makes the call and assigns its result to ``r<number>``.
 
-    ``results`` names earlier results by ``id``; an argument that is one of them is written as its
-    name. A call with an argument that has no source becomes a comment.
+    ``results`` has the names of earlier results by ``id``; an argument that is an earlier result is
+    written as its name. A call becomes a comment if an argument can't be written as source.
     """
     call = f"r{number} = attempt({who}.{method}"
     try:
@@ -54,7 +54,7 @@ def call_source(
 
 
 def literal(value: Any, results: Mapping[int, str] | None = None) -> str:
-    """Python source of an equal value, or the name of the result that it is; else ``NoSource``."""
+    """Return source of an equal value, or the name of the result that it is; else ``NoSource``."""
     if results and id(value) in results and not isinstance(value, bool | int | str | None):
         return results[id(value)]
     if isinstance(value, ScriptExpression):
@@ -132,14 +132,14 @@ def _array(value: np.ndarray[Any, Any]) -> str:
 
 
 def _tensorclass(value: Any) -> str:
-    """A new tensorclass of the same name and fields, as the script can't import the check's."""
+    """Return source of a new tensorclass with these fields; scripts can't import the check's."""
     held = {field.name: value.get(field.name) for field in dataclasses.fields(value)}
     size = list(value.batch_size)
     return f"tensorclass_like({type(value).__name__!r}, {literal(held)}, batch_size={size})"
 
 
 def tensorclass_like(name: str, held: Mapping[str, Any], batch_size: Sequence[int]) -> Any:
-    """For scripts: an instance of a new tensorclass of this name, with these fields."""
+    """Return an instance of a new tensorclass with this name and these fields; for scripts."""
     annotations = dict.fromkeys(held, torch.Tensor)
     made: Any = tensorclass(type(name, (), {"__annotations__": annotations}))
     return made(**held, batch_size=list(batch_size))

@@ -1,8 +1,8 @@
 """Turns a violation into a line of a script that expects the same of the same call's result.
 
-The value that failed the assertion is searched for among the results of the check's client calls:
-it is a result, a part of one, or a simple function of the last one. If it is not found, the script
-expects nothing, and runs the check instead.
+The value that failed the assertion is searched for in the results of the check's client calls: a
+whole result, a part of a result, or a simple function of the last result. If it is not found, the
+script expects nothing, and runs the check instead.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ScriptExpectation:
 def expectation_of(
     error: BaseException, results: Mapping[int, Any], last: tuple[int, Any, bool] | None
 ) -> tuple[str, int] | None:
-    """What the violation expects of one result, as source, and the number of that result's call.
+    """Return what the violation expects of a result, as source, and the number of its call.
 
-    ``results`` are those of the check's calls by number; ``last`` has number and result of the call
-    that ended last, and whether it raised. ``None`` if the result is not found.
+    ``results`` has the check's results by number of the call; ``last`` has number and result of the
+    call that ended last, and whether it raised. Returns ``None`` if the result is not found.
     """
     if last is not None and last[2]:
         last = None
@@ -65,7 +65,7 @@ def expectation_of(
 def _found(
     subject: Any, results: Mapping[int, Any], last: tuple[int, Any, bool] | None
 ) -> tuple[str, int] | None:
-    """An expression of a result whose value is ``subject``, and the number of the result's call."""
+    """Return an expression of a result that equals ``subject``, and the number of its call."""
     if isinstance(subject, list | dict) or hasattr(subject, "batch_size") or _is_meta(subject):
         for number, result in results.items():
             if result is subject:

@@ -1,4 +1,4 @@
-"""Renders the calls of a failed check as a short script that a vendor can run."""
+"""Renders the calls of a failed check as a short script, for the plane's vendor to run."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Call:
     after_reopen: bool = False  # whether the plane was closed and opened again just before it
 
     def describe(self) -> str:
-        """The call and the calls of other threads that ran at the same time, as readable text."""
+        """Return the call and the calls of other threads that ran meanwhile, as readable text."""
         return f"{self.text}{', beside ' * bool(self.concurrent)}{' and '.join(self.concurrent)}"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The failure that a script shows, and the target that it runs on."""
+    """The failure that a script repeats, and the target on which it runs."""
 
     requirement: str  # id of the broken requirement
     check: str  # id of the check that failed
@@ -116,7 +116,7 @@ def show(result: Any) -> None:
 
 
 def _first_rows(leaf: Any, count: int) -> str:
-    """A column's first rows, formatted as in the evidence."""
+    """Return a column's first rows, formatted as in the evidence."""
     from rlconform.certify.assertions.expect import show_row  # noqa: PLC0415 - it imports torch
     from rlconform.wire import object_rows, rows_of  # noqa: PLC0415
 
@@ -134,9 +134,9 @@ def _first_rows(leaf: Any, count: int) -> str:
 def render_script(
     origin: Origin, evidence: str, calls: Sequence[Call], expected: ScriptExpectation | None = None
 ) -> str:
-    """A script that makes the calls, prints the result of each, and ends with a verdict.
+    """Return a script that makes the calls, prints each result, and ends with a verdict.
 
-    ``expected`` is what is expected of a result, if the calls alone can show the failure.
+    ``expected`` is what the script expects of a result, if the calls alone can show the failure.
     """
     races = any(call.concurrent for call in calls)
     whole = len(calls) <= MAX_LINES and all(_can_be_made(call) for call in calls)
@@ -154,7 +154,7 @@ def render_script(
 
 
 def _imports(body: str) -> Iterator[str]:
-    """The imports of the names that the lines use."""
+    """Yield the import lines for the names that ``body`` uses."""
     used = set(re.findall(r"\w+", body))
     yield from (line for line in ("import numpy as np", "import torch") if line.split()[-1] in used)
     for module, names in _IMPORTS:
@@ -163,7 +163,7 @@ def _imports(body: str) -> Iterator[str]:
 
 
 def header(origin: Origin, evidence: str, races: bool) -> str:
-    """A script's first lines: its docstring, and the ``Reproducer`` that it runs on."""
+    """Return a script's first lines: its docstring, and the creation of its ``Reproducer``."""
     requirement = load_requirements()[origin.requirement]
     return _HEADER.format(
         id=origin.requirement,
@@ -184,7 +184,7 @@ def _can_be_made(call: Call) -> bool:
 
 
 def _call_lines(calls: Sequence[Call]) -> Iterator[str]:
-    """The calls as lines. A call that ran while others were made begins in a thread."""
+    """Yield the lines of the calls. A call that others overlapped begins in a thread."""
     overlapping = {number for call in calls for number in call.concurrent_numbers}
     opened, last_at = {"client"}, 0.0
     open_calls: list[int] = []
@@ -213,7 +213,7 @@ def _call_lines(calls: Sequence[Call]) -> Iterator[str]:
 def _expectation_lines(
     expected: ScriptExpectation, evidence: str, calls: Sequence[Call]
 ) -> Iterator[str]:
-    """The lines that compare a result with what the check expected."""
+    """Yield the lines that compare a result with what the check expected."""
     made = {call.number for call in calls}
     claims = {call.number for call in calls if call.text.partition("(")[0].endswith("claim_meta")}
     if expected.number not in made:
@@ -233,6 +233,6 @@ def _expectation_lines(
 
 
 def in_docstring(text: str) -> str:
-    """``text`` escaped for a docstring; it may hold any text that a plane returned."""
+    """Return ``text``, which may be anything that a plane returned, escaped for a docstring."""
     escaped = text.replace("\\", "\\\\").replace('"""', "'''")
     return "".join(char if char >= " " or char == "\n" else repr(char)[1:-1] for char in escaped)

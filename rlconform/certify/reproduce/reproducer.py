@@ -5,7 +5,7 @@
                              threads ─────begin, roles──────▶ plane
            ◀──EVENTS pipe──  begin, end of each call; verdict or nothing
 
-Modules that import torch are imported in the methods, as only the child needs them.
+Methods import the modules that import torch, because only the child needs them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ ROLES_S = 60.0
 class Reproducer:
     """Opens a plane for a reproducer script and makes the script's client calls.
 
-    The process that is started as the script only supervises: its constructor starts the script
-    again as a child and exits, with 1 if the defect is there, 0 if it is not, and 2 if that could
-    not be decided. The lines after the constructor run in the child.
+    The process that the user starts only supervises: the constructor starts the script again as a
+    child, waits for it and exits, with 1 if the defect is there, 0 if it is not, and 2 if the
+    script can't decide. The lines after the constructor run in the child.
 
     The arguments are those of ``Origin``; the first argument on the command line replaces the
-    target ``spec``. ``races`` says that the defect is a race, which does not show in every run.
+    target ``spec``. ``races`` says that the defect is a race, which does not occur in every run.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Reproducer:
     # -- the plane -----------------------------------------------------------------------------
 
     def open(self) -> Any:
-        """Open the plane and return the owner's client. A functional check's script starts Ray."""
+        """Open the plane and return the owner's client; for a functional check, start Ray first."""
         from rlconform.certify.plugin.plane_session import PlaneSession  # noqa: PLC0415 - torch
         from rlconform.certify.reproduce.rerun_check import level_asked  # noqa: PLC0415 - torch
         from rlconform.certify.target import resolve_target  # noqa: PLC0415 - torch
@@ -90,7 +90,7 @@ class Reproducer:
         return self._session.owner()
 
     def attach(self) -> Any:
-        """A client in another process, a Ray actor, that attaches to the plane."""
+        """Return a client that attaches to the plane in another process, a Ray actor."""
         if not self._session.several_processes:
             got = f"{self._origin.spec}, which declares level {self._session.level}"
             self._send("verdict", code=UNDECIDED, expected="a plane to attach to", got=got)
@@ -102,11 +102,11 @@ class Reproducer:
     # -- calls ---------------------------------------------------------------------------------
 
     def attempt(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make a client call and print its outcome; returns the result, or a ``Raised`` error."""
+        """Make a client call and print its outcome; return the result, or a ``Raised`` error."""
         return self.finish(self._call(call, args, kwargs))
 
     def begin(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Begin a client call in a thread; ``finish`` returns its result."""
+        """Begin a client call in a thread, and return it; ``finish`` returns its result."""
         from rlconform.certify.threads import BackgroundCall  # noqa: PLC0415 - torch
 
         begun = self._call(call, args, kwargs)
@@ -140,12 +140,12 @@ class Reproducer:
         return result
 
     def not_before(self, seconds: float) -> None:
-        """Wait until this many seconds after the opening, to repeat a pause of the check."""
+        """Wait until ``seconds`` after the opening, to repeat a pause of the check."""
         time.sleep(max(0.0, self._opened_at + seconds - time.monotonic()))
 
     @contextmanager
     def reporting(self, call: _ClientCall) -> Iterator[None]:
-        """Report the begin of the call to the supervisor, and its end unless the script ends."""
+        """Report the call's begin to the supervisor, and its end unless the script ends."""
         from rlconform.certify.plugin.call_watchdog import allowance  # noqa: PLC0415 - torch
         from rlconform.certify.recording.recorder import OWNER, CallRecord  # noqa: PLC0415 - torch
         from rlconform.certify.recording.shorten import call_text  # noqa: PLC0415 - torch
@@ -162,7 +162,7 @@ class Reproducer:
                 self._send("end", number=number)
 
     def run_roles(self, roles: Sequence[Callable[[], None]]) -> None:
-        """Run a race's roles in threads; an error ends its role, a hang makes the check run."""
+        """Run a race's roles in threads. An error ends its role; after a hang, the check runs."""
 
         def run(role: Callable[[], None]) -> None:
             try:
@@ -188,7 +188,7 @@ class Reproducer:
         return result
 
     def expect_same_claim(self, claimed: Any, ids: Sequence[str]) -> None:
-        """Note whether the claim got the rows of the check; if not, expectations may not hold."""
+        """Compare a claim's rows with the check's; if they differ, ignore later violations."""
         got = None if isinstance(claimed, Raised) else getattr(claimed, "sample_ids", None)
         self._differs = self._differs or got != list(ids)
 
@@ -198,8 +198,8 @@ class Reproducer:
     ) -> Iterator[None]:
         """Report a violation that the block raises, and end the script.
 
-        ``expected`` is what the block expects, in words. If a call does not return or raise as in
-        the check, where earlier calls ``returned`` and ``raised``, the expectation may not hold:
+        ``expected`` is what the block expects, in words. In the check, earlier calls ``returned``
+        and ``raised``. If one of them does otherwise here, the expectation may not hold:
         violations are then ignored, and the check runs instead.
         """
         from rlconform.certify.assertions.expect import ContractViolation  # noqa: PLC0415 - torch
@@ -219,12 +219,12 @@ class Reproducer:
                 self.violated(expected, f"{type(error).__name__}: {error}")
 
     def violated(self, expected: str, got: str) -> NoReturn:
-        """End the script with a violation: the defect is there."""
+        """Report a violation (the plane has the defect), and end the script."""
         self._send("verdict", code=REPRODUCED, expected=expected, got=got)
         self._leave()
 
     def end(self) -> NoReturn:
-        """End the script without a violation. The supervisor then runs the check."""
+        """End the script without a violation; the supervisor then runs the failed check."""
         self._send("nothing", expected=self._expected)
         self._leave()
 
@@ -242,7 +242,7 @@ class Reproducer:
 
 
 class Raised:
-    """The error of a call in place of its result. Reading an attribute raises a violation."""
+    """Replaces the result of a call that raised. Reading an attribute raises a violation."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self._name, self.error = name, error
@@ -258,7 +258,7 @@ class Raised:
 
 @dataclass
 class _ClientCall:
-    """A client call of the script, in a thread if it has begun there."""
+    """A client call of the script; ``thread`` runs it if it was begun in a thread."""
 
     plane: Reproducer
     function: Callable[..., Any]

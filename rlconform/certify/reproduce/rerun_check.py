@@ -1,9 +1,9 @@
-"""Runs one check again, as ``rlconform certify`` runs it, for the verdict of a reproducer.
+"""Runs one check again, as ``rlconform certify`` does, for the verdict of a reproducer.
 
-The calls of a script can't show everything: how much memory is held, how long a claim waits,
-whether a history of many processes has an anomaly. The check that failed can.
+A script's calls can't show everything: how much memory a plane holds, how long a claim waits,
+whether the history of many processes has an anomaly. The failed check can.
 
-Import it only where it is used: it imports the runner, which renders reproducers.
+Import this module inside functions: it imports the runner, which renders reproducers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ RACING_S = 15.0
 
 
 def level_asked(check: str) -> Level | None:
-    """The level that the check's folder is named after; ``None`` for ``unit``."""
+    """Return the level after which the check's folder is named; ``None`` for ``unit``."""
     folder = check.partition("/")[0]
     return next((level for level in LEVELS if level == folder and level != "unit"), None)
 
 
 def run_check(origin: Origin, races: bool) -> ReproducerVerdict:
-    """Run the check on the target. A race is repeated for a while, each time with the next seed."""
+    """Run the check on the target. Repeat a race for a while, each time with the next seed."""
     check = origin.check
     wanted = f"what {check} checks: {load_requirements()[origin.requirement].sentence}"
     end = time.monotonic() + RACING_S
@@ -67,7 +67,7 @@ def run_check(origin: Origin, races: bool) -> ReproducerVerdict:
 
 
 def _failed_verdict(wanted: str, result: CheckResult | None, run: RunRecord) -> ReproducerVerdict:
-    """The verdict of a run in which the check did not pass."""
+    """Return the verdict of a run in which the check did not pass."""
     if result is None:
         left_out = [check.left_out for check in run.plan if check.left_out != NOT_SELECTED]
         why = "; ".join([*left_out, *run.notes]) or "no such check"

@@ -2,9 +2,9 @@
 
     parent: main thread ◀──queue── reader thread ◀──pipe── child: makes the calls
 
-The main thread waits for the next event, up to the deadline of the calls in flight. The verdict is
-a violation that the child reports, a call that hangs, or the death of the child. If the calls show
-none of these, the parent runs the check that failed.
+The main thread waits for the next event, up to the deadline of the calls in flight. The defect is
+there if the child reports a violation or dies, or a call hangs. Otherwise the parent runs the check
+that failed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Supervisor:
         self._expected = ""  # what the script expects, in words
 
     def run(self) -> int:
-        """Run the calls and, if they show no violation, the check. Returns the exit code."""
+        """Run the calls and, if they show no violation, the check. Return the exit code."""
         from rlconform.certify.reproduce.rerun_check import run_check  # noqa: PLC0415 - see there
 
         workspace = Workspace()
@@ -94,7 +94,7 @@ class Supervisor:
         self._events.put(None)
 
     def _follow(self, child: subprocess.Popen[bytes]) -> ReproducerVerdict | None:
-        """The verdict by the child's events; ``None`` if the calls show no violation."""
+        """Return the verdict from the child's events; ``None`` if the calls show no violation."""
         deadline = time.monotonic() + OWN_PATIENCE_S
         while True:
             first = min(self._in_flight.values(), key=lambda call: call.deadline, default=None)
@@ -137,6 +137,6 @@ class Supervisor:
         return ReproducerVerdict(UNDECIDED, wanted, f"it {how_it_ended(code)}")
 
     def _let_it_close(self, child: subprocess.Popen[bytes]) -> None:
-        """Give the child time to close the plane; the caller then kills it."""
+        """Give the child time to close the plane before the caller kills it."""
         with suppress(subprocess.TimeoutExpired):
             child.wait(CLOSING_S)

@@ -22,11 +22,11 @@ _LABEL = re.compile(rb"row:([^|]+)\|([^|]+)\|([^|]+)\|v(\d+)(\.*)")
 
 
 class NoSource(ValueError):
-    """The value has no source: a script can't build it."""
+    """The error for a value that can't be written as source, so that no script can build it."""
 
 
 def tensor_source(value: torch.Tensor) -> str:
-    """Python source that builds an equal tensor; ``NoSource`` if it is too large, or quantized."""
+    """Return source that builds an equal tensor; ``NoSource`` if it is too large or quantized."""
     if value.requires_grad:
         return f"{tensor_source(value.detach())}.requires_grad_()"
     value = value.detach()
@@ -116,13 +116,13 @@ def _large(value: torch.Tensor) -> str:
 
 
 def unpacked(text: str, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """For scripts: the tensor whose bytes ``text`` holds, compressed and in base 85."""
+    """Return the tensor whose bytes ``text`` holds, compressed and in base 85; for scripts."""
     raw = bytearray(zlib.decompress(base64.b85decode(text)))
     return torch.frombuffer(raw, dtype=dtype).reshape(tuple(shape))
 
 
 def _labeled(rows: list[torch.Tensor]) -> str:
-    """Labeled rows as a call of ``labeled_column``; "" for other rows."""
+    """Return the source of labeled rows, a call of ``labeled_column``; "" for other rows."""
     labels = []
     for row in rows:
         if row.dtype is not torch.uint8 or row.dim() != 1:
@@ -143,7 +143,7 @@ def _labeled(rows: list[torch.Tensor]) -> str:
 
 
 def _elements(value: torch.Tensor) -> str:
-    """The elements as nested lists; rows of printable bytes (labels) as byte strings."""
+    """Return the elements as nested lists; rows of printable bytes (labels) as byte strings."""
     if value.dtype is not torch.uint8 or value.dim() not in {1, 2}:
         return repr(value.tolist())
     if value.dim() == 2:

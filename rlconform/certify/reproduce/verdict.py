@@ -1,4 +1,4 @@
-"""The verdict of a reproducer: its exit code and its last two lines."""
+"""The verdict of a reproducer: its exit code, and the last two lines that it prints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOTH = re.compile(r"^(?P<where>.*?)\bexpected (?P<expected>.*?); got (?P<got>.*
 
 @dataclass(frozen=True)
 class ReproducerVerdict:
-    """The exit code, and the texts of the last two lines."""
+    """The exit code, and the texts of the last two printed lines."""
 
     code: int
     expected: str
@@ -22,7 +22,7 @@ class ReproducerVerdict:
 
 
 def split_evidence(evidence: str) -> tuple[str, str]:
-    """Split the evidence of a failure into what was expected and what the plane did instead."""
+    """Split the evidence of a failure into what was expected and what the plane did."""
     line = " ".join(evidence.split())
     if both := _BOTH.match(line):
         return f"{both['where']}{both['expected']}", both["got"]
