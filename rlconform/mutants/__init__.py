@@ -1,7 +1,7 @@
 """Mutants: planes with one realistic defect each, which the checks must detect.
 
     mutant.py    the class ``Mutant`` and the decorator ``@mutant``
-    call.py      a function in place of one method, for defects in one method
+    call.py      helpers for mutants that replace one method by a function
     registry.py  all mutants by name
     memory/      defects that show in one process, and races between its threads
     ray_store/   defects that need several processes, and races between processes

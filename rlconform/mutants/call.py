@@ -1,4 +1,4 @@
-"""A function in place of one method of a plane, for mutants with a defect in one method."""
+"""Helpers for mutants that replace one method of a plane by a function."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Value = TypeVar("Value")
 class MethodCall:
     """A call of the replaced method, with the arguments of the caller as attributes.
 
-    ``call()`` returns what the correct method returns for the same arguments, and ``call(rows=1)``
-    what it returns for another value of one of them::
+    ``call()`` calls the correct method with the same arguments, and ``call(rows=1)`` calls it with
+    one argument changed::
 
         @claim_mutant("CLAIM-04", evidence="8192 rows ready")
         def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
@@ -27,7 +27,7 @@ class MethodCall:
     Attributes:
         plane: The client or engine whose method was called.
         given: Names of the arguments that the caller gave; the others have their default values.
-        notes: A dict of the plane, for what the function must know in later calls.
+        notes: A dict, one per plane, in which the function can keep values between calls.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MethodCall:
 def replaced(
     plane: type[Plane], method: Callable[..., Any], change: Callable[[MethodCall], Any]
 ) -> type[Plane]:
-    """A subclass of a client or engine, named like ``change``, which replaces its ``method``."""
+    """Return a subclass of ``plane``, named like ``change``, whose ``method`` calls ``change``."""
 
     @wraps(method)
     def replacement(self: Plane, *args: Any, **kwargs: Any) -> Any:
@@ -66,9 +66,9 @@ def applied(
     apply: Callable[[MethodCall, Any], Any],
     **defaults: Any,
 ) -> Callable[..., Callable[[Callable[..., Any]], Mutant]]:
-    """Derive the decorator of smaller functions, which ``apply`` gets with the call.
+    """Return a decorator like ``decorator``, for functions that ``apply`` can call.
 
-    ``decorator`` is that of functions of a ``MethodCall``; ``defaults`` are arguments for it.
+    The replaced method returns ``apply(call, function)``; ``decorator`` also gets ``defaults``.
     """
 
     def derived(fails: str, **how: Any) -> Callable[[Callable[..., Any]], Mutant]:
@@ -82,9 +82,9 @@ def applied(
 
 
 class State(Generic[Value]):
-    """An attribute of a client or engine class that is ``make()`` at first in each instance.
+    """An attribute of a client or engine that starts as ``make()`` in each instance.
 
-    It is made at its first use, so that no class needs an ``__init__`` for it.
+    Its value is made at the first use, so the class needs no ``__init__``.
     """
 
     def __init__(self, make: Callable[[], Value]) -> None:

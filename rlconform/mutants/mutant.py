@@ -1,11 +1,11 @@
-"""``Mutant``: a plane with one defect, and the decorator that turns a client class into one.
+"""``Mutant``: a plane with one defect, and the decorator that makes a client class a mutant.
 
 Each mutant is a ``Target`` that ``rlconform certify`` opens by its import path::
 
     rlconform certify rlconform.mutants.memory.get:DropsUnknownIds
 
-It is a built-in plane with one defect: a method that returns a wrong result, or takes two steps
-where one atomic step is needed.
+A mutant is a built-in plane with one defect: a method that returns a wrong result, or takes two
+steps where one atomic step is needed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Mutant(Target):
     """A plane with one defect.
 
     Attributes:
-        wraps: Name of the built-in target that it modifies.
+        wraps: Name of the built-in target that the mutant modifies.
         fails: Ids of the requirements whose checks must kill it.
         may_fail: Ids of other requirements that the defect may violate, in some checks or in
             generated examples. It violates no further requirement.
-        evidence: A part of the failure text of the first id of ``fails``. With another text, the
+        evidence: Text that the failure of the first id in ``fails`` must contain. Otherwise, the
             mutant counts as killed for another reason.
         chance: Whether a check may miss the defect, because it shows only in a race.
-        rationale: Its docstring: what is wrong, and where that was seen.
+        rationale: The mutant's docstring: what the plane does wrong, with incident ids.
     """
 
     wraps: str
@@ -45,7 +45,7 @@ class Mutant(Target):
 
 
 def mutant_name(class_name: str) -> str:
-    """The mutant's short name, from its class name: ``DropsIds`` becomes ``drops_ids``."""
+    """Return the mutant's short name: ``DropsIds`` becomes ``drops_ids``."""
     return _WORD_START.sub("_", class_name).lower()
 
 
@@ -64,8 +64,8 @@ def mutant(
         class DropsUnknownIds(MemoryClient):
             '''Leaves unknown ids out of the batch (NR-01).'''
 
-    The mutant's name on the command line is the class name in snake case. The arguments are the
-    attributes of ``Mutant``, with blanks between ids; ``timeouts`` replaces those of ``target``.
+    The mutant's name on the command line is the class name in snake case. ``Mutant``
+    explains the arguments. Blanks separate ids; ``timeouts`` replaces the target's timeouts.
     """
 
     def decorate(opens: Callable[..., Any]) -> Mutant:

@@ -12,7 +12,7 @@ from rlconform.mutants.mutant import Mutant
 
 @cache
 def all_mutants() -> dict[str, tuple[str, Mutant]]:
-    """Each mutant by its short name, with its spec for ``rlconform certify``.
+    """Return each mutant and its spec for ``rlconform certify``, by the mutant's short name.
 
     Raises:
         ValueError: Two mutants have the same name.

@@ -38,7 +38,7 @@ def ClaimZeroIsUnlimited(claim: MethodCall) -> KVBatchMeta:
 
 @claim_meta_mutant("CLAIM-01", evidence="no row ready for 'train' beside", plane=KnowsDeclared)
 def ClaimUndeclaredFieldsIgnored(claim: MethodCall) -> KVBatchMeta:
-    """Ignores required fields that were not declared, so returns rows that lack them."""
+    """Ignores required fields that were not declared, so it returns rows that lack them."""
     declared = claim.plane.declared.get(claim.partition_id, ())
     known = [name for name in claim.required_fields if name in declared]
     meta = claim(required_fields=known or claim.required_fields)
@@ -49,14 +49,14 @@ def ClaimUndeclaredFieldsIgnored(claim: MethodCall) -> KVBatchMeta:
     "CLAIM-03 STAT-01 CLEAR-01 CLEAR-05 REG-04 PUT-09 CLAIM-09", evidence="rows of the other task"
 )
 def ClaimCursorSharedBySameFields(claim: MethodCall) -> Claimed:
-    """Keeps one cursor for each list of fields, so tasks that require the same share rows."""
+    """Keeps one cursor per list of required fields, so tasks with the same list share rows."""
     first = claim.notes.setdefault((claim.partition_id, frozenset(claim.names)), claim.task)
     return claim(task=first) if claim.task in partition_of(claim)._tasks else claim()
 
 
 @engine_mutant("CLAIM-03", evidence="whose partition has the long name")
 class ClaimCursorKeyAmbiguous(MemoryEngine):
-    """Keys cursors by ``partition:task``, so task b:c of partition a and c of a:b share one."""
+    """Names cursors ``partition:task``, so (a, b:c) and (a:b, c) share a cursor."""
 
     _cursors = State(lambda: defaultdict[str, dict[str, str]](dict))
 
@@ -104,7 +104,7 @@ def ClaimNeverRechecksRow(put: MethodCall) -> None:
 
 
 def _is_empty(leaf: Any) -> bool:
-    """Whether a column of one row holds no tokens or None."""
+    """Whether a column of one row has no values, or the object None."""
     if isinstance(leaf, Tensor):
         return not rows_of(leaf)[0].numel()
     return object_rows(leaf, 1)[0] is None
@@ -112,7 +112,7 @@ def _is_empty(leaf: Any) -> bool:
 
 @claim_mutant("CLAIM-07", evidence="an aborted rollout's")
 def ClaimEmptyRowsNeverReady(claim: MethodCall) -> Claimed:
-    """Treats a field without bytes as not produced: never returns rows of no tokens or None."""
+    """Treats empty values as not produced, so rows without tokens or with None are never ready."""
     ids, tags = claim()
     full = []
     for n, sample_id in enumerate(ids):
@@ -205,5 +205,5 @@ def ClaimLengthsAsTuple(claim: MethodCall) -> KVBatchMeta:
 
 @claim_meta_mutant("GET-13", evidence="extra_info of its own on every meta")
 def ClaimMetasShareExtraInfo(claim: MethodCall) -> KVBatchMeta:
-    """Returns every meta with the same ``extra_info``, so what one step notes reaches the next."""
+    """Returns all metas with one ``extra_info``, so a step's entries appear in the next step."""
     return replace(claim(), extra_info=claim.notes.setdefault("extra_info", {}))

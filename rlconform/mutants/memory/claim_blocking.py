@@ -32,7 +32,7 @@ from rlconform.mutants.types import Claimed, Ids
 
 @claim_mutant("CLAIM-04", evidence="8192 rows ready", may_fail="CLAIM-05")
 def ClaimLimitedToPage(claim: MethodCall) -> Claimed:
-    """Returns at most 100 rows from a claim: it reads one page of a listing and not the next."""
+    """Returns at most 100 rows from a claim, because it reads only one page of a listing."""
     return claim(rows=min(claim.rows, PAGE))
 
 
@@ -43,7 +43,7 @@ def ClaimPartialBatchWithheld(claim: MethodCall) -> Claimed:
     return claim() if full else claim(rows=0)
 
 
-#: A call may take twice as long as an effect, so that only a late claim exceeds its limit.
+#: Limits that only a late claim exceeds.
 PATIENT = Timeouts(start=10, operation=2, settle=0.5, quiet=0.1, check=20)
 
 
@@ -57,7 +57,7 @@ def ClaimNonBlockingWaits(claim: MethodCall) -> Claimed:
 
 
 def changes(wait: MethodCall) -> Iterator[PartitionIndex]:
-    """The partition now and after each change that ends a wait; ``TimeoutError`` at its timeout."""
+    """Yield the partition now and after each change; raise ``TimeoutError`` at the timeout."""
     partition = wait.plane._plane.index.partition(wait.partition_id)
     partition.check_exact(wait.rows)
     deadline = time.monotonic() + wait.wait_s
@@ -89,7 +89,7 @@ class _NotifiesOne(threading.Condition):
 
 @engine_mutant("CLAIM-05", evidence="a claim for x to come back")
 class ClaimPutWakesOneWaiter(MemoryEngine):
-    """Wakes one waiting claim per put (notify, not notify_all), maybe one that needs other rows."""
+    """Wakes only one waiting claim per put (``notify``), perhaps a claim for other rows."""
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
         super().__init__(capacity, owner)
@@ -103,7 +103,7 @@ class ClaimPutWakesOneWaiter(MemoryEngine):
 
 
 class LimitsCalls(MemoryClient):
-    """A client that serves puts and claims with ``threads``: one, unless a subclass has more."""
+    """A client that serves puts and claims with a limited number of threads, by default one."""
 
     threads: Any = State(threading.Lock)
 
@@ -129,7 +129,7 @@ class ClaimBlocksOnlyThread(LimitsCalls):
 
 
 class CountsClears(MemoryEngine):
-    """An engine that counts rows that were cleared unclaimed, without a defect."""
+    """An engine without a defect that counts the rows cleared before any task claimed them."""
 
     _cleared = State(Counter[str])
 
@@ -143,7 +143,7 @@ class CountsClears(MemoryEngine):
     "CLAIM-05", evidence="in place of the one that was cleared", plane=CountsClears
 )
 def ClaimWakesByClearedRows(wait: MethodCall) -> None:
-    """Counts rows as they arrive, so a waiting claim also counts rows that were cleared."""
+    """Counts rows when they are put, so a waiting claim also counts rows that were cleared."""
     cleared = wait.plane._cleared
     due = wait.rows + cleared[wait.partition_id]
     for partition in changes(wait):
@@ -153,7 +153,7 @@ def ClaimWakesByClearedRows(wait: MethodCall) -> None:
 
 @claim_meta_mutant("CLAIM-05", evidence="the claim to wait for a second row")
 def ClaimDefaultDoesNotBlock(claim: MethodCall) -> KVBatchMeta:
-    """Does not block by default: the contract says that a claim without ``blocking`` waits."""
+    """Does not block in a claim without the argument ``blocking``, which must wait by default."""
     return claim() if "blocking" in claim.given else claim(blocking=False)
 
 
@@ -195,7 +195,7 @@ def ClaimPollsEveryTwoSeconds(claim: MethodCall) -> Claimed:
 
 @wait_until_ready_mutant("CLAIM-05", evidence="the blocked claim to come back")
 def ClaimWakesForNewRowsOnly(wait: MethodCall) -> None:
-    """Wakes claims only for new rows, not for the last field of old rows: a later stage hangs."""
+    """Wakes claims only for new rows, so a stage that waits for a field of old rows hangs."""
     seen = -1
     for partition in changes(wait):
         new, seen = partition._next_age != seen, partition._next_age
@@ -205,7 +205,7 @@ def ClaimWakesForNewRowsOnly(wait: MethodCall) -> None:
 
 @claim_mutant("CLAIM-05", evidence="one of the claims to wait on")
 def ClaimSecondWaiterGetsNothing(claim: MethodCall) -> Claimed:
-    """Wakes all waiting claims for the same rows, so the second returns without any."""
+    """Wakes all waiting claims for the same rows, so the second claim returns no rows."""
     if claim.wait_s is not None:
         names = frozenset(claim.names)
         call = (claim.partition_id, claim.task, names, claim.rows, claim.wait_s)
@@ -217,7 +217,7 @@ def ClaimSecondWaiterGetsNothing(claim: MethodCall) -> Claimed:
 
 @close_mutant("CLAIM-16", evidence="the blocked claim to come back")
 def CloseLeavesClaimsWaiting(close: MethodCall) -> None:
-    """Closes without waking the claims that wait, so they end at their timeout."""
+    """Closes without waking the claims that wait, so they end only at their timeout."""
     changed = close.plane._plane.changed
     wake, changed.notify_all = changed.notify_all, lambda: None
     try:

@@ -42,7 +42,7 @@ def ClaimGroupSizeIgnored(registration: MethodCall) -> None:
 
 @call_mutant(RowSlots.put, "CLAIM-15", evidence="rows of the one whole group", plane=RowSlots)
 def ClaimGroupsByNeighbouringSlots(put: MethodCall) -> None:
-    """Groups rows by neighbouring slots: reused slots mix rows of two prompts (TQ-31)."""
+    """Groups rows by neighbouring slots, so reused slots mix the rows of two prompts (TQ-31)."""
     put()
     for row in known_rows(put):
         if row.group is not None:
@@ -60,7 +60,7 @@ def ClaimGroupsByFirstIdPart(put: MethodCall) -> None:
 
 
 def _unclaimed(claim: MethodCall) -> list[IndexRow]:
-    """The rows that have all required fields and that the task has not claimed."""
+    """Return the rows that have all required fields and that the task has not claimed."""
     return [
         row
         for row in partition_of(claim)._rows.values()
@@ -86,7 +86,7 @@ def ClaimGroupPartlyReady(claim: MethodCall) -> Claimed:
 
 @claim_mutant("CLAIM-15", evidence="the claim to wait for a whole group")
 def ClaimBlockingCountsRowsNotGroups(claim: MethodCall) -> Claimed:
-    """Counts ready rows, not whole groups, to end the wait of a blocking claim."""
+    """Ends a blocking claim's wait when enough rows are ready, even without a whole group."""
     with claim.plane._locked():
         ready = _unclaimed(claim)[: claim.rows]
         grouped = claim.wait_s is not None and partition_of(claim)._group_size > 1

@@ -31,7 +31,7 @@ from rlconform.mutants.types import Claimed, Ids, Names, Wait
 
 @engine_mutant("CLAIM-02", evidence="rows not yet claimed", may_fail="CLAIM-10 CLEAR-01")
 class ClaimCursorCountsFromFront(MemoryEngine):
-    """Stores a cursor as a count of claimed rows: clearing some makes it skip unclaimed rows."""
+    """Stores a cursor as a count of claimed rows, so after a clear it skips unclaimed rows."""
 
     _passed_over = State(Counter[tuple[str, str]])
 
@@ -51,7 +51,7 @@ class ClaimCursorCountsFromFront(MemoryEngine):
 
 
 def _put_and_queue_again(put: MethodCall, again: Callable[[IndexRow, set[str]], bool]) -> None:
-    """The put; rows for which ``again`` is true are queued for tasks that have claimed them."""
+    """Put, and queue rows for which ``again`` is true for the tasks that have claimed them."""
     old = [row for row in known_rows(put) if again(row, names_of(put.fields))]
     put()
     with put.plane._locked():
@@ -60,7 +60,7 @@ def _put_and_queue_again(put: MethodCall, again: Callable[[IndexRow, set[str]], 
                 give_back(partition_of(put), [row], task)
 
 
-#: The decorator of a function that tells whether a put of fields with these names queues a row.
+#: Decorator of a function that returns whether a put of these fields queues a row again.
 queueing_mutant = applied(put_mutant, _put_and_queue_again)
 
 
@@ -125,7 +125,7 @@ def ClaimFreesFullyClaimedRows(claim: MethodCall) -> Claimed:
     "CLAIM-10", evidence="cleared", may_fail="CLAIM-02 CLAIM-15 CLEAR-01 CLEAR-04 REG-03"
 )
 class ClaimPrefetchesRows(MemoryEngine):
-    """Claims twice the rows asked for and returns the rest later, even if cleared by then."""
+    """Claims twice the requested rows and returns the rest later, even if they were cleared."""
 
     _ahead = State(dict[tuple[str, str, frozenset[str]], deque[IndexRow]])
 
@@ -155,7 +155,7 @@ class ClaimPrefetchesRows(MemoryEngine):
 
 @put_mutant("CLAIM-08", evidence="rows claimed again after an overwrite")
 def PutOfOtherDtypeIsNewRow(put: MethodCall) -> None:
-    """Takes a row whose field gets another dtype for a new one, which every task may claim."""
+    """Treats a row as new when a field gets another dtype, so every task may claim it again."""
     leaf = put.fields.get("x", None) if put.fields is not None else None
     before = put.notes.get((put.partition_id, *put.sample_ids))
     put()

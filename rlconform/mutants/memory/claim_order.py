@@ -23,7 +23,7 @@ from rlconform.mutants.types import Claimed
 
 
 def _claim_of_rank(claim: MethodCall, has_own_cursor: Callable[[int | None], bool]) -> Any:
-    """The claim, with a separate cursor for each rank that ``has_own_cursor``."""
+    """Claim with a separate cursor for each rank for which ``has_own_cursor`` is true."""
     rank, task = claim.dp_rank, claim.task_name
     if not has_own_cursor(rank):
         return claim()
@@ -35,7 +35,7 @@ def _claim_of_rank(claim: MethodCall, has_own_cursor: Callable[[int | None], boo
     return replace(meta, task_name=task)
 
 
-#: The decorator of a function that tells whether a rank has its own cursor.
+#: Decorator of a function that returns whether a rank has a separate cursor.
 rank_mutant = applied(claim_meta_mutant, _claim_of_rank)
 
 
@@ -51,12 +51,12 @@ def ClaimCursorPerRank(rank: int | None) -> bool:
     "CLAIM-12", evidence="claims by id over two ranks", may_fail="CLAIM-02 CLAIM-10 STAT-01"
 )
 def ClaimRankZeroIsNone(rank: int | None) -> bool:
-    """Tests ``if dp_rank``: rank 0 uses the task's cursor, and each other rank a separate one."""
+    """Tests ``if dp_rank``, so every rank except rank 0 has a separate cursor."""
     return bool(rank)
 
 
 def _dealt(claim: MethodCall, ranks: int) -> Any:
-    """The claim of a rank if each row is for one of ``ranks`` ranks, by the row's number."""
+    """Claim only the rows whose number modulo ``ranks`` equals the rank's."""
     if claim.dp_rank is None or claim.blocking:
         return claim()
     meta = claim(batch_size=1 << 20)
@@ -81,7 +81,7 @@ def ClaimDealtToEightRanks(claim: MethodCall) -> KVBatchMeta:
 
 
 def _claim_by(claim: MethodCall, order: Callable[[IndexRow], Any]) -> Any:
-    """The claim, of the rows with the smallest ``order``."""
+    """Claim the ready rows for which ``order`` is smallest."""
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
         if claim.wait_s is not None or partition._group_size > 1:
@@ -92,7 +92,7 @@ def _claim_by(claim: MethodCall, order: Callable[[IndexRow], Any]) -> Any:
         return claimed_rows(ready[: claim.rows])
 
 
-#: The decorator of a function that returns the sort key of a row.
+#: Decorator of a function that returns the sort key of a row.
 order_mutant = applied(claim_mutant, _claim_by)
 
 
@@ -104,7 +104,7 @@ def ClaimNewestFirst(row: IndexRow) -> int:
 
 @order_mutant("CLAIM-13", evidence="rows in the order they were put")
 def ClaimSortedById(row: IndexRow) -> str:
-    """Returns rows sorted by id, so the last ids starve as long as new rows arrive."""
+    """Returns rows sorted by id, so the last ids wait as long as new rows arrive."""
     return row.sample_id
 
 

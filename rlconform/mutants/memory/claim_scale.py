@@ -29,7 +29,7 @@ def ClaimRedeliversTwoHundredth(claim: MethodCall) -> Claimed:
 
 @claim_meta_mutant("TAG-01", evidence="its own tags on each of 8192 rows", may_fail="TAG-06")
 def ClaimTagsEndAfterThousand(claim: MethodCall) -> KVBatchMeta:
-    """Returns the tags of the first 1,000 rows of a claim, and empty ones for the rest."""
+    """Returns the tags of the first 1,000 rows of a claim, and empty tags for the rest."""
     meta: KVBatchMeta = claim()
     for tags in (meta.tags or [])[1000:]:
         tags.clear()
@@ -48,7 +48,7 @@ def ClaimTagsLimitedTo32(claim: MethodCall) -> KVBatchMeta:
 
 @engine_mutant("REG-03", evidence="rows claimed in step 256")
 class ClearGenerationInEightBits(MemoryEngine):
-    """Marks claims by a generation of 8 bits, so the marks of 256 clears ago count again."""
+    """Marks claims with the number of clears in 8 bits, so marks of 256 clears ago count again."""
 
     _clears = State(dict[str, int])
     _marks = State(dict[tuple[str, int], set[tuple[str, str]]])

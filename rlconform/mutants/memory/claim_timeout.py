@@ -1,4 +1,4 @@
-"""Blocking claims that have a wrong timeout, or lose rows at it."""
+"""Blocking claims that end too early, too late or in the wrong way, or lose rows at a timeout."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlconform.mutants.types import Claimed
 
 @claim_mutant("CLAIM-06", evidence="an end after 5.")
 def ClaimTimeoutCappedAtFiveSeconds(claim: MethodCall) -> Claimed:
-    """Ends a blocking claim after 5 s, its limit for any request, whatever ``timeout_s`` is."""
+    """Ends blocking claims after 5 s, its limit for a request, even if ``timeout_s`` is longer."""
     return claim() if claim.wait_s is None else claim(wait_s=min(claim.wait_s, 5.0))
 
 
 @claim_mutant("CLAIM-06", evidence="timed out")
 def ClaimTimeoutRaisesOwnError(claim: MethodCall) -> Claimed:
-    """Raises a general error, not ``TimeoutError``, when the timeout ends."""
+    """Raises a general error, not ``TimeoutError``, at the timeout."""
     try:
         return claim()
     except TimeoutError as error:
@@ -31,7 +31,7 @@ def ClaimTimeoutRaisesOwnError(claim: MethodCall) -> Claimed:
 
 @claim_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
 def ClaimTimeoutReturnsPartial(claim: MethodCall) -> Claimed:
-    """Returns a short or empty batch, not ``TimeoutError``, when the timeout ends."""
+    """Returns a short or empty batch at the timeout instead of raising ``TimeoutError``."""
     try:
         return claim()
     except TimeoutError:
@@ -40,7 +40,7 @@ def ClaimTimeoutReturnsPartial(claim: MethodCall) -> Claimed:
 
 @claim_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
 def ClaimTimeoutRoundedDown(claim: MethodCall) -> Claimed:
-    """Rounds the timeout down to steps of 0.2 s, so 0.5 s end after 0.4 s."""
+    """Rounds the timeout down to steps of 0.2 s, so a timeout of 0.5 s ends after 0.4 s."""
     return claim() if claim.wait_s is None else claim(wait_s=claim.wait_s // 0.2 * 0.2)
 
 
@@ -67,7 +67,7 @@ def ClaimTimeoutLosesRows(claim: MethodCall) -> Claimed:
 
 @wait_until_ready_mutant("CLAIM-06", evidence="it still runs")
 def ClaimTimeoutRestarts(wait: MethodCall) -> None:
-    """Restarts the timeout at every change in the plane, so in a busy plane it never ends."""
+    """Restarts the timeout at every change in the plane, so it never ends on a busy plane."""
     partition = wait.plane._plane.index.partition(wait.partition_id)
     partition.check_exact(wait.rows)
     while not partition.is_ready(wait.task, wait.required, wait.rows):

@@ -26,7 +26,7 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags
 #: The rows of the partition, by id.
 Rows = dict[str, IndexRow]
 
-#: The decorator of a function that returns the ids to clear in place of those of the caller.
+#: Decorator of a function that returns the ids to clear in place of the caller's ids.
 ids_mutant = applied(
     clear_mutant,
     lambda clear, ids: clear(sample_ids=ids(dict(partition_of(clear)._rows), clear.sample_ids)),
@@ -35,7 +35,7 @@ ids_mutant = applied(
 
 @ids_mutant("CLEAR-01", evidence="UnknownSample")
 def ClearTakesIdsByPrefix(rows: Rows, ids: Ids | None) -> Ids | None:
-    """Clears every id that starts with a given id, so the 10th generation goes with the first."""
+    """Clears every id that starts with a given id, so ``u0_g1`` also clears ``u0_g10``."""
     return ids and [i for i in rows if i.startswith(tuple(ids))]
 
 
@@ -43,7 +43,7 @@ def ClearTakesIdsByPrefix(rows: Rows, ids: Ids | None) -> Ids | None:
     "CLEAR-01", evidence="never put, or cleared", may_fail="REG-04 STAT-01 CLEAR-04 CLAIM-10"
 )
 def ClearTakesWholeRange(rows: Rows, ids: Ids | None) -> Ids | None:
-    """Clears every slot from the first given id to the last, also those of other rows."""
+    """Clears all rows stored between the first and the last given id, also other rows."""
     ages = [rows[i].age for i in ids or [] if i in rows]
     return ids and [i for i in rows if ages and min(ages) <= rows[i].age <= max(ages)]
 
@@ -91,7 +91,7 @@ def ClearAllSparesTagOnlyRows(rows: Rows, ids: Ids | None) -> Ids | None:
 
 @ids_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-01 CLEAR-04 REG-03 CLAIM-10")
 def ClearAllSparesClaimedRows(rows: Rows, ids: Ids | None) -> Ids | None:
-    """Keeps claimed rows when ``sample_ids`` is None: it clears only its queue."""
+    """Keeps claimed rows when ``sample_ids`` is None: it clears only its queue of other rows."""
     return [i for i in rows if not rows[i].claimed_by] if ids is None else ids
 
 
@@ -105,7 +105,7 @@ def ClearUnknownPartitionRejected(clear: MethodCall) -> None:
 
 @engine_mutant("CLEAR-03", evidence="not to be readable")
 class ClearAllSparesOtherThreads(MemoryEngine):
-    """Clears only the calling thread's rows, not the process's, when ``sample_ids`` is None."""
+    """Clears only rows that the calling thread has put when ``sample_ids`` is None."""
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
         with self._locked() as index:
@@ -122,7 +122,7 @@ class ClearAllSparesOtherThreads(MemoryEngine):
 
 @ids_mutant("CLEAR-05", evidence="no tag of the first put")
 def ClearTagOnlyRowsAmongOthersSpared(rows: Rows, ids: Ids | None) -> Ids | None:
-    """Keeps rows that have only tags, with those tags, if other rows in the clear have fields."""
+    """Keeps rows that have only tags if other rows in the same clear have fields."""
     return [i for i in ids or [] if i in rows and rows[i].fields] or ids
 
 
@@ -136,7 +136,7 @@ def ClearTagOnlyRowsRejected(clear: MethodCall) -> None:
 
 @engine_mutant("CLEAR-04", evidence="cleared while they were absent", may_fail="CLEAR-02")
 class ClearOfAbsentIdsLeavesTombstones(MemoryEngine):
-    """Marks cleared ids that it does not know as deleted, and claims never return their rows."""
+    """Marks unknown ids of a clear as deleted, so claims never return rows put later with them."""
 
     _deleted = State(set[tuple[str, str]])
 

@@ -65,7 +65,7 @@ def ClearKeepsRowCapacity(put: MethodCall) -> None:
 
 @put_mutant("CLEAR-04", evidence="ValueError: field 'x' holds float32")
 def ClearKeepsDtypes(put: MethodCall) -> None:
-    """Keeps the dtype of a field after a clear, so a step with another dtype is refused.
+    """Keeps the dtype of a field after a clear, so a later put with another dtype is refused.
 
     A put that replaces all of the earlier rows is accepted.
     """

@@ -33,7 +33,7 @@ def is_column(leaf: Tensor) -> bool:
 def mapped(
     batch: Any, change: Callable[[Tensor], Tensor], where: Callable[[Tensor], bool] = is_column
 ) -> Any:
-    """The batch with ``change`` applied to the tensors for which ``where`` is true."""
+    """Return the batch with ``change`` applied to the tensors for which ``where`` is true."""
     if not isinstance(batch, TensorDict):
         return batch
     changed = batch.copy()
@@ -45,7 +45,7 @@ def mapped(
 
 
 def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
-    """The batch with the values of each object column changed, and all else unchanged."""
+    """Return the batch with ``change`` applied to the values of each object column."""
     if not isinstance(batch, TensorDict):
         return batch
     changed = batch.copy()
@@ -56,7 +56,7 @@ def with_objects(batch: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
     return changed
 
 
-# The decorators of a function that returns, for a column, the one that is stored or read.
+# Decorators of a function that alters each column that is put or read.
 put_column_mutant = applied(
     put_samples_mutant, lambda put, stored: put(fields=mapped(put.fields, stored))
 )
@@ -70,7 +70,7 @@ read_jagged_mutant = applied(
 
 
 class PutOrigin(NamedTuple):
-    """Where a value is from: the number of its put, and the number of values in that column."""
+    """The origin of a value: the number of its put, and how many values the put column has."""
 
     put: int
     values: int
@@ -104,19 +104,19 @@ class TracksPuts(MemoryClient):
         return batch
 
     def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:
-        """The column to return; ``origins`` are those of its rows."""
+        """Return the column to read in place of ``leaf``, whose rows have these ``origins``."""
         raise NotImplementedError
 
 
 def values_in(leaf: Any) -> int:
-    """The number of values in a column; 0 for objects."""
+    """Return the number of values in a column of tensors, or 0 for a column of objects."""
     if not isinstance(leaf, Tensor):
         return 0
     return leaf.values().numel() if leaf.layout is torch.jagged else leaf.numel()
 
 
 def through_one_buffer(buffer: bytearray, fields: Any) -> Any:
-    """The batch, with each dense column read back from the shared buffer."""
+    """Return the batch with each dense column copied through the shared buffer."""
 
     def sent(leaf: Tensor) -> Tensor:
         plain = leaf.detach().cpu().resolve_conj().resolve_neg()
@@ -129,20 +129,20 @@ def through_one_buffer(buffer: bytearray, fields: Any) -> Any:
 
 
 def jagged(rows: list[Tensor]) -> Tensor:
-    """The rows as a jagged column, even if all have the same length."""
+    """Return the rows as a jagged column, even if all rows have the same length."""
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def jagged_in(
     memory: Tensor, rows: RaggedRows, offsets: Tensor, lengths: Tensor | None = None
 ) -> Tensor:
-    """The rows, whose tokens are at these offsets of ``memory``, as a jagged column."""
+    """Return the rows as a jagged column whose tokens are at these offsets of ``memory``."""
     return torch.nested.nested_tensor_from_jagged(
         memory, offsets, lengths, min_seqlen=rows.shortest, max_seqlen=rows.longest
     )
 
 
 def from_offsets(leaf: Tensor) -> Tensor:
-    """The same rows as a column without a maximum length: torch pads it to their sum."""
+    """Return the column without its maximum length; torch pads it to the sum of the lengths."""
     values, rows = jagged_parts(leaf)
     return torch.nested.nested_tensor_from_jagged(values, rows.offsets)

@@ -43,7 +43,7 @@ CHUNK = 512
 
 @put_mutant("GET-01", evidence="row 0 of 'x' =")
 def PutSecondChunkReversed(put: MethodCall) -> None:
-    """Stores the rows after the first 512 of a put, its second message, in reverse order."""
+    """Reverses the rows of a put after the first 512, which it sends in a second message."""
     put(sample_ids=[*put.sample_ids[:CHUNK], *reversed(put.sample_ids[CHUNK:])])
 
 
@@ -66,7 +66,7 @@ def GetRepeatedIdReadOnce(read: MethodCall) -> TensorDict:
 
 @get_samples_mutant("GET-02", evidence="row 2 of 'x'")
 def GetRepeatedIdZeroed(read: MethodCall) -> TensorDict:
-    """Fills one row for each id, so repeats of an id are zeros."""
+    """Fills only the first row of each id, so repeats of an id are zeros."""
     again = [n for n, i in enumerate(read.sample_ids) if i in read.sample_ids[:n]]
     if not again:
         return read()
@@ -75,7 +75,7 @@ def GetRepeatedIdZeroed(read: MethodCall) -> TensorDict:
 
 @get_samples_mutant("GET-02", evidence="row 2 of 'x' of shape")
 def GetRepeatedJaggedRowEmptied(read: MethodCall) -> TensorDict:
-    """Moves the tokens of a jagged row on a read, so repeats of an id have no tokens."""
+    """Moves a jagged row's tokens into the result, so repeats of an id have no tokens."""
     again = [i in read.sample_ids[:n] for n, i in enumerate(read.sample_ids)]
     if not any(again):
         return read()
@@ -99,7 +99,7 @@ def GetFieldRangeReturned(read: MethodCall) -> TensorDict:
 
 
 def _readable(read: MethodCall, sample_ids: Ids, error: type[KeyError]) -> Ids:
-    """The ids whose read alone does not raise the error."""
+    """Return the ids that can be read one by one without the error."""
     readable = []
     for sample_id in sample_ids:
         with suppress(error):
@@ -116,14 +116,14 @@ def DropsUnknownIds(read: MethodCall) -> TensorDict:
 
 @get_samples_mutant("GET-04", evidence="one unknown id among 48 known ones")
 def DropsUnknownIdsOfLongReads(read: MethodCall) -> TensorDict:
-    """Leaves out unknown ids after the 16th, the limit of one request (MC-13)."""
+    """Leaves out unknown ids after the first 16 ids, its limit for a request (MC-13)."""
     first, later = read.sample_ids[:16], read.sample_ids[16:]
     return read(sample_ids=[*first, *_readable(read, later, UnknownSample)])
 
 
 @memory_mutant("GET-04", evidence="an id that was never put")
 class GetUnknownIdReturnsNeighbour(MemoryClient):
-    """Returns a neighbouring row for an unknown id: it bisects a table and doesn't compare ids."""
+    """Returns a neighbouring row for an unknown id, because it bisects and doesn't compare ids."""
 
     _ids = State(dict[str, list[str]])  # of all rows that were put, by partition
 
@@ -222,7 +222,7 @@ def GetNoFieldsAccepted(read: MethodCall) -> TensorDict:
 
 @get_samples_mutant("GET-02", evidence="of 'x'")
 def GetRepeatedRowsInInt8(read: MethodCall) -> TensorDict:
-    """Expands repeated ids by an index of 8 bits, which is negative beyond 127 rows."""
+    """Expands repeated ids with an 8-bit index, which overflows beyond row 127."""
     distinct = list(dict.fromkeys(read.sample_ids))
     if len(distinct) == len(read.sample_ids) or len(distinct) < 128:
         return read()

@@ -16,7 +16,7 @@ from rlconform.mutants.types import Ids
 
 @get_data_mutant("GET-01 GET-11 PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail="GET-02")
 def GetDataInStoredOrder(read: MethodCall) -> TensorDict:
-    """Returns rows of get_data in stored order if the meta was built by a driver."""
+    """Returns rows of get_data in stored order if the meta is not from a claim."""
     named = getattr(read.meta, "sample_ids", None)
     if type(read.meta) is not KVBatchMeta or not named or read.meta.task_name:
         return read()
@@ -27,7 +27,7 @@ def GetDataInStoredOrder(read: MethodCall) -> TensorDict:
 
 @get_data_mutant("GET-02", evidence="row 3 of 'x'")
 def GetDataRepeatedRowsReordered(read: MethodCall) -> TensorDict:
-    """Repeats all rows in turn in get_data if a shard was filled up with a repeated row."""
+    """Fills a shard with repeats of all its rows in turn, not of the row that the meta repeats."""
     ids = getattr(read.meta, "sample_ids", None) or []
     once = list(dict.fromkeys(ids))
     if len(once) == len(ids):
@@ -72,7 +72,7 @@ def GetDataReturnsClearedRows(read: MethodCall) -> TensorDict:
 
 @get_data_mutant("GET-07", evidence="a shard without rows")
 def GetDataEmptyMetaRefused(read: MethodCall) -> TensorDict:
-    """Raises an error in get_data for an empty shard, because it has no longest row."""
+    """Raises an error in get_data for an empty shard, because the shard has no longest row."""
     if not getattr(read.meta, "sample_ids", True):
         raise ValueError("a shard without rows has no longest one")
     return read()

@@ -25,12 +25,12 @@ from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTag
 IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
 
 
-#: The decorator of a client class with a defect.
+#: Decorator of a client class with a defect.
 memory_mutant = partial(mutant, TARGET, timeouts=IMPATIENT)
 
 
 def engine_mutant(fails: str, **how: Any) -> Callable[[type[MemoryEngine]], Mutant]:
-    """The decorator of an engine class with a defect; its client is correct."""
+    """Return a decorator for an engine class with a defect, which the correct client calls."""
 
     def decorate(engine: type[MemoryEngine]) -> Mutant:
         class Client(MemoryClient):
@@ -50,9 +50,9 @@ def call_mutant(
     plane: type[MemoryClient] | type[MemoryEngine] | None = None,
     **how: Any,
 ) -> Callable[[Callable[[MethodCall], Any]], Mutant]:
-    """The decorator of a function that replaces one method of the client or of the engine.
+    """Return a decorator for a function that replaces one method of the client or engine.
 
-    ``plane`` is a subclass of either, without a defect, to derive the mutant from.
+    ``plane`` is a client or engine class without a defect, from which the mutant is derived.
     """
     if plane is None:
         of_engine = vars(MemoryEngine).get(method.__name__) is method
@@ -66,7 +66,7 @@ def call_mutant(
     return decorate
 
 
-# Decorators of a function that replaces the method of that name: of the client,
+# Decorators of a function that replaces the client's method of that name.
 put_samples_mutant = partial(call_mutant, MemoryClient.put_samples)
 get_samples_mutant = partial(call_mutant, MemoryClient.get_samples)
 get_data_mutant = partial(call_mutant, MemoryClient.get_data)
@@ -74,7 +74,7 @@ claim_meta_mutant = partial(call_mutant, MemoryClient.claim_meta)
 clear_samples_mutant = partial(call_mutant, MemoryClient.clear_samples)
 register_partition_mutant = partial(call_mutant, MemoryClient.register_partition)
 check_consumption_status_mutant = partial(call_mutant, MemoryClient.check_consumption_status)
-# or of the engine.
+# Decorators of a function that replaces the engine's method of that name.
 put_mutant = partial(call_mutant, MemoryEngine.put)
 get_mutant = partial(call_mutant, MemoryEngine.get)
 claim_mutant = partial(call_mutant, MemoryEngine.claim)
@@ -86,12 +86,12 @@ close_mutant = partial(call_mutant, MemoryEngine.close)
 
 
 def claimed_rows(rows: list[IndexRow]) -> Claimed:
-    """What a claim returns for the rows."""
+    """Return the ids and tags of the rows, as a claim does."""
     return [row.sample_id for row in rows], [dict(row.tags) for row in rows]
 
 
 class RowSlots(MemoryEngine):
-    """An engine that gives each row the lowest free slot, without a defect."""
+    """An engine without a defect that gives each row the lowest free slot."""
 
     _slots = State(dict[str, dict[str, int]])
 
@@ -108,7 +108,7 @@ class RowSlots(MemoryEngine):
 
 
 def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:
-    """The rows that exist among ``sample_ids``, or all rows if it is None."""
+    """Return the rows that exist among ``sample_ids``; None means all rows."""
     partition = index._partitions.get(partition_id)
     known = {} if partition is None else partition._rows
     return [known[i] for i in (known if sample_ids is None else sample_ids) if i in known]
@@ -124,7 +124,7 @@ def give_back(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) ->
 
 
 def mark(partition: PartitionIndex, rows: Iterable[IndexRow], task: str) -> None:
-    """Count the rows as claimed by the task, if they are not yet."""
+    """Mark the rows as claimed by the task, except rows that it has claimed already."""
     new = [row for row in rows if task not in row.claimed_by]
     for row in new:
         row.claimed_by |= {task}
@@ -140,7 +140,7 @@ def are_ready(claim: MethodCall, rows: int) -> bool:
 
 
 def claim_by_cursor(claim: MethodCall, cursor: str) -> Claimed:
-    """The claim, with another cursor than the task's; the rows count as claimed by both."""
+    """Claim with ``cursor`` in place of the task's cursor; mark the rows as claimed by the task."""
     if claim.task in partition_of(claim)._tasks:
         partition_of(claim)._tasks.add(cursor)
     claimed: Claimed = claim(task=cursor)
@@ -150,7 +150,7 @@ def claim_by_cursor(claim: MethodCall, cursor: str) -> Claimed:
 
 
 def take_back(partition: PartitionIndex, row: IndexRow, names: NameSet) -> None:
-    """Count these fields of a row as never produced."""
+    """Mark these fields of a row as never produced."""
     if names:
         row.fields -= names
         partition._fields.drop(Counter([names]))
@@ -167,13 +167,13 @@ WriteBack = Callable[[PartitionIndex, Record, NameSet], None]
 
 
 def records(index: Index, partition_id: str, sample_ids: Iterable[str]) -> list[Record]:
-    """The current record of each row."""
+    """Return the current record of each row."""
     rows = rows_in(index, partition_id, sample_ids)
     return [(row, row.fields, row.claimed_by, dict(row.tags)) for row in rows]
 
 
 def fields_of(partition: PartitionIndex, record: Record, names: NameSet) -> None:
-    """Restore the row's fields, plus those of the put."""
+    """Restore the fields that the row had, and keep the fields of the put."""
     row, fields, _, _ = record
     take_back(partition, row, row.fields - fields - names)
 
@@ -193,7 +193,7 @@ def stamps_of(partition: PartitionIndex, record: Record, names: NameSet) -> None
 
 
 class KnowsDeclared(MemoryClient):
-    """A client that records the fields that were declared, without a defect."""
+    """A client without a defect that records the declared fields of each partition."""
 
     declared = State(dict[str, Names])
 
@@ -214,7 +214,7 @@ class PrefetchesClaims(MemoryClient):
         return meta
 
     def fetched(self, meta: Any) -> TensorDict | None:
-        """The rows fetched with the claim that returned this meta, if it was the last one."""
+        """Return the rows fetched at the claim of this meta, or None after a later claim."""
         return self._claimed.get((meta.partition_id, *meta.sample_ids))
 
 
@@ -223,24 +223,24 @@ PAGE = 100
 
 
 def partitions_of(plane: MemoryClient | MemoryEngine) -> dict[str, PartitionIndex]:
-    """The partitions in the plane of a client or engine."""
+    """Return the partitions in the plane of a client or engine, by name."""
     engine = plane if isinstance(plane, MemoryEngine) else plane._engine
     assert isinstance(engine, MemoryEngine), "the plane is in this process"
     return engine._plane.index._partitions
 
 
 def held(plane: MemoryClient | MemoryEngine, partition_id: str) -> PartitionIndex:
-    """The state of a partition; that of an empty one if the plane does not know it."""
+    """Return the state of a partition, or an empty state if the plane does not know it."""
     return partitions_of(plane).get(partition_id) or PartitionIndex()
 
 
 def partition_of(call: MethodCall) -> PartitionIndex:
-    """The state of the partition that the call names."""
+    """Return the state of the partition that the call names."""
     return held(call.plane, call.partition_id)
 
 
 def known_rows(call: MethodCall) -> list[IndexRow]:
-    """The rows that exist among the call's ``sample_ids``, or all rows if they are None."""
+    """Return the rows that exist among the call's ``sample_ids``; None means all rows."""
     engine = call.plane if isinstance(call.plane, MemoryEngine) else call.plane._engine
     return find_rows(engine, call.partition_id, call.sample_ids)
 
@@ -248,18 +248,18 @@ def known_rows(call: MethodCall) -> list[IndexRow]:
 def find_rows(
     engine: MemoryEngine, partition_id: str, sample_ids: Iterable[str] | None = None
 ) -> list[IndexRow]:
-    """The rows that exist among ``sample_ids``, or all rows if it is None."""
+    """Return the rows that exist among ``sample_ids``; None means all rows."""
     with engine._locked() as index:
         return rows_in(index, partition_id, sample_ids)
 
 
 def names_of(fields: MaybeBatch) -> set[str]:
-    """The names of the columns of a put."""
+    """Return the names of the columns of a put."""
     return set(map(str, fields.keys())) if isinstance(fields, TensorDict) else set()
 
 
 def put_placeholder(register: MethodCall, round_trip_s: float) -> None:
-    """Declare a registration's fields by putting a row that consumers can claim until it clears."""
+    """Declare fields by putting a row, which consumers can claim until it is cleared."""
     if not register.fields or register.grpo_group_size is not None:
         return
     zeros = {name: torch.zeros(1, 1, dtype=torch.uint8) for name in register.fields}

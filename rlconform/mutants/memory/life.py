@@ -46,7 +46,7 @@ def ClearAfterCloseIgnored(clear: MethodCall) -> None:
     "LIFE-03", evidence="check_consumption_status after close to be rejected"
 )
 def StatusAfterCloseIsFalse(status: MethodCall) -> bool:
-    """Returns False for a status after close, so a loop that waits for the barrier never ends."""
+    """Returns False for a status after close, so a loop that waits for True never ends."""
     try:
         return status()
     except (ClientClosed, PlaneUnavailable):
@@ -167,7 +167,7 @@ def PutEmptiesBatch(put: MethodCall) -> KVBatchMeta:
 
 @get_data_mutant("LIFE-09", evidence="the arguments of get_data as before", may_fail="GET-13")
 def GetDataNarrowsMeta(read: MethodCall) -> TensorDict:
-    """Narrows the caller's meta to the fields that it selects."""
+    """Removes all fields from the caller's meta that the read does not select."""
     batch: TensorDict = read()
     if read.select_fields and read.meta.fields is not None:
         read.meta.fields[:] = read.select_fields

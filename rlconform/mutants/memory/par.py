@@ -24,7 +24,7 @@ PIECE_BYTES = 1024
 
 @read_jagged_mutant("PAR-01", evidence="rank")
 def GetLastPieceDropped(leaf: Tensor) -> Tensor:
-    """Drops the last piece of rows of 8 to 64 KiB, which it sends in pieces, if it isn't full."""
+    """Sends rows of 8 to 64 KiB in pieces of 1 KiB, and drops a last piece that isn't full."""
     if leaf.dim() != 2:
         return leaf
     piece = PIECE_BYTES // leaf.element_size()
@@ -45,7 +45,7 @@ def ClaimLengthsInHalfPrecision(claim: MethodCall) -> KVBatchMeta:
 
 @claim_meta_mutant("PAR-02 PAR-01", evidence="lengths of rank")
 def ClaimLengthsSortedById(claim: MethodCall) -> KVBatchMeta:
-    """Returns the ids of a claim by age but their lengths sorted by id."""
+    """Returns the ids of a claim in put order, but the lengths in the order of the sorted ids."""
     meta: KVBatchMeta = claim()
     if meta.sequence_lengths is None:
         return meta

@@ -37,7 +37,7 @@ def PutIdsFoundByChecksum(read: MethodCall) -> TensorDict:
 
 
 class KnowsLastPuts(MemoryClient):
-    """A client that records ids in the order in which they were last put, without a defect."""
+    """A client without a defect that records ids in the order of their last puts."""
 
     order = State(lambda: defaultdict[str, dict[str, None]](dict))
 
@@ -55,7 +55,7 @@ class KnowsLastPuts(MemoryClient):
 
 
 def _read_by_name(read: MethodCall, name_of: Callable[[str], str]) -> Any:
-    """The read, if rows are stored under names made from their ids, the last row put of each."""
+    """Read as if rows were stored under ``name_of(id)``: of equal names, read the last row put."""
     ids = read.sample_ids
     if not isinstance(ids, list) or not all(isinstance(i, str) for i in [read.partition_id, *ids]):
         return read()
@@ -63,7 +63,7 @@ def _read_by_name(read: MethodCall, name_of: Callable[[str], str]) -> Any:
     return read(sample_ids=[last.get(name_of(i), i) for i in ids])
 
 
-#: The decorator of a function that returns the name under which a row is stored.
+#: Decorator of a function that returns the name under which a row is stored.
 name_mutant = applied(get_samples_mutant, _read_by_name, plane=KnowsLastPuts)
 
 
@@ -87,7 +87,7 @@ def PutIdsTrimmed(sample_id: str) -> str:
 
 @memory_mutant("PUT-20", evidence="row:")
 class PutKeyOfIdAndFieldAmbiguous(MemoryClient):
-    """Joins id and field with ``@`` as a key, so ``a@x`` and x collide with a and ``x@x``."""
+    """Keys values by ``id@field``, so field x of id ``a@x`` collides with field ``x@x`` of id a."""
 
     _owner = State(dict[tuple[str, str], tuple[str, str]])
 

@@ -1,4 +1,4 @@
-"""Jagged columns with wrong rows or lengths, or that torch can not pad or pickle."""
+"""Jagged columns that have wrong rows or lengths, or that torch can't pad or pickle."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def PutLengthsInTwoBytes(leaf: Tensor) -> Tensor:
 def GetJaggedMaxMissing(leaf: Tensor) -> Tensor:
     """Returns jagged columns without their maximum length.
 
-    ``transfer_queue`` did: 6 rows of 4 tokens were padded to 24, not to 4.
+    ``transfer_queue`` did this, so torch padded 6 rows of 4 tokens to 24 tokens, not to 4.
     """
     return from_offsets(leaf)
 
@@ -102,9 +102,9 @@ def GetJaggedMaxOfFirstRow(leaf: Tensor) -> Tensor:
 
 @read_jagged_mutant("PUT-29", evidence="lengths()")
 def GetJaggedWithHoles(leaf: Tensor) -> Tensor:
-    """Returns jagged rows in whole memory blocks, with lengths that mark the used part of each.
+    """Returns each jagged row in whole memory blocks, with a length that marks the used part.
 
-    torch compares and computes with such a column, and refuses to pad it.
+    torch can compare such columns and compute with them, but refuses to pad them.
     """
     values, rows = jagged_parts(leaf)
     width = max(1, -(-rows.longest // BLOCK)) * BLOCK
@@ -115,7 +115,7 @@ def GetJaggedWithHoles(leaf: Tensor) -> Tensor:
 
 @read_jagged_mutant("PUT-29", evidence="lengths()")
 def GetJaggedWithLengths(leaf: Tensor) -> Tensor:
-    """Adds lengths to a column without holes, so torch's kernels treat it as one with holes."""
+    """Adds lengths to a column without holes, so torch's kernels expect holes."""
     values, rows = jagged_parts(leaf)
     return jagged_in(values, rows, rows.offsets, rows.lengths)
 
@@ -138,7 +138,7 @@ def GetJaggedWithHeader(leaf: Tensor) -> Tensor:
 
 @read_jagged_mutant("PUT-29", evidence="pickle")
 def GetJaggedWithLease(leaf: Any) -> Tensor:
-    """Attaches a lock to each jagged column to reserve its memory, so it can't be pickled."""
+    """Attaches a lock to each jagged column as a lease, so the column can't be pickled."""
     leaf.lease = threading.Lock()
     return leaf
 

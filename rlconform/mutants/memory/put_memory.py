@@ -60,7 +60,7 @@ def _read_before(
     batch: TensorDict,
     applies: Callable[[Any], bool] = lambda _: True,
 ) -> TensorDict:
-    """The batch; columns for which ``applies`` are those of the first read of the same rows."""
+    """Return the batch, with columns of the first read of these rows where ``applies`` is true."""
     for name in map(str, list(batch.keys())):
         sources = index.locate(partition_id, sample_ids, [name])
         if len(sources) == 1 and applies(batch.get(name)):
@@ -79,9 +79,9 @@ def _is_large(leaf: Any) -> bool:
 
 @get_mutant("PUT-09", evidence="got [-1.0")
 def GetLargeReadsMapped(read: MethodCall) -> TensorDict:
-    """Returns the store's writable memory, not a copy, for reads above 64 KiB (Ray maps too).
+    """Returns the store's writable memory, not a copy, for reads above 64 KiB.
 
-    Smaller reads are copies, so small tests don't show it.
+    Smaller reads are copies, so small tests don't show the defect.
     """
     with read.plane._locked() as index:
         return _read_before(index, read.partition_id, read.sample_ids, read(), _is_large)
@@ -95,7 +95,7 @@ def GetDataReturnsSharedMemory(read: MethodCall) -> TensorDict:
 
 
 def _stored_without_copy(put: MethodCall, borrows: Callable[[StoredColumn], bool]) -> None:
-    """The put, with the caller's memory for each column that the plane ``borrows``."""
+    """Put, and store the caller's memory for each column for which ``borrows`` is true."""
     packed = pack(put.fields, len(put.sample_ids))
     copied = _own({name: column for name, column in packed.items() if not borrows(column)})
     columns = packed | copied
@@ -107,7 +107,7 @@ def _stored_without_copy(put: MethodCall, borrows: Callable[[StoredColumn], bool
     put.plane._compact(due)
 
 
-#: The decorator of a function that says which columns are stored without a copy.
+#: Decorator of a function that returns whether a column is stored without a copy.
 borrowing_mutant = applied(put_mutant, _stored_without_copy)
 
 

@@ -23,7 +23,7 @@ from rlconform.mutants.memory.helpers import (
 from rlconform.mutants.types import Ids, Names
 from rlconform.wire import is_object_column, object_column, object_rows
 
-#: The decorator of a function that returns, for the values of an object column, those to store.
+#: Decorator of a function that returns the values to store for those of an object column.
 put_objects_mutant = applied(
     put_samples_mutant, lambda put, stored: put(fields=with_objects(put.fields, stored))
 )
@@ -36,7 +36,7 @@ def _same(value: Any) -> Any:
 def _recoded(
     value: Any, key: Callable[[Any], Any] = _same, leaf: Callable[[Any], Any] = _same
 ) -> Any:
-    """The value with other keys in its dicts, or other values that are neither dict nor list."""
+    """Return the value with ``key`` applied to its dicts' keys and ``leaf`` to innermost values."""
     if isinstance(value, dict):
         return {key(name): _recoded(held, key, leaf) for name, held in value.items()}
     if isinstance(value, list):
@@ -71,7 +71,7 @@ def _alike(value: Any) -> Any:
 
 @get_samples_mutant("PUT-21", evidence="of 'log' to be")
 def GetMessagesShareKeys(read: MethodCall) -> TensorDict:
-    """Stores a list of dicts as columns, so each dict gets the keys of all others, as None."""
+    """Stores a list of dicts as columns, so each dict gets all keys, some with None."""
     return with_objects(read(), lambda values: list(map(_alike, values)))
 
 
@@ -91,7 +91,7 @@ def PutObjectTypeGuessed(values: list[Any]) -> list[Any]:
 
 @put_objects_mutant("PUT-21 PUT-13 PUT-14 CLEAR-04", evidence="None in a column")
 def PutNoneRefused(values: list[Any]) -> list[Any]:
-    """Rejects object columns that contain None, because it has no encoding for it (TQ-22)."""
+    """Rejects object columns that contain None, because it can't encode None (TQ-22)."""
     if None in values:
         raise TypeError("None in a column")
     return values
@@ -105,7 +105,7 @@ def PutBytesBecomeNumbers(values: list[Any]) -> list[Any]:
 
 @put_objects_mutant("PUT-21 PUT-13 CLEAR-04", evidence="to be {}")
 def PutEmptyDictBecomesNone(values: list[Any]) -> list[Any]:
-    """Stores empty dicts as no bytes, which it reads as None (NR-11)."""
+    """Stores empty dicts as zero bytes, which it reads as None (NR-11)."""
     return [None if value == {} else value for value in values]
 
 
@@ -120,7 +120,7 @@ def PutObjectsBesideTensorsEmptied(put: MethodCall) -> KVBatchMeta:
 
 @memory_mutant("PUT-21", evidence="row 0 of 'log'")
 class GetOneRowReturnsFirstObject(MemoryClient):
-    """Returns the object of the first row of a put for a read of any one row of it."""
+    """Returns the first object of a put in a read of any single row of that put."""
 
     _put = State(dict[tuple[str, str], str])
 
@@ -146,7 +146,7 @@ def _is_batch(leaf: Any) -> bool:
 
 @put_samples_mutant("PUT-25", evidence="a leaf that is no column")
 def PutNestedLeavesDropped(put: MethodCall) -> KVBatchMeta:
-    """Silently drops a leaf that is a batch itself (NR-13)."""
+    """Silently drops a leaf that is itself a batch of tensors (NR-13)."""
     batches = [name for name in names_of(put.fields) if _is_batch(put.fields.get(name))]
     return put(fields=put.fields.exclude(*batches)) if batches else put()
 

@@ -28,7 +28,7 @@ from rlconform.wire.object_columns import is_object_column
 
 @get_data_mutant("PUT-13", evidence="row:", plane=PrefetchesClaims)
 def GetDataReturnsRowsOfClaimTime(read: MethodCall) -> TensorDict:
-    """Returns the values at the time of the claim from get_data, not those put later."""
+    """Returns the values of the time of the claim from get_data, even after overwrites."""
     batch: TensorDict = read()
     fetched = read.plane.fetched(read.meta)
     return batch if fetched is None or read.select_fields is not None else fetched.clone()
@@ -47,7 +47,7 @@ def PutFirstObjectsKept(put: MethodCall) -> KVBatchMeta:
 
 
 def _put_as_first(put: MethodCall, as_known: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
-    """The put, with ``as_known`` applied to dense columns of another dtype than the first put's."""
+    """Put, with ``as_known`` applied to dense columns that differ in dtype from the first put."""
     fields = put.fields
     if isinstance(fields, TensorDict) and isinstance(put.partition_id, str):
         fields = fields.copy()
@@ -59,7 +59,7 @@ def _put_as_first(put: MethodCall, as_known: Callable[[Tensor, torch.dtype], Ten
     return put(fields=fields)
 
 
-#: The decorator of a function that changes a column from its dtype to that of the first put.
+#: Decorator of a function that converts a column to the dtype of the field's first put.
 _known_dtype_mutant = applied(put_samples_mutant, _put_as_first)
 
 
@@ -93,7 +93,7 @@ def PutOneRowOverwriteIgnored(put: MethodCall) -> KVBatchMeta:
 
 @put_samples_mutant("PUT-23", evidence="float32")
 def PutOverwritesCast(put: MethodCall) -> KVBatchMeta:
-    """Casts overwrites of another dtype to the old dtype, and refuses only new rows."""
+    """Casts overwrites to the dtype of the old value; it refuses another dtype only in new rows."""
     try:
         return put()
     except ValueError:
@@ -108,7 +108,7 @@ def PutOverwritesCast(put: MethodCall) -> KVBatchMeta:
 
 @put_samples_mutant("PUT-23", evidence="'w' of 'second' not to be readable")
 def PutRefusedPartStored(put: MethodCall) -> KVBatchMeta:
-    """Stores the other columns of a put that it refuses for a column of another dtype."""
+    """Refuses a put for the dtype of one column, but stores the put's other columns."""
     try:
         return put()
     except ValueError as refusal:
@@ -134,7 +134,7 @@ def PutRefusalReportedAsSuccess(put: MethodCall) -> None:
 
 @put_samples_mutant("PUT-13", evidence="row 0 of 'x'")
 def PutEqualToEarlierIgnored(put: MethodCall) -> KVBatchMeta:
-    """Takes a put that equals an earlier one for a retry and ignores it, so A, B, A leaves B."""
+    """Ignores a put that equals an earlier put, as if it were a retry, so A, B, A leaves B."""
     leaf = put.fields.get("x", None) if names_of(put.fields) == {"x"} else None
     if isinstance(leaf, Tensor) and is_dense(leaf) and put.tags is None:
         digest = put.partition_id, *put.sample_ids, repr(leaf.tolist()), leaf.dtype

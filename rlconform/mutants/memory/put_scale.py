@@ -1,4 +1,4 @@
-"""Values that are stored or read wrongly beyond a size, or that look like padding."""
+"""Large values that are stored or read wrongly, and values that are mistaken for padding."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rlconform.mutants.memory.column_helpers import put_column_mutant, read_jagg
 from rlconform.mutants.memory.helpers import get_samples_mutant, names_of, put_samples_mutant
 from rlconform.wire import rows_of, stack_or_nest
 
-#: Bytes of a message; a longer row is sent in several.
+#: Bytes of a message; a longer row is sent in several messages.
 MESSAGE = 4 << 20
 
 
 @put_column_mutant("PUT-04", evidence="bytes")
 def PutRestOfLastMessageLost(column: Tensor) -> Tensor:
-    """Sends rows in messages of 4 MiB, and zeroes what does not fill a block of 16 bytes."""
+    """Zeroes the bytes after the last whole block of 16 bytes in rows of more than 4 MiB."""
     row_bytes = 0 if column.is_nested else column[:1].numel() * column.element_size()
     if row_bytes <= MESSAGE:
         return column
@@ -31,14 +31,14 @@ def PutRestOfLastMessageLost(column: Tensor) -> Tensor:
 
 @read_jagged_mutant("PUT-05", evidence="row 0 of 'x' of shape (16777217,)")
 def GetOffsetsInFloat32(column: Any) -> Tensor:
-    """Keeps offsets as float32, which holds integers exactly up to 2**24 only."""
+    """Keeps offsets as float32, which is exact for integers only up to 2**24."""
     ends = column.offsets()[1:-1].to(torch.float32).to(torch.int64)
     return stack_or_nest(list(column.values().tensor_split(ends)))
 
 
 @read_jagged_mutant("PUT-05", evidence="of 'x' of shape", may_fail="PUT-06 PUT-07 PUT-13 WIRE-01")
 def GetTrailingPaddingStripped(column: Tensor) -> Tensor:
-    """Strips trailing -100s from rows of integers, as if they had been padded with it."""
+    """Strips -100 from the end of integer rows, as if it were padding."""
     rows = rows_of(column)
     if column.dtype is not torch.int64 or any(row.dim() != 1 for row in rows):
         return column
@@ -48,13 +48,13 @@ def GetTrailingPaddingStripped(column: Tensor) -> Tensor:
 
 @get_samples_mutant("PUT-11", evidence="'f32'")
 def GetFieldsLimitedTo32(read: MethodCall) -> TensorDict:
-    """Returns the first 32 fields of a read: a request has room for as many names."""
+    """Returns only the first 32 fields of a read, because a request has room for 32 names."""
     return read(select_fields=read.select_fields[:32])
 
 
 @put_column_mutant("PUT-08", evidence="row 0 of 'x'")
 def PutInOrderOfMemory(column: Tensor) -> Tensor:
-    """Copies a dense column of four dimensions in the order of its memory (channels last)."""
+    """Copies a dense column of four dimensions in memory order, which may be channels last."""
     if column.is_nested or column.dim() != 4 or column.is_contiguous():
         return column
     return column.as_strided(column.shape, torch.empty(column.shape).stride())
@@ -62,7 +62,7 @@ def PutInOrderOfMemory(column: Tensor) -> Tensor:
 
 @put_samples_mutant("PUT-04", evidence="row 0 of 'x'", may_fail="WIRE-01")
 def PutDensePaddedByLengths(put: MethodCall) -> KVBatchMeta:
-    """Takes a dense column as wide as the longest row for a padded one, and zeroes its padding."""
+    """Treats a dense column as padded if the longest length is its width, and zeroes row ends."""
     lengths = [tags.get("input_lengths") for tags in put.tags or ()]
     leaf = put.fields.get("x", None) if names_of(put.fields) else None
     if leaf is None or leaf.is_nested or leaf.dim() != 2 or not lengths or None in lengths:

@@ -1,4 +1,4 @@
-"""Columns that are views: strides, gaps, gradients, and the storage behind a view."""
+"""Views whose strides, gaps, gradients or storage the plane handles wrongly."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PutViewKeepsItsStorage(MemoryClient):
         self._kept.pop(partition_id, None)
 
 
-#: A busy machine must be able to send half a gigabyte within it.
+#: A busy machine must be able to send half a gigabyte within this limit.
 PATIENT = replace(IMPATIENT, operation=10, check=60)
 
 

@@ -49,7 +49,7 @@ def GetOneRowZeroFills(read: MethodCall) -> TensorDict:
 
 @memory_mutant("PUT-12", evidence="no row ready for 'train' beside ['full']")
 class PutFieldMaskWraps(MemoryClient):
-    """Marks produced fields in a mask of 64 bits, so field 65 looks produced if field 1 is."""
+    """Marks produced fields in a mask of 64 bits, in which fields 1 and 65 share a bit."""
 
     _numbers = State(dict[str, list[str]])
 
@@ -79,7 +79,7 @@ def PutOverwritesBeforeLengthCheck(put: MethodCall) -> KVBatchMeta:
 
 @put_samples_mutant("PUT-15", evidence="a put whose parts differ in length")
 def PutFirstLengthsZipped(put: MethodCall) -> KVBatchMeta:
-    """Truncates ids and rows of a partition's first put to equal length, and doesn't reject it."""
+    """Cuts ids and rows of a partition's first put to equal length instead of rejecting the put."""
     if not isinstance(put.fields, TensorDict) or partition_of(put).size or not put.sample_ids:
         return put()
     count = min(len(put.sample_ids), *put.fields.batch_size)
@@ -105,7 +105,7 @@ def PutFailedTagsStored(put: MethodCall) -> KVBatchMeta:
 
 @memory_mutant("PUT-16 LIFE-07", evidence="every row still consumed")
 class PutFailedRowsCounted(MemoryClient):
-    """Counts the rows of a put that fails, so they are never consumed (NR-05, NR-07)."""
+    """Counts the rows of a failed put, so the partition is never consumed (NR-05, NR-07)."""
 
     _ghosts = State(set[str])
 
@@ -136,7 +136,7 @@ def PutRollbackClearsOldRows(put: MethodCall) -> KVBatchMeta:
 
 @put_samples_mutant("PUT-16", evidence="not to be readable")
 def PutDuplicateIdStoresPart(put: MethodCall) -> KVBatchMeta:
-    """Stores the rows before the last of a put that it rejects for a duplicate id."""
+    """Rejects a put with a duplicate id, but stores all of its rows except the last."""
     ids = put.sample_ids
     if isinstance(ids, list) and len(set(map(str, ids))) < len(ids):
         part = None if put.fields is None else put.fields[: len(ids) - 1]
@@ -168,7 +168,7 @@ def PutDuplicateIdKeepsLast(put: MethodCall) -> KVBatchMeta:
 
 @put_samples_mutant("PUT-16", evidence="not to be readable")
 def PutInPagesOfThousand(put: MethodCall) -> KVBatchMeta:
-    """Writes a put in pages of 1,024 rows, of which those before a failing one stay."""
+    """Writes a put in pages of 1,024 rows, and keeps earlier pages if a later page fails."""
     ids, size = put.sample_ids, 1024
     if put.fields is None or len(ids) <= size or put.fields.batch_size[0] != len(ids):
         return put()
@@ -184,7 +184,7 @@ def PutInPagesOfThousand(put: MethodCall) -> KVBatchMeta:
 
 
 def _rows(leaf: Any, start: int, size: int) -> Any:
-    """Rows of a column, from ``start``."""
+    """Return ``size`` rows of a column, from row ``start`` on."""
     if is_object_column(leaf):
         return object_array(object_rows(leaf, leaf.batch_size[0])[start : start + size])
     return stack_or_nest(rows_of(leaf)[start : start + size])

@@ -137,7 +137,7 @@ def PutFieldCountLimited(put: MethodCall) -> KVBatchMeta:
 
 
 class KnowsSizes(MemoryClient):
-    """A client that records the ``num_samples`` of each partition, without a defect."""
+    """A client without a defect that records the ``num_samples`` of each partition."""
 
     sizes = State(dict[str, int])
 
@@ -150,7 +150,7 @@ class KnowsSizes(MemoryClient):
 
 @put_samples_mutant("REG-07", evidence="full", plane=KnowsSizes)
 def PutBeyondNumSamplesRefused(put: MethodCall) -> KVBatchMeta:
-    """Refuses the third row of a partition that is registered for two: it has reserved no room."""
+    """Refuses rows beyond the registered ``num_samples``, because it has reserved no room."""
     rows = put.notes.setdefault(put.partition_id, set())
     rows.update(put.sample_ids)
     if len(rows) > put.plane.sizes.get(put.partition_id, len(rows)):

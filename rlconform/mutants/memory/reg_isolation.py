@@ -79,7 +79,7 @@ def ClearTagsInAllPartitions(clear: MethodCall) -> None:
 
 @register_mutant("REG-04", evidence="after the other partition was registered again")
 def RegisterResetsAllPartitions(register: MethodCall) -> None:
-    """Resets the claims of every other partition when one is registered again."""
+    """Resets the claims of all other partitions when a partition is registered again."""
     with register.plane._locked() as index:
         known = register.partition_id in index._partitions
         register()

@@ -68,7 +68,7 @@ class _CountsClaims(MemoryEngine):
         super().clear(partition_id, sample_ids)
 
     def forget(self, partition_id: str) -> None:
-        """Forget the claims if the partition is empty."""
+        """Forget the claims of cleared rows if the partition is empty."""
         if not held(self, partition_id)._rows:
             for task in held(self, partition_id)._tasks:
                 del self._gone[partition_id, task]
@@ -85,7 +85,7 @@ class StatusClaimsNeverForgotten(_CountsClaims):
 
 @engine_mutant("STAT-01", evidence="check_consumption_status False")
 class StatusClearedClaimsCounted(_CountsClaims):
-    """Counts claims of cleared rows until the partition is empty, so it opens the barrier early."""
+    """Counts claims of cleared rows until the partition is empty, so it returns True too early."""
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
@@ -122,7 +122,7 @@ def StatusUnknownTaskOfEmptyIsTrue(status: MethodCall) -> bool:
 
 @all_claimed_mutant("STAT-03", evidence="False or an error for an unknown task")
 def StatusUnknownTasksIgnored(status: MethodCall) -> bool:
-    """Ignores unknown tasks, so for a mistyped task alone the partition is consumed."""
+    """Ignores unknown tasks, so it returns True for a mistyped task alone."""
     return status(tasks=[task for task in status.tasks if task in partition_of(status)._tasks])
 
 
@@ -159,7 +159,7 @@ def StatusEmptyPartitionIsTrue(status: MethodCall) -> bool:
 
 @check_consumption_status_mutant("STAT-04", evidence="UnknownPartition")
 def StatusEmptyPartitionRaises(status: MethodCall) -> bool:
-    """Raises an error for a partition without rows, where the answer is False."""
+    """Raises an error for a partition without rows instead of returning False."""
     answer: bool = status()
     known = status.partition_id in partitions_of(status.plane)
     if known and not partition_of(status)._ever_produced:
@@ -169,14 +169,14 @@ def StatusEmptyPartitionRaises(status: MethodCall) -> bool:
 
 @all_claimed_mutant("STAT-05", evidence="with every produced row claimed")
 def StatusTagOnlyRowsCounted(status: MethodCall) -> bool:
-    """Counts rows that have only tags, which no task can claim, so the barrier never opens."""
+    """Counts rows that have only tags, which no task can claim, so it never returns True."""
     partition = partition_of(status)
     return partition._produced == partition.size and status()
 
 
 @engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail="STAT-01")
 class StatusUnclaimedClearedRowsCounted(MemoryEngine):
-    """Counts rows that were cleared unclaimed, so the barrier never opens."""
+    """Counts rows that were cleared unclaimed, so it never returns True."""
 
     _missing = State(set[tuple[str, str]])  # pairs of partition and task
 

@@ -34,13 +34,13 @@ def TagsMissingAfterBlockingClaim(claim: MethodCall) -> Claimed:
 
 
 def _put_with(put: MethodCall, change: Callable[[str, Any], Any]) -> Any:
-    """The put, with ``change(key, value)`` in place of the value of each tag."""
+    """Put, with ``change(key, value)`` in place of the value of each tag."""
     if put.tags is None:
         return put()
     return put(tags=[{key: change(key, tag) for key, tag in row.items()} for row in put.tags])
 
 
-#: The decorator of a function that returns, for the value of a tag, the one that is stored.
+#: Decorator of a function that returns the value to store in place of a tag's value.
 tag_value_mutant = applied(
     put_samples_mutant, lambda put, change: _put_with(put, lambda _, tag: change(tag))
 )
@@ -85,7 +85,7 @@ def TagTypeOfFirstPutKept(put: MethodCall) -> None:
 def TagEqualDictsShared(put: MethodCall) -> None:
     """Stores equal tags of a put as one dict, as pickle does for ``[tags] * n``.
 
-    A later put of tags for one row changes the tags of all of them.
+    A later put of tags for one row changes the tags of all these rows.
     """
     shared: dict[str, Tags] = {}
     with put.plane._locked():
@@ -124,7 +124,7 @@ def TagNoneDropped(claim: MethodCall) -> KVBatchMeta:
 
 @claim_meta_mutant("TAG-01 CLEAR-05", evidence="to carry", may_fail="TAG-03 CLEAR-04")
 def TagsSortedById(claim: MethodCall) -> KVBatchMeta:
-    """Returns the ids of a claim by age but their tags sorted by id."""
+    """Returns the ids of a claim in put order, but the tags in the order of the sorted ids."""
     meta = claim()
     by_id = dict(zip(meta.sample_ids, meta.tags or [], strict=True))
     return replace(meta, tags=[by_id[sample_id] for sample_id in sorted(by_id)])
@@ -132,7 +132,7 @@ def TagsSortedById(claim: MethodCall) -> KVBatchMeta:
 
 @claim_meta_mutant("TAG-01 TAG-05 CLEAR-05", evidence="tags where only one row has any")
 def TagsStoredAsFields(claim: MethodCall) -> KVBatchMeta:
-    """Stores tags as columns, so a row without a key gets it with the value None."""
+    """Stores tags as columns, so a row that lacks a key gets that key with None."""
     meta = claim()
     keys = dict.fromkeys(key for row in meta.tags or [] for key in row)
     return replace(meta, tags=[{key: row.get(key) for key in keys} for row in meta.tags or []])
@@ -140,7 +140,7 @@ def TagsStoredAsFields(claim: MethodCall) -> KVBatchMeta:
 
 @put_mutant("TAG-02 PUT-17 CLEAR-05", evidence="tags after write-backs", may_fail="TAG-01 CLEAR-04")
 def TagsOmittedClearTags(put: MethodCall) -> None:
-    """Clears a row's tags in a put without tags, so the weight version is lost."""
+    """Clears a row's tags, such as its weight version, in a put without tags."""
     put()
     for row in known_rows(put) if put.tags is None else ():
         row.tags = {}
@@ -156,7 +156,7 @@ def TagsLostOnOverwrite(put: MethodCall) -> None:
 
 
 def _put_and_stamp(put: MethodCall, stamped: Callable[[Tags, Tags], Tags]) -> None:
-    """The put; a row that it has tags for gets ``stamped(old, new)``."""
+    """Put, and set the tags of rows that existed before to ``stamped(old, new)``."""
     before = {row.sample_id: row.tags for row in known_rows(put)}
     new = dict(zip(put.sample_ids, put.tags or [{}] * len(put.sample_ids), strict=True))
     put()
@@ -185,7 +185,7 @@ def TagFirstValueKept(put: MethodCall) -> None:
 
 @engine_mutant("TAG-05", evidence="tags after the clear", may_fail="CLEAR-04")
 class TagsSurviveClear(MemoryEngine):
-    """Keeps the tags of cleared rows, so a row put again without tags has the old ones."""
+    """Keeps the tags of cleared rows, so a row put again without tags has the old tags."""
 
     _left = State(dict[tuple[str, str], Tags])
 
@@ -202,7 +202,7 @@ class TagsSurviveClear(MemoryEngine):
 
 @put_samples_mutant("TAG-08", evidence="to keep its tag std=", may_fail="TAG-01")
 def PutNumpyTagsDropped(put: MethodCall) -> KVBatchMeta:
-    """Drops tags of types that it does not know, numpy scalars among them."""
+    """Drops tags of types that it does not know, such as numpy scalars."""
     known = (int, float, str, type(None))
     if put.tags is None:
         return put()

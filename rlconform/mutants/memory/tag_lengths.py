@@ -31,7 +31,7 @@ def _claim_with_lengths(claim: MethodCall, lengths: Callable[..., list[int] | No
     return replace(meta, sequence_lengths=lengths(claim.plane, meta))
 
 
-#: The decorator of a function that guesses the lengths of a claim in which a row has none.
+#: Decorator of a function that guesses a claim's lengths if a row has no length tag.
 guess_mutant = applied(claim_meta_mutant, _claim_with_lengths)
 
 
@@ -64,7 +64,7 @@ def ClaimLengthsMeasured(plane: MemoryClient, meta: KVBatchMeta) -> list[int] | 
 
 
 class _KeepsLengths(MemoryClient):
-    """Records each row's length when it is put, and reports the record."""
+    """Records each row's length in a put, and returns the recorded lengths in claims."""
 
     #: Whether a new length replaces the recorded one, and whether clears drop it.
     follows, forgets = True, True
@@ -97,7 +97,7 @@ class _KeepsLengths(MemoryClient):
 
 @memory_mutant("TAG-06", evidence="after new tags were put")
 class ClaimLengthsNeverUpdated(_KeepsLengths):
-    """Records a row's length once, so it is too short after another turn."""
+    """Records a row's length only once, so the length is too short after another turn."""
 
     follows = False
 

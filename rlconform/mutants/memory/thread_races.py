@@ -57,7 +57,7 @@ class PutTableGrowsInTwoSteps(MemoryEngine):
 
 
 def _put_and_write_back(put: MethodCall, write_back: WriteBack) -> None:
-    """The put; a write-back then restores a record of each row that may be outdated."""
+    """Put, and let ``write_back`` restore parts of the rows as they were before the put."""
     names = frozenset(names_of(put.fields))
     with put.plane._locked() as index:
         writes_back = names and put.tags is None
@@ -71,12 +71,12 @@ def _put_and_write_back(put: MethodCall, write_back: WriteBack) -> None:
 
 @put_mutant("CLAIM-08", evidence="claims by id", chance=True)
 def PutUndoesClaims(put: MethodCall) -> None:
-    """Undoes a claim made during a write-back of the row, so the row is claimed again."""
+    """Undoes a claim made during a put to the same row, so the row is claimed again."""
     _put_and_write_back(put, claims_of)
 
 
 class _Slotted(MemoryEngine):
-    """An engine that gives each row the slot freed last, without a defect."""
+    """An engine without a defect that gives each row the slot that was freed last."""
 
     _slots = State(dict[tuple[str, str], int])
     _owners = State(dict[tuple[str, int], str])
@@ -116,8 +116,8 @@ def GetReadsReusedSlot(read: MethodCall) -> TensorDict:
 def PutBufferSharedByThreads(put: MethodCall) -> KVBatchMeta:
     """Passes every dense column through one buffer without a lock, so threads mix their values.
 
-    In the incident, threads shared one encoder's buffers, and sizes resulted that no dtype divides
-    (TQ-20).
+    In the incident, threads shared one encoder's buffers, so columns had sizes that are no
+    multiple of an element's size (TQ-20).
     """
     buffer = put.notes.setdefault("buffer", bytearray())
     return put(fields=through_one_buffer(buffer, put.fields))
@@ -171,7 +171,7 @@ class ClaimFieldsChangeDuringIteration(MemoryClient):
 
 @put_mutant("TAG-02", evidence="tagged and written to at once", chance=True)
 def PutUndoesStamps(put: MethodCall) -> None:
-    """Undoes a put of tags made during a write-back of the row."""
+    """Undoes a put of tags made during a put of fields to the same row."""
     _put_and_write_back(put, stamps_of)
 
 

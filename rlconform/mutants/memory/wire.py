@@ -1,4 +1,4 @@
-"""Planes that carry small columns correctly, but not the padded or jagged ones of a step."""
+"""Planes that carry small columns correctly, but not padded or jagged columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rlconform.wire.leaves import is_jagged
     "WIRE-01", evidence="'input_ids' of row", may_fail="PUT-01 PUT-05 PUT-06 PUT-13"
 )
 def GetTrailingZerosTrimmed(leaf: Tensor) -> Tensor:
-    """Trims zeros at the end of rows of token ids, even if they are tokens."""
+    """Trims zeros at the end of rows of token ids, even if the zeros are tokens."""
     if leaf.dtype != torch.int64 or leaf.dim() != 2:
         return leaf
     rows = rows_of(leaf)
@@ -39,7 +39,7 @@ def GetTrailingZerosTrimmed(leaf: Tensor) -> Tensor:
 class GetEmptyRowsAsOneToken(TracksPuts):
     """Returns one token for each empty row if all rows of the read are empty.
 
-    A put of only empty rows is stored and returned without tokens.
+    Rows from a put of only empty rows are returned correctly.
     """
 
     def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:

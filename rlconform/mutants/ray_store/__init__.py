@@ -1,1 +1,1 @@
-"""Mutants of ``ray_store``, the reference plane for several processes."""
+"""Mutants of ``ray_store``, whose owner starts a plane to which other processes attach clients."""

@@ -15,7 +15,7 @@ from rlconform.mutants.ray_store.mutant import ray_call_mutant
 
 
 class NoticesOwnPuts(RayStoreClient):
-    """A client with an event that its own puts set, without a defect."""
+    """A client without a defect whose own puts set an event."""
 
     news = State(threading.Event)
 
@@ -32,7 +32,7 @@ class NoticesOwnPuts(RayStoreClient):
     plane=NoticesOwnPuts,
 )
 def AttachedClaimWakesByOwnPutsOnly(claim: MethodCall) -> KVBatchMeta:
-    """A blocked claim of an attached client wakes up only on puts of the same process."""
+    """Wakes a blocked claim of an attached client only on puts of the same process."""
     if claim.plane._owner:
         return claim()
     news, deadline = claim.plane.news, time.monotonic() + claim.timeout_s
@@ -48,7 +48,7 @@ def AttachedClaimWakesByOwnPutsOnly(claim: MethodCall) -> KVBatchMeta:
 
 @ray_call_mutant(RayStoreClient.claim_meta, "CLAIM-06", evidence="TimeoutError")
 def AttachedClaimTimeoutReturnsPartial(claim: MethodCall) -> KVBatchMeta:
-    """At its timeout, a claim of an attached client returns the ready rows, not TimeoutError."""
+    """Returns the ready rows, not an error, when a claim of an attached client times out."""
     try:
         return claim()
     except TimeoutError:
@@ -59,10 +59,10 @@ def AttachedClaimTimeoutReturnsPartial(claim: MethodCall) -> KVBatchMeta:
 
 @ray_call_mutant(RayStoreClient.claim_meta, "CLAIM-06", evidence="no row lost")
 def AttachedClaimTimeoutKeepsRows(claim: MethodCall) -> KVBatchMeta:
-    """A blocking claim collects rows one by one and, at its timeout, keeps them for the next claim.
+    """Keeps the rows that a blocking claim has collected at its timeout for the next claim.
 
     A single process still gets all rows. With several processes, no process gets the rows that
-    the last claim has collected.
+    the last claim has kept.
     """
     size, blocking = claim.batch_size, claim.blocking
     held = claim.notes.setdefault((claim.partition_id, claim.task_name), [])

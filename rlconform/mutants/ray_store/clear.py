@@ -1,4 +1,4 @@
-"""Clears of all rows that choose the rows by the wrong writer."""
+"""Clears of all rows (``sample_ids`` is None) that clear the rows of the wrong writer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rlconform.mutants.ray_store.mutant import controller_mutant, ray_call_mutan
 
 @ray_call_mutant(RayStoreClient.clear_samples, "CLEAR-03", evidence="not to be readable")
 def AttachedClearAllIgnored(clear: MethodCall) -> None:
-    """Records writers in the owner only: a clear of all from another process does nothing."""
+    """Records only the owner as a writer, so a clear of all by another process does nothing."""
     if clear.sample_ids is not None or clear.plane._owner:
         clear()
 
 
 @controller_mutant("CLEAR-03", evidence="not to be readable", chance=False)
 class ClearAllByLastWriter(Controller):
-    """Treats a row's last writer as its writer: after a write-back, the driver can't clear it."""
+    """Takes a row's last writer as its writer: the driver can't clear rows that others changed."""
 
     @answers
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
@@ -35,7 +35,7 @@ class ClearAllByLastWriter(Controller):
 
 @ray_mutant("CLEAR-08", evidence="UnknownSample")
 class ClearAllByHost(RayStoreClient):
-    """Records a put's host, not its process: a clear of all clears others' rows too (NR-30)."""
+    """Records the host of a put, so a clear of all clears rows of other processes too (NR-30)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

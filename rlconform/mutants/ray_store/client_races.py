@@ -1,4 +1,4 @@
-"""Clients that cause races with other threads or processes by their client-side code."""
+"""Clients whose own code causes races with other threads or processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rlconform.mutants.types import Names
 def AttachedPutBufferShared(put: MethodCall) -> KVBatchMeta:
     """An attached client sends the puts of all its threads through one buffer without a lock.
 
-    The threads of an async actor shared one connection; in the driver each call had a separate
-    one (TQ-10).
+    In the incident, the threads of an async actor shared one connection; in the driver, each call
+    had a separate connection (TQ-10).
     """
     if put.plane._owner:
         return put()
@@ -31,13 +31,13 @@ def AttachedPutBufferShared(put: MethodCall) -> KVBatchMeta:
 def ProcessesRegisterPutsPlaceholder(register: MethodCall) -> None:
     """Registers the fields of a partition by putting a placeholder row and clearing it.
 
-    Consumers claimed 272 of these placeholder rows (NR-17).
+    In the incident, consumers claimed 272 placeholder rows (NR-17).
     """
     register()
     put_placeholder(register, 0.0)
 
 
-#: How long a client caches a status, s.
+#: How long a client caches a status, in seconds.
 REMEMBERED_S = 0.03
 
 

@@ -17,8 +17,8 @@ from rlconform.mutants.types import Ids, Names
 class AttachedGetCached(RayStoreClient):
     """Caches the rows that it has read until the same process puts or clears.
 
-    Writer and reader each worked on a separate copy; with one process the defect did not show
-    (NR-61).
+    In the incident, writer and reader each used a separate copy; with one process the defect did
+    not show (NR-61).
     """
 
     _read = State(dict[tuple[str, ...], TensorDict])

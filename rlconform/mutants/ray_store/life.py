@@ -25,7 +25,7 @@ def AttachedSecondCloseEndsPlane(close: MethodCall) -> None:
     RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-03 LIFE-06"
 )
 def AttachedCloseEndsPlane(close: MethodCall) -> None:
-    """Every client's close stops the plane, as if there were no other client."""
+    """Stops the plane when any client closes, as if there were no other client."""
     close()
     if not close.plane._owner:
         close.plane._connection._stop()
@@ -44,7 +44,7 @@ _PUT_AT = "put_at"
 
 @ray_mutant("LIFE-06", evidence="rows claimable by a late client", may_fail="TAG-07 CLAIM-02")
 class AttachedClaimIgnoresEarlierPuts(RayStoreClient):
-    """An attached client gets only rows that are put after it attaches and drops earlier ones."""
+    """Drops the rows of an attached client's claims that were put before the client attached."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

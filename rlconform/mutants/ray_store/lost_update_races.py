@@ -12,7 +12,7 @@ from rlconform.mutants.ray_store.race_helpers import second_message
 
 
 class _WriteBackController(Controller):
-    """Reads the rows' records, waits, changes them and writes them back."""
+    """Reads rows before a put, waits, and restores a part of what it read after the put."""
 
     write_back: WriteBack
 
@@ -32,20 +32,20 @@ class _WriteBackController(Controller):
 
 @controller_mutant("CLAIM-08", evidence="duplicated")
 class PutUndoesClaimsOfProcesses(_WriteBackController):
-    """Awaits its store during a write-back and drops claims of the row made in between."""
+    """Waits for its store during a put, and undoes claims of the same rows made meanwhile."""
 
     write_back = staticmethod(claims_of)
 
 
 @controller_mutant("PUT-11", evidence="is not produced")
 class PutFieldsOfTwoProcessesLost(_WriteBackController):
-    """Awaits its store during a put and loses one of two fields put at the same time."""
+    """Waits for its store during a put, and loses fields that another put adds meanwhile."""
 
     write_back = staticmethod(fields_of)
 
 
 @controller_mutant("TAG-02", evidence="lost-update")
 class PutUndoesStampsOfProcesses(_WriteBackController):
-    """Awaits its store during a write-back and drops tags written in between."""
+    """Waits for its store during a put, and undoes changes of tags made meanwhile."""
 
     write_back = staticmethod(stamps_of)

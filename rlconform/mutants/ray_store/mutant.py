@@ -14,7 +14,7 @@ from rlconform.backends.ray_store.controller import Controller
 from rlconform.mutants.call import MethodCall, replaced
 from rlconform.mutants.mutant import Mutant, mutant
 
-#: For a client class with a defect.
+#: Decorator of a client class with a defect.
 ray_mutant = partial(mutant, TARGET)
 
 
@@ -25,9 +25,9 @@ def ray_call_mutant(
     plane: type[RayStoreClient] = RayStoreClient,
     **how: Any,
 ) -> Callable[[Callable[[MethodCall], Any]], Mutant]:
-    """The decorator of a function that replaces one method of the client.
+    """Return a decorator for a function that replaces one method of the client.
 
-    ``plane`` is a client class without a defect to derive the mutant from.
+    ``plane`` is a client class without a defect, from which the mutant is derived.
     """
     return lambda change: ray_mutant(fails, **how)(replaced(plane, method, change))
 
@@ -39,7 +39,7 @@ _STARTING = threading.Lock()
 def controller_mutant(
     fails: str, *, chance: bool = True, **how: Any
 ) -> Callable[[type[Controller]], Mutant]:
-    """``ray_mutant`` for a controller class with a defect, called by the correct client."""
+    """Return a decorator for a controller class with a defect, which the correct client calls."""
 
     def decorate(controller: type[Controller]) -> Mutant:
         class Client(RayStoreClient):

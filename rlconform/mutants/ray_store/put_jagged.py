@@ -22,7 +22,7 @@ def _altered_elsewhere(read: MethodCall, altered: Callable[[Tensor], Tensor]) ->
     return read() if read.plane._owner else mapped(read(), altered, is_jagged)
 
 
-#: The decorator of a function that alters the jagged columns that an attached process reads.
+#: Decorator of a function that alters the jagged columns that an attached process reads.
 attached_jagged_mutant = applied(
     partial(ray_call_mutant, RayStoreClient.get_samples), _altered_elsewhere
 )
@@ -30,13 +30,13 @@ attached_jagged_mutant = applied(
 
 @attached_jagged_mutant("PUT-29", evidence="to_padded_tensor")
 def AttachedGetJaggedMaxMissing(leaf: Tensor) -> Tensor:
-    """Sends only values and offsets: torch pads to the sum of the lengths, not to the maximum."""
+    """Sends only values and offsets, so torch pads a column to the sum of its row lengths."""
     return from_offsets(leaf)
 
 
 @attached_jagged_mutant("PUT-29", evidence="offsets()")
 def AttachedGetJaggedWithWholeMessage(leaf: Tensor) -> Tensor:
-    """Sends messages of a fixed size and returns the unused end of the last one as values."""
+    """Sends messages of a fixed size and returns the unused end of the last message as values."""
     values, rows = jagged_parts(leaf)
     empty = values.new_zeros(8 - rows.total % 8, *values.shape[1:])
     return jagged_in(torch.cat([values, empty]), rows, rows.offsets)

@@ -39,8 +39,8 @@ def _refuses(index: Index, put: StoredPut, parcel: ColumnBlock) -> bool:
 class PutAcknowledgedBeforeVisible(Controller):
     """Acknowledges a put before its rows are visible, if another put is being stored.
 
-    While other puts ran, a put's status update was lost or late: the put had returned, and no
-    reader saw its rows (TQ-08).
+    In the incident, the status update of a put was lost or late while other puts ran: the put had
+    returned, but no reader saw its rows (TQ-08).
     """
 
     _storing = 0
@@ -65,7 +65,7 @@ class PutAcknowledgedBeforeVisible(Controller):
 
 @controller_mutant("PUT-13", evidence="refused", may_fail="CLEAR-07 CLAIM-10 PUT-22 LIFE-05")
 class PutRefusedWhileRead(Controller):
-    """Refuses to overwrite a row while a reader holds it (MC-09)."""
+    """Refuses to overwrite a row while a client reads it (MC-09)."""
 
     _readers = State(Counter[tuple[str, str]])
 
@@ -88,7 +88,7 @@ class PutRefusedWhileRead(Controller):
 class PutVisibleColumnByColumn(Controller):
     """Makes the columns of a put visible one after the other.
 
-    Seen in stores with one object per row and field (NR-14, MC-09).
+    Stores with one object per row and field do this (NR-14, MC-09).
     """
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
@@ -106,8 +106,8 @@ class PutVisibleColumnByColumn(Controller):
 class ClaimSchemaChangesDuringIteration(Controller):
     """Iterates over a partition's schema in several steps, while puts add fields to it.
 
-    The error kills the partition's controller thread, as in the observed incident: every later
-    claim on the partition fails (NR-16).
+    The iteration then fails and ends the thread that serves the partition: every later claim on
+    the partition fails, as in the incident (NR-16).
     """
 
     _schemas = State(lambda: defaultdict[str, dict[str, None]](dict))
@@ -134,7 +134,7 @@ class ClaimSchemaChangesDuringIteration(Controller):
 class ClaimBeforeTags(Controller):
     """Makes the rows claimable, then stores their tags in a second message.
 
-    With a consumer that polled fast, more than a third of the claims had no tags (TQ-04).
+    In the incident, over a third of the claims of a fast-polling consumer had no tags (TQ-04).
     """
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
@@ -148,7 +148,7 @@ class ClaimBeforeTags(Controller):
 
 @controller_mutant("TAG-07", evidence="lost-update")
 class ConcurrentStampsLost(Controller):
-    """Reads a row's tags, then writes all of them back, changed, in a second step.
+    """Reads a row's tags, changes them, and writes all of them back in a second step.
 
     When two processes each add a tag at the same time, one tag is lost.
     """

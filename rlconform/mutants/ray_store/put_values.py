@@ -48,5 +48,5 @@ def AttachedReceiptWithoutFields(put: MethodCall) -> KVBatchMeta:
 
 @foreign_column_mutant("PUT-24", evidence="int32")
 def AttachedGetUint32AsSigned(leaf: Tensor) -> Tensor:
-    """Sends uint32 columns between processes as int32, the only 32-bit integer of the message."""
+    """Sends uint32 columns between processes as int32, the only 32-bit type of its messages."""
     return leaf.view(torch.int32) if leaf.dtype is torch.uint32 else leaf

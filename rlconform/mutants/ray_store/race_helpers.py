@@ -19,7 +19,7 @@ from rlconform.mutants.types import Ids
 
 
 class KnowsOwnRows(RayStoreClient):
-    """A client that records the ids that it has put, without a defect."""
+    """A client without a defect that records the ids of its puts."""
 
     own = State(set[str])
 
@@ -34,17 +34,17 @@ def _foreign_altered(read: MethodCall, altered: Callable[[Tensor], Tensor]) -> A
     return read() if own else mapped(read(), altered)
 
 
-#: The decorator of a function that alters a column that is read, unless this client put all rows.
+#: Decorator of a function that alters columns in a read, unless this client has put all the rows.
 foreign_column_mutant = applied(
     partial(ray_call_mutant, RayStoreClient.get_samples), _foreign_altered, plane=KnowsOwnRows
 )
 
 
-#: Minimum delay before the second step, s.
+#: Minimum delay before the second step, in seconds.
 GAP_S = 0.002
 
 
 async def second_message(seconds: float = GAP_S) -> None:
-    """Wait for ``seconds`` and one message to this actor, which takes longer on a busy machine."""
+    """Wait for ``seconds``, then for a message to this actor, which is late on a busy machine."""
     await asyncio.sleep(seconds)
     await ray.get_runtime_context().current_actor.ready.remote()

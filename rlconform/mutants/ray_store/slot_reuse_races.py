@@ -21,7 +21,7 @@ from rlconform.mutants.types import Ids, Names
 
 
 class Slotted(Controller):
-    """Assigns each row a slot number, the last freed slot first. It has no defect itself."""
+    """A controller without a defect that gives each row a slot number, last freed first."""
 
     _slot_of = State(dict[tuple[str, str], int])
     _owner_of = State(dict[tuple[str, int], str])
@@ -41,7 +41,7 @@ class Slotted(Controller):
         return slots
 
     def _owners(self, partition_id: str, slots: list[int | None], sample_ids: Ids) -> list[str]:
-        """The ids that use the slots now; for an unused slot, the id of the call."""
+        """Return the ids that use the slots now, or the requested id where a slot is unused."""
         return [
             sample_id if slot is None else self._owner_of.get((partition_id, slot), sample_id)
             for slot, sample_id in zip(slots, sample_ids, strict=True)
@@ -66,7 +66,7 @@ class Slotted(Controller):
 
 
 def _some_gap() -> float:
-    """A random delay, so that data of two calls may arrive in either order."""
+    """Return a random delay in seconds, so data of two calls may arrive in either order."""
     return 3 * GAP_S * random.random()
 
 

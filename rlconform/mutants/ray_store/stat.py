@@ -14,7 +14,7 @@ from rlconform.mutants.types import Ids, Names
 
 @ray_mutant("STAT-02", evidence="status", may_fail="FLOW-03 STAT-01 LOAD-01 CLAIM-02")
 class StatusCountsOwnCallsOnly(RayStoreClient):
-    """Compares the rows put by this process with those claimed by this process."""
+    """Counts only the rows that the asking process itself has put and claimed."""
 
     _claimed = State(Counter[tuple[str, str]])
     _put = State(dict[str, set[str]])

@@ -22,7 +22,7 @@ SECONDS = 2.0
 #: plane that clears faster than it puts, their clears leave few rows to read.
 RUNS = ((1.0, 0), (1.0, 8), (3.0, 0))
 
-#: Maximum pause between two clears, in s. With this pause, reads find twice as many rows.
+#: Maximum pause between two clears, in seconds. With this pause, reads find twice as many rows.
 PAUSE_S = 0.008
 
 SHARED = tuple(f"r{n}" for n in range(24))

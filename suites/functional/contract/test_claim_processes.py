@@ -53,7 +53,7 @@ def test_a_timed_out_claim_of_an_attached_client_claims_nothing(
 def claims_of_four(
     part: PartitionUnderTest, ids: Sequence[str], actors: Actors, ranks: Sequence[int | None]
 ) -> list[list[str]]:
-    """Rows claimed by four processes, each with its rank or none, while this process puts them."""
+    """Return the rows that four processes claim, with these ranks, while this process puts them."""
 
     def produce() -> None:
         for start in range(0, len(ids), 8):

@@ -1,4 +1,4 @@
-"""CLEAR across processes: a clear by id drops any process's rows, a clear of None the caller's."""
+"""CLEAR across processes: clears by id drop any rows, and clears of None only the caller's rows."""
 
 from __future__ import annotations
 

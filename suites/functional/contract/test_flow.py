@@ -41,7 +41,7 @@ def flow(
     recording: Recording,
     actors: Callable[[int], list[DataPlaneClient]],
 ) -> Flow:
-    """``flow()`` runs the pipeline, with message logs where the target declares objects."""
+    """Return a function that runs the pipeline, with message logs if the target stores objects."""
 
     def run(with_logs: bool = target.declares("objects") is True) -> PipelineRecord:
         collector, *ranks = actors(1 + DP_WORLD)
@@ -144,7 +144,7 @@ def test_message_logs_reach_every_rank(flow: Flow) -> None:
 
 
 def logs_in(batch: TensorDict, reader: str) -> list[MessageLog]:
-    """The message logs of the batch, with their token ids restored."""
+    """Return the message logs of the batch, with their token ids restored."""
     try:
         return rebuild_message_logs(leaf_of(batch, MESSAGE_LOGS), leaf_of(batch, INPUT_IDS))
     except (TypeError, ValueError) as error:

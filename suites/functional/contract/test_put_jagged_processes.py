@@ -22,7 +22,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 def expect_whole_elsewhere(
     part: PartitionUnderTest, actors: Actors, rows: list[torch.Tensor]
 ) -> None:
-    """Put from the owner, then from an attached process; check the columns the others read."""
+    """Put from the owner, then from an attached process, and check what other processes read."""
     first, second = (part.via(actor) for actor in actors(2))
     column = torch.nested.nested_tensor(rows, layout=torch.jagged)
     for writer, readers, field in ((part, [first], "x"), (first, [second, part], "y")):

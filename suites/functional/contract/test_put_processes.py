@@ -142,7 +142,7 @@ def _try_to_put(part: PartitionUnderTest, fields: list[str], version: int) -> Ex
 
 
 def expect_whole_rows(part: PartitionUnderTest, versions: list[int]) -> None:
-    """Check that each row's x and y are from one put, one of ``versions``."""
+    """Check that x and y of each row are from the same put, with one of ``versions``."""
     batch = part.get(IDS, "x", "y")
     columns = {field: rows_in(batch, field) for field in ("x", "y")}
     for index, sample_id in enumerate(IDS):

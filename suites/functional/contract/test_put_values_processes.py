@@ -39,7 +39,7 @@ def jagged(rows: Rows) -> torch.Tensor:
 def put_and_read(
     request: pytest.FixtureRequest, part: PartitionUnderTest, actors: Actors
 ) -> Callable[[dict[str, Rows], dict[str, torch.Tensor]], None]:
-    """Puts columns from the owner or an attached process and reads them in the other processes."""
+    """Return a function that puts columns in one process and reads them in the others."""
     first, second = (part.via(actor) for actor in actors(2))
     writer, readers = (part, [first]) if request.param == "owner" else (first, [second, part])
 

@@ -1,4 +1,4 @@
-"""WIRE across processes: readers pad what another process wrote through the codec to one width."""
+"""WIRE across processes: readers pad to one width what other processes wrote by the codec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RANKS = 3
 
 @pytest.fixture
 def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
-    """A partition with the columns of a training step."""
+    """Return a partition with the columns of a training step."""
     return new_partition(fields=STEP_FIELDS)
 
 
@@ -75,7 +75,7 @@ def test_ranks_read_unequal_shards_at_one_width(part: PartitionUnderTest, actors
 def test_one_reader_reads_write_backs_of_different_widths(
     part: PartitionUnderTest, actors: Actors
 ) -> None:
-    """Sequence parallelism writes this: each rank rounds up the length of its longest row."""
+    """Each rank rounds up the length of its longest row, as sequence parallelism requires."""
     rollout = rollout_batch(3, 4, seed=12, aborted=1)
     step = StepBatch(part, rollout.sample_ids, rollout.columns)
     ranks = [part.via(actor) for actor in actors(RANKS)]

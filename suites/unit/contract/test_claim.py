@@ -190,7 +190,7 @@ def test_an_unknown_task_is_rejected(part: PartitionUnderTest, blocking: bool) -
 
 
 def expect_refused(part: PartitionUnderTest, task: str, blocking: bool, what: str) -> None:
-    """The plane refuses the claim, blocking or not: a mistyped name must not cause a wait."""
+    """Expect the plane to refuse the claim: a mistyped name must not make a claim wait."""
 
     def claim() -> object:
         try:

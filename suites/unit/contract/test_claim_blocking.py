@@ -30,7 +30,7 @@ from rlconform.contract import DataPlaneClient
 
 IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
-#: Longer than the default timeout of many transports, s.
+#: Longer than the default timeout of many transports, in seconds.
 LONG_S = 6.0
 
 #: More claims than a small server has threads.

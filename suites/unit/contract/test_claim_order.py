@@ -1,4 +1,4 @@
-"""CLAIM-12, 13, 14: ranks share a task's rows, oldest rows first; a meta names its source."""
+"""CLAIM-12, 13, 14: ranks share a task's rows, oldest rows first; a meta names its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLAIM beyond the counts of GRPO: many claims in a row."""
+"""CLAIM with more claims in a row than a GRPO step makes."""
 
 from __future__ import annotations
 

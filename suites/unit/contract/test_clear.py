@@ -243,12 +243,12 @@ def test_memory_is_released(
 
 
 def expect_bounded(run: Callable[[int], int], size: int, cycles: int) -> None:
-    """Expect cycles that leave at most ``size`` bytes alive to grow it by less than twice that.
+    """Expect the plane to grow by less than twice ``size`` over many cycles of puts and clears.
 
     Args:
-        run: Runs that many cycles and returns the growth in bytes.
-        size: Bytes that a cycle writes.
-        cycles: Number of cycles, whose bytes together are far more than the limit.
+        run: Function that runs a number of cycles and returns the growth in bytes.
+        size: Bytes that a cycle writes, the most that are stored at a time.
+        cycles: Number of cycles; together they write far more bytes than the limit.
     """
     for _ in range(6):  # buffers that a plane allocates once and keeps do not count as growth
         if run(4) < size // 8:
@@ -265,7 +265,7 @@ def expect_bounded(run: Callable[[int], int], size: int, cycles: int) -> None:
 
 
 def settled_growth(part: PartitionUnderTest, before: int, limit: int) -> int:
-    """Bytes by which the plane has grown since ``before``, once late releases are over."""
+    """Return the plane's growth in bytes since ``before``, after a wait for late releases."""
     deadline = time.monotonic() + part.timeouts.settle
     while (grown := plane_bytes() - before) >= limit and time.monotonic() < deadline:
         continue

@@ -20,7 +20,7 @@ from rlconform.certify.threads import BackgroundCall
 @requirement("CLEAR-07", race=True)
 def test_reads_that_race_clears_return_the_row_asked_for_or_raise(part: PartitionUnderTest) -> None:
     def ids_of_round(n: int) -> list[str]:
-        """Three ids that neighbouring rounds do not use."""
+        """Return three ids that the rounds before and after do not use."""
         return [f"r{3 * (n % 3) + k}" for k in range(3)]
 
     def put_and_clear() -> None:
@@ -95,7 +95,7 @@ def _expect_kept(part: PartitionUnderTest, sample_id: str) -> None:
 
 
 def _expect_own_rows(part: PartitionUnderTest, ids: list[str], batch: TensorDictBase) -> None:
-    """Each row is the requested one; a batch with missing rows (GET-06) has only requested ones."""
+    """Expect only requested rows; a check of GET-06 covers rows that are missing."""
     own = [labeled_row(part.id, sample_id, "x") for sample_id in ids]
     rows = rows_in(batch, "x") if "x" in batch.keys() else []  # noqa: SIM118
     for index, row in enumerate(rows):

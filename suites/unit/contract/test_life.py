@@ -259,7 +259,7 @@ def test_a_new_plane_holds_nothing_of_the_old(
 
 
 def _arguments(part: PartitionUnderTest, target: Target) -> dict[str, dict[str, Any]]:
-    """Arguments of every method, by method, with columns and tags of every kind."""
+    """Return arguments for every method, by method, with columns and tags of every kind."""
     rows = [torch.arange(n + 1) for n, _ in enumerate(IDS)]
     columns: dict[str, Any] = {"x": torch.ones(3, 2), "y": stack_or_nest(rows)}
     if target.declares("objects"):

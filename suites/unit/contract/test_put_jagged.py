@@ -29,14 +29,14 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 def selections(ids: list[str]) -> Iterator[list[str]]:
-    """All ids; if there are several, also another order, only the first, and all but the first."""
+    """Yield all ids and, if there are several, all in reverse, the first, and all but the first."""
     yield ids
     if len(ids) > 1:
         yield from (ids[::-1], ids[:1], ids[1:])
 
 
 def expect_whole_read(part: PartitionUnderTest, ids: list[str]) -> None:
-    """Both read methods return these rows as a complete column."""
+    """Expect both read methods to return these rows as a complete column."""
     expect_whole_column(part.get(ids, "x"), "x")
     try:
         expect_whole_column(part.get_data(KVBatchMeta(part.id, None, ids, fields=["x"])), "x")

@@ -32,7 +32,7 @@ IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
 
 def ragged(**options: Any) -> torch.Tensor:
-    """Jagged rows of 2, 1 and 3 tokens."""
+    """Return jagged rows of 2, 1 and 3 tokens."""
     tokens = [torch.arange(n, dtype=torch.float32) for n in (2, 1, 3)]
     return torch.nested.nested_tensor(tokens, layout=torch.jagged, **options)
 

@@ -50,7 +50,7 @@ COLUMNS: dict[str, list[Any]] = {
 
 @pytest.fixture
 def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
-    """A partition with a tensor column and an object column."""
+    """Return a partition with a tensor column and an object column."""
     return new_partition(fields=["x", "log"])
 
 
@@ -61,7 +61,7 @@ def as_stack(values: list[Any]) -> NonTensorStack:
 def put_or_leave_nothing(
     part: PartitionUnderTest, target: Target, ids: Sequence[str], **columns: Any
 ) -> bool:
-    """Put the columns; return whether the plane accepted them. A refusal stores nothing."""
+    """Put the columns and return whether the plane accepted them; a refusal must store nothing."""
     if put_unless_refused(part, target, ids, **columns):
         return True
     with leaning_on("PUT-16"):
@@ -359,7 +359,7 @@ OTHER_OBJECTS: dict[str, Callable[[], Any]] = {
 
 
 class Role(StrEnum):
-    """A role of a message, which equals its text without being a plain string."""
+    """A role of a message: an enum member that equals its text but is not a plain string."""
 
     USER = "user"
 

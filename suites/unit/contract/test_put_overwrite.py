@@ -42,7 +42,7 @@ OVERWRITES: dict[str, tuple[Shape, Shape]] = {
 
 
 def rows_of_shape(part: PartitionUnderTest, shape: Shape, version: int) -> list[torch.Tensor]:
-    """Rows of the shape, with bytes that encode partition, id, field and version if they fit."""
+    """Return rows whose bytes encode partition, id, field and version, if they fit the shape."""
     dtype, lengths = shape
     sizes = [length * dtype.itemsize for length in lengths]
     return [
@@ -107,7 +107,7 @@ def test_reads_during_overwrites_return_the_old_value_or_the_new(part: Partition
 def _expect_version(
     part: PartitionUnderTest, sample_id: str, row: torch.Tensor, versions: Sequence[int]
 ) -> None:
-    """The row is this sample's row in one of ``versions``; earlier versions were replaced."""
+    """Expect the sample's row in one of ``versions``; earlier versions were replaced."""
     allowed = (labeled_row(part.id, sample_id, "x", version) for version in versions)
     expect(
         any(row_difference(row, version) is None for version in allowed),
@@ -173,7 +173,7 @@ def test_a_put_of_another_dtype_is_stored_whole_or_not_at_all(part: PartitionUnd
 
 
 def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None:
-    """A read of both rows returns each exactly as put, or is refused."""
+    """Expect a read of both rows to return each row exactly as put, or to be refused."""
     try:
         batch = part.get(["first", "second"], "x")
     except ContractViolation:

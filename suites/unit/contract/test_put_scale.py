@@ -1,6 +1,6 @@
-"""PUT beyond the sizes of GRPO: rows, columns and values at which a backend's limits begin.
+"""PUT with larger rows and more columns than GRPO needs, which exceed limits of backends.
 
-A backend pages, cuts, hashes or counts; what is right below such a limit is often wrong above it.
+A backend that pages, cuts, hashes or counts may be right up to a limit and wrong above it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rlconform.wire import stack_or_nest
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
-#: Bytes of a row that is no multiple of a page, a block or a message.
+#: Bytes of a large row, which are no multiple of a page, a block or a message.
 LARGE_ROW = (5 << 20) + 3
 
-#: Elements from which a float32 no longer holds every offset.
+#: The largest number of elements for which float32 holds every offset exactly.
 FLOAT32_EXACT = 1 << 24
 
 

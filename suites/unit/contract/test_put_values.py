@@ -1,4 +1,4 @@
-"""PUT: reads return the columns that put_samples accepted bit for bit."""
+"""PUT: reads return bit for bit the columns that put_samples accepted."""
 
 from __future__ import annotations
 

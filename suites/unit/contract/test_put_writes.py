@@ -92,7 +92,7 @@ def test_the_receipt_names_what_was_written(part: PartitionUnderTest) -> None:
 
 
 def rows_for(part: PartitionUnderTest, ids: list[str]) -> TensorDict:
-    """A batch of labeled rows in a version that no other put uses."""
+    """Return a batch of labeled rows in a version that no other put uses."""
     return batch_of({"x": labeled_column(part.id, ids, "x", 1)}, len(ids))
 
 

@@ -90,8 +90,8 @@ def test_partitions_share_no_schema(new_partition: Callable[..., PartitionUnderT
     val.expect_rows(IDS, x=list(integers))
 
 
-#: Endings of two partition names that a backend may take for one: beyond a limit on the length of
-#: names, alike without case, or with the same CRC-32.
+#: Endings of two partition names that a backend may confuse: they differ only beyond a maximum
+#: length, only in case or leading zeros, or have the same CRC-32.
 ALIKE = {
     "long": ("_" + "n" * 200 + "_train", "_" + "n" * 200 + "_val"),
     "case": ("_val", "_VAL"),
@@ -105,7 +105,7 @@ ALIKE = {
 def test_partitions_of_alike_names_are_separate(
     new_partition: Callable[..., PartitionUnderTest], first: str, second: str
 ) -> None:
-    # The hashes are equal only where the names are nothing else.
+    # These two names have the same hash only without a stem.
     stem = "" if first == "plumless" else new_partition(register=False).id
     try:
         train, val = (new_partition(exact=stem + name) for name in (first, second))

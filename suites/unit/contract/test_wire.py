@@ -48,14 +48,14 @@ PADS = {
 
 @pytest.fixture
 def part(new_partition: Callable[..., PartitionUnderTest]) -> PartitionUnderTest:
-    """A partition with the columns of a training step."""
+    """Return a partition with the columns of a training step."""
     return new_partition(fields=STEP_FIELDS)
 
 
 def columns_of(
     lengths: list[int], width: int | None = None, seed: int = 0, **dtypes: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """Padded columns of random bits, with random padding."""
+    """Return padded columns of random bits, with random padding."""
     columns = {"input_lengths": torch.tensor(lengths)}
     for index, (name, dtype) in enumerate(dtypes.items()):
         columns[name] = noisy(random_rows(dtype, [(n,) for n in lengths], seed + index), width)
@@ -63,7 +63,7 @@ def columns_of(
 
 
 def noisy(rows: list[torch.Tensor], width: int | None = None) -> torch.Tensor:
-    """The rows as one column of the given width or the longest row's, with random padding."""
+    """Return the rows as one randomly padded column, as wide as given or as the longest row."""
     width = max(map(len, rows)) if width is None else width
     whole = torch.stack(random_rows(rows[0].dtype, [(width, *rows[0].shape[1:])] * len(rows), 99))
     for place, row in zip(whole, rows, strict=True):
@@ -76,7 +76,7 @@ def rounded_up(count: int, multiple: int) -> int:
 
 
 def shortest_to_longest(rollout: SyntheticRollout) -> list[int]:
-    """Row numbers, sorted by the row's length."""
+    """Return the row numbers, sorted by the length of the row."""
     return sorted(range(len(rollout.lengths)), key=rollout.lengths.__getitem__)
 
 
@@ -85,7 +85,7 @@ def ids_of(lengths: list[int]) -> list[str]:
 
 
 def logprobs_for(lengths: Sequence[int], multiple: int = 1, seed: int = 0) -> torch.Tensor:
-    """A rank's result; its width is the length of the longest row rounded up."""
+    """Return a rank's result, as wide as its longest row, rounded up to ``multiple``."""
     rows = random_rows(torch.float32, [(length,) for length in lengths], seed)
     return noisy(rows, rounded_up(max(lengths), multiple))
 
@@ -150,7 +150,7 @@ def test_tokens_equal_to_the_padding_value_are_kept(part: PartitionUnderTest, va
 def test_tokens_with_trailing_dimensions_come_back(
     part: PartitionUnderTest, lengths: list[int]
 ) -> None:
-    """Router replay stores (layers, experts) for each token."""
+    """Router replay stores a tensor of shape (layers, experts) for each token."""
     columns = {
         "input_lengths": torch.tensor(lengths),
         "routes": noisy(random_rows(torch.uint8, [(n, 2, 3) for n in lengths]), 6),
@@ -269,7 +269,7 @@ def test_a_second_write_back_of_another_width_replaces_the_first(part: Partition
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_image_features_stay_rectangular(part: PartitionUnderTest, shape: tuple[int, ...]) -> None:
-    """One shape has as many image rows as the longest row has tokens; others have fewer."""
+    """One shape has as many image rows as the longest row has tokens; other shapes have fewer."""
     lengths = [5, 0, 3, 1]
     pixels = torch.stack(random_rows(torch.bfloat16, [shape] * 4))
     columns = columns_of(lengths, input_ids=torch.int64) | {"pixel_values": pixels}

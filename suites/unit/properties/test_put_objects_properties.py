@@ -59,7 +59,7 @@ def test_any_objects_beside_tensors_come_back_or_are_refused(
 def test_the_newest_of_any_objects_is_read(
     part: PartitionUnderTest, target: Target, writes: list[dict[str, Any]]
 ) -> None:
-    """A refused put keeps the previous values."""
+    """A put that the plane refuses leaves the previous values unchanged."""
     newest: dict[str, Any] = {}
     for write in writes:
         if put_unless_refused(part, target, list(write), log=list(write.values())):

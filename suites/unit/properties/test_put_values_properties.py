@@ -132,7 +132,7 @@ def test_any_jagged_columns_of_unusual_layout_come_back_plain(
 
 
 def expect_plain_round_trip(part: PartitionUnderTest, batch: Batch) -> None:
-    """The tensors that are read do not require grad, and their rows share no memory."""
+    """Expect the tensors that are read not to require grad, and their rows to share no memory."""
     part.put(batch.ids, **batch.values)
     result = part.get(batch.ids, *batch.columns)
     for name, rows in batch.rows.items():
@@ -157,7 +157,7 @@ def test_the_newest_of_any_values_is_read(part: PartitionUnderTest, writes: list
 @requirement("PUT-23")
 @for_all(writes=writes_of_any_dtypes(IDS))
 def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: list[Write]) -> None:
-    """A plane may refuse a put that gives a field a second dtype; it then stores nothing."""
+    """A plane may refuse a put that gives a field a second dtype; such a put stores nothing."""
     stored: dict[str, torch.Tensor] = {}
     for write in writes:
         dtypes = {row.dtype for row in (*stored.values(), *write.rows.values())}
@@ -179,7 +179,7 @@ def test_rows_of_any_dtypes_are_never_cast(part: PartitionUnderTest, writes: lis
 
 
 def expect_read_together(part: PartitionUnderTest, stored: dict[str, torch.Tensor]) -> None:
-    """A read of all rows returns each as it was put; a plane may refuse rows of several dtypes."""
+    """Expect a read of all rows to return each as it was put; a plane may refuse mixed dtypes."""
     try:
         result = part.get(list(stored), "x")
     except ContractViolation:

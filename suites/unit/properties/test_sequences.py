@@ -17,7 +17,7 @@ from rlconform.certify.properties.state_machine import run_sequences
 
 @pytest.fixture
 def check_sequences(request: pytest.FixtureRequest) -> Callable[[], None]:
-    """``check_sequences()`` runs the sequences of the requirement in the check's mark."""
+    """Return a function that runs the sequences of the requirement in the check's mark."""
     mark = request.node.get_closest_marker("requirement")
 
     def run() -> None:

@@ -25,7 +25,7 @@ def put_tags(part: PartitionUnderTest, rows: list[Tags]) -> list[str]:
 
 
 def expect_tags(part: PartitionUnderTest, expected: dict[str, Tags]) -> None:
-    """A claim returns these rows with these tags, of the same types."""
+    """Expect a claim to return these rows with these tags, of the same types."""
     got = tags_by_id(part.claim("train"))
     expect(got.keys() == expected.keys(), f"rows {sorted(expected)} with tags", sorted(got))
     for sample_id, row in expected.items():
