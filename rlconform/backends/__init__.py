@@ -1,4 +1,4 @@
-"""The planes that come with rlconform, one package each, and the factory that opens them."""
+"""The planes that rlconform includes, each in its own package, and the factory that opens them."""
 
 from rlconform.backends.config import DataPlaneConfig, load_data_plane, parse_data_plane
 from rlconform.backends.factory import build_data_plane_client

@@ -3,7 +3,7 @@
     caller ──▶ BaseClient (checks arguments, builds metas) ──▶ PlaneEngine (rows, tags, cursors)
 
 Arguments are checked here for all built-in planes before the engine is called, so a malformed call
-changes nothing.
+changes nothing. A cursor is a task's record of the rows that it has claimed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class BaseClient:
 
     In a partition with ``grpo_group_size=G`` a claim returns whole groups. A group is G rows
     ``<uid>_g<i>`` with the same uid and the same ``i // G``; rows whose ids don't end in ``_g<i>``
-    are grouped by G in the order of their puts.
+    form groups of G in the order of their puts.
 
-    Every method raises ``ClientClosed`` after this client's close, and ``PlaneUnavailable`` once
-    the plane was closed by its owner, is dead, or doesn't answer.
+    Every method raises ``ClientClosed`` after this client's close, and ``PlaneUnavailable`` if the
+    plane is dead or doesn't answer, or its owner has closed it.
     """
 
     _engine: PlaneEngine
@@ -45,11 +45,11 @@ class BaseClient:
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> None:
-        """Declare a partition's consumer tasks and group size; fields may be any, declared or not.
+        """Declare a partition's consumer tasks and group size; puts may add undeclared fields.
 
-        Registering an empty partition resets it. Registering one that holds rows adds the tasks and
-        leaves rows and cursors as they are. ``ValueError`` for a malformed argument, or another
-        group size while there are rows.
+        Registering an empty partition resets it. Registering a partition with rows adds the tasks
+        and keeps rows and cursors. ``ValueError`` for a malformed argument, or another group size
+        while there are rows.
         """
         validation.text("partition_id", partition_id)
         validation.texts("fields", fields, unique=True)
@@ -71,11 +71,11 @@ class BaseClient:
     ) -> KVBatchMeta:
         """Write columns, tags, or both; the plane keeps copies, on the CPU and without grad.
 
-        Rows of a field share one dtype: a put may change it only by replacing all of them.
+        All rows of a field have one dtype; only a put that replaces all of them may change it.
 
         Raises:
             ValueError: A malformed argument, a batch size or a number of tags other than N, or a
-                dtype other than that of rows which stay.
+                dtype that differs from that of rows which the put does not replace.
             TypeError: A leaf that is no dense tensor, jagged tensor or object column.
             CapacityExceeded: The plane is full.
         """
@@ -101,7 +101,7 @@ class BaseClient:
 
         Raises:
             KeyError: An unknown partition or id, or a field not produced for every id.
-            ValueError: A malformed argument, or rows whose shapes no one tensor can hold.
+            ValueError: A malformed argument, or rows whose shapes don't fit in one tensor.
         """
         sample_ids = validation.texts("sample_ids", sample_ids)
         validation.text("partition_id", partition_id)
@@ -121,14 +121,14 @@ class BaseClient:
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> KVBatchMeta:
-        """Claim ready rows for a task, oldest first, each once; all ``dp_rank`` share one cursor.
+        """Claim ready rows for a task, oldest first, each row once; all ranks share one cursor.
 
-        A blocking claim returns exactly ``batch_size`` rows, another one 0 to ``batch_size``.
+        A blocking claim returns exactly ``batch_size`` rows, a non-blocking one 0 to that many.
 
         Raises:
             TimeoutError: ``timeout_s`` seconds passed; nothing is claimed.
             KeyError: An unknown partition or task.
-            ValueError: A malformed argument, or a blocking claim that whole groups can't fill.
+            ValueError: A malformed argument, or a blocking claim of incomplete groups.
         """
         validation.text("partition_id", partition_id)
         validation.text("task_name", task_name)
@@ -152,7 +152,7 @@ class BaseClient:
         )
 
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read a meta's rows: ``select_fields``, else ``meta.fields``, else ``ValueError``."""
+        """Read a meta's rows; ``ValueError`` if ``select_fields`` and ``meta.fields`` are None."""
         if not isinstance(meta, BatchMeta):
             raise TypeError(f"meta must name rows of a partition, got {type(meta).__name__}")
         names = meta.fields if select_fields is None else select_fields
@@ -161,10 +161,10 @@ class BaseClient:
         return self.get_samples(meta.sample_ids, meta.partition_id, names)
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """Whether every produced row was claimed by every named task.
+        """Return whether every named task has claimed every produced row.
 
-        False while nothing was produced since the partition was registered, and for a partition or
-        task that isn't known. Rows that were cleared or carry tags only don't count.
+        False while nothing was produced since the partition was registered, and for an unknown
+        partition or task. Rows that were cleared, and rows with tags only, don't count.
         """
         validation.text("partition_id", partition_id)
         names = validation.texts("task_names", task_names, least=1)
@@ -172,7 +172,7 @@ class BaseClient:
         return self._engine.all_claimed(partition_id, names)
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Delete rows with tags and cursors; None deletes those that this process put."""
+        """Delete rows with tags and cursors; None deletes all rows that this process put."""
         if sample_ids is not None:
             sample_ids = validation.texts("sample_ids", sample_ids)
         validation.text("partition_id", partition_id)
@@ -181,10 +181,10 @@ class BaseClient:
             self._engine.clear(partition_id, sample_ids)
 
     def list_sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of all rows of a partition, sorted; none for an unknown partition.
+        """Return the sorted ids of all rows of a partition, an empty list for an unknown partition.
 
-        Moves no cursor and reads no values. Rows with tags only are included. This method and the
-        two for checkpoints are not part of the contract.
+        The call claims nothing and reads no values. Rows with tags only are included. This method
+        and the two checkpoint methods are not part of the contract.
         """
         validation.text("partition_id", partition_id)
         self._engine.check_open()
@@ -196,43 +196,43 @@ class BaseClient:
         """Write the whole plane to a folder: registrations, rows with fields and tags, cursors.
 
         The folder appears once it is complete; an earlier checkpoint there is replaced. No process
-        may put or clear meanwhile.
+        may put or clear during the call.
 
         Raises:
-            TypeError, ValueError: ``metadata`` is no dict that JSON can encode.
+            TypeError, ValueError: ``metadata`` is not a dict that JSON can encode.
             FileExistsError: The folder exists and is no checkpoint.
         """
         self._engine.check_open()
         checkpoint.save(self._engine, Path(checkpoint_dir), metadata)
 
     def load_checkpoint(self, checkpoint_dir: str | PathLike[str]) -> dict[str, Any]:
-        """Load a checkpoint into an empty plane; returns the ``metadata`` it was saved with.
+        """Load a checkpoint into an empty plane; return the ``metadata`` that it was saved with.
 
-        The rows count as put by this process. Values of object columns that are no plain data are
+        The rows count as put by this process. Values of object columns other than plain data are
         unpickled when they are read: load trusted checkpoints only.
 
         Raises:
             RuntimeError: The plane has partitions already.
             FileNotFoundError: There is no checkpoint.
-            ValueError: It has another format.
+            ValueError: The checkpoint has another format.
             CapacityExceeded: The plane is full.
         """
         self._engine.check_open()
         return checkpoint.load(self._engine, Path(checkpoint_dir))
 
     def close(self) -> None:
-        """Detach from the plane. The owner's close ends it, with everything that it started."""
+        """Detach from the plane; in the owner, end the plane and all that it started."""
         self._engine.close()
 
 
 class SharedClient(BaseClient):
-    """A client of a plane of several processes, whose owner can kill them."""
+    """A client of a plane with several processes, which the owner's client can kill."""
 
     _owner: bool
     _connection: Any  # of a type that this process may have no package for
 
     def control(self) -> PlaneControl:
-        """Kills processes of the plane. ``ValueError`` unless this client is the owner."""
+        """Return what kills the plane's processes; ``ValueError`` unless this is the owner."""
         if not self._owner:
             raise ValueError("only the owner's client can kill the plane's processes")
         control: PlaneControl = self._connection
@@ -250,7 +250,7 @@ def load_module(name: str, extra: str) -> Any:
 
 
 def _lengths(tags: Sequence[Tags]) -> list[int] | None:
-    """The rows' ``input_lengths`` tags; None unless every row carries an integer."""
+    """Return the rows' ``input_lengths`` tags; None unless every row has an integer."""
     lengths = [row.get(INPUT_LENGTHS) for row in tags]
     integers = [
         int(n) for n in lengths if isinstance(n, int | np.integer) and not isinstance(n, bool)

@@ -3,11 +3,11 @@
     save   engine.snapshot() ──▶ the rows ──▶ engine.get ──▶ one file per run of rows
     load   rows in their order ──▶ engine.put, run by run ──▶ engine.restore: groups and cursors
 
-A checkpoint is a folder:
+A checkpoint is a folder; a run is up to 1,024 rows that have the same fields:
 
     metadata.json    the caller's own metadata
     state.msgpack    partitions, rows, and the columns of each file
-    rows-<n>.npz     the columns of rows that have the same fields
+    rows-<n>.npz     the columns of one run
 
 The format does not depend on the engine, so a checkpoint of one plane loads into another. Rows keep
 their order, because claims return the oldest first.
@@ -40,7 +40,7 @@ _RUN = 1024
 
 
 def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> None:
-    """Write the whole plane to ``folder``; errors are those of ``BaseClient.save_checkpoint``."""
+    """Write the whole plane to ``folder``; raise the errors of ``BaseClient.save_checkpoint``."""
     if metadata is not None and not isinstance(metadata, dict):
         raise TypeError(f"metadata must be a dict or None, got {type(metadata).__name__}")
     text = json.dumps({"user_metadata": metadata or {}}, allow_nan=False)
@@ -58,7 +58,7 @@ def save(engine: PlaneEngine, folder: Path, metadata: dict[str, Any] | None) -> 
 
 
 def load(engine: PlaneEngine, folder: Path) -> dict[str, Any]:
-    """Load what ``save`` wrote, with the errors of ``BaseClient.load_checkpoint``."""
+    """Load what ``save`` wrote; raise the errors of ``BaseClient.load_checkpoint``."""
     state = codec.unpack((folder / _STATE).read_bytes())
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError(f"{folder} is no checkpoint of format {_FORMAT}")
@@ -108,7 +108,7 @@ def _write(engine: PlaneEngine, folder: Path) -> None:
 
 
 def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
-    """Ids of up to ``_RUN`` rows that have the same fields, with those fields."""
+    """Yield the ids of up to ``_RUN`` rows that have the same fields, and these fields."""
     names = attrgetter("fields")
     for held, alike in groupby(sorted(rows, key=names), key=names):
         ids = [row.sample_id for row in alike]
@@ -120,7 +120,7 @@ def _runs(rows: Sequence[SavedRow]) -> Iterator[tuple[list[str], list[str]]]:
 def _read_runs(
     engine: PlaneEngine, partition_id: str, ids: list[str], names: list[str]
 ) -> Iterator[tuple[ColumnBlock, list[str]]]:
-    """Read the rows' columns; row by row if no one tensor can hold them all."""
+    """Read the rows' columns together, or row by row if their shapes don't fit in one tensor."""
     try:
         batch = engine.get(partition_id, ids, names)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The state of a plane without values, for checkpoints; no torch: controllers import none."""
+"""The state of a plane without its values, for checkpoints; controllers load it without torch."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
       ...
 
 The eight keys are NeMo-RL's; ``ray_store`` takes a ``name`` too. The YAML is the only source of
-values: a block without a required key is refused, and no default replaces it. NeMo-RL's optional
-keys and its newer, nested blocks are accepted too, see ``nemo_rl_config``.
+values: a block without a required key is refused, and no default replaces the key. NeMo-RL's
+optional keys and its newer, nested blocks are accepted too, see ``nemo_rl_config``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rlconform.contract import ConfigError, did_you_mean
 
 
 class ObservabilityConfig(BaseModel):
-    """Whether the client is wrapped in one that reports each operation."""
+    """The ``observability`` block: whether and where a client reports its operations."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -51,7 +51,7 @@ class ObservabilityConfig(BaseModel):
 
 
 class DataPlaneConfig(BaseModel):
-    """The eight keys. ``parse_data_plane`` returns the subclass for the block's ``impl``."""
+    """Keys of a ``data_plane`` block; ``parse_data_plane`` returns the subclass of its ``impl``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -67,14 +67,14 @@ class DataPlaneConfig(BaseModel):
 
 
 class MemoryConfig(DataPlaneConfig):
-    """The plane of one process. It uses ``storage_capacity`` and ignores the other sizes."""
+    """Keys of the one-process plane, which uses ``storage_capacity`` but no other size."""
 
     impl: Literal["memory"]
     backend: Literal["memory"] | None = None
 
 
 class RayStoreConfig(DataPlaneConfig):
-    """An index in one actor, bytes in Ray's object store.
+    """Keys of the plane with an index in one Ray actor and bytes in Ray's object store.
 
     ``global_segment_size`` is the size of the object store, if the plane starts Ray.
     """
@@ -85,7 +85,7 @@ class RayStoreConfig(DataPlaneConfig):
 
 
 class TransferQueueConfig(DataPlaneConfig):
-    """TransferQueue over its own storage (``simple``) or Mooncake's (``mooncake_cpu``)."""
+    """Keys of TransferQueue with its own storage (``simple``) or Mooncake's (``mooncake_cpu``)."""
 
     impl: Literal["transfer_queue"]
     backend: Literal["simple", "mooncake_cpu"]
@@ -110,7 +110,7 @@ _NEMO_RL_KEYS = (*BLOCKS, "ack_timeout_ms")
 
 
 def load_data_plane(path: str | Path) -> DataPlaneConfig:
-    """Read a YAML file that holds a ``data_plane:`` block, or is one; interpolations are resolved.
+    """Read a YAML file with a ``data_plane`` block, or its keys alone; resolve interpolations.
 
     ``ConfigError`` if the file can't be read, isn't YAML, or holds a block that can't be used.
     """
@@ -120,7 +120,7 @@ def load_data_plane(path: str | Path) -> DataPlaneConfig:
 def parse_data_plane(
     cfg: Mapping[str, Any], source: str = "the data_plane block"
 ) -> DataPlaneConfig:
-    """Check a ``data_plane`` block, or the block within a whole configuration, OmegaConf or not.
+    """Validate a ``data_plane`` block, or the block in a whole configuration, OmegaConf or not.
 
     ``source`` names it in errors. ``ConfigError`` if a key is missing, unknown or has a bad value.
     """
@@ -151,7 +151,7 @@ def parse_data_plane(
 
 
 def config_of(model: type[Config], cfg: DataPlaneConfig | Mapping[str, Any]) -> Config:
-    """The block as the configuration of one implementation; ``ConfigError`` for another one."""
+    """Return the block as the ``model`` of one ``impl``; ``ConfigError`` for another ``impl``."""
     config = cfg if isinstance(cfg, DataPlaneConfig) else parse_data_plane(cfg)
     if not isinstance(config, model):
         expected = next(impl for impl, each in _MODELS.items() if each is model)
@@ -160,7 +160,7 @@ def config_of(model: type[Config], cfg: DataPlaneConfig | Mapping[str, Any]) -> 
 
 
 def _block(cfg: Any, source: str) -> dict[str, Any]:
-    """The block as a plain dict; the rest of a whole configuration is not resolved."""
+    """Return the block as a plain dict; the rest of a whole configuration is not resolved."""
     if not isinstance(cfg, Mapping):
         raise ConfigError(f"{source}: not a mapping of keys to values")
     try:

@@ -1,4 +1,4 @@
-"""``build_data_plane_client``: a client from a ``data_plane`` block.
+"""``build_data_plane_client``: opens the client that a ``data_plane`` block describes.
 
 An implementation is imported only when a block selects it, so that the memory plane needs no Ray.
 """
@@ -20,11 +20,11 @@ def build_data_plane_client(
 ) -> DataPlaneClient:
     """Start the plane that a block describes, or attach to it.
 
-    ``cfg`` is a block, validated or not, or a whole configuration with one. ``bootstrap`` is True
-    in the owner, the one process that starts the plane, and False in all others. With
+    ``cfg`` is a block, validated or not, or a whole configuration that has one. ``bootstrap`` is
+    True in the owner, the one process that starts the plane, and False in all others. With
     ``observability.enabled`` the client reports each operation, see ``observability``.
-    ``ConfigError`` if the block can't be used or says ``enabled: false``, ``PlaneUnavailable``
-    without a plane to attach to.
+    ``ConfigError`` if the block can't be used or says ``enabled: false``, ``PlaneUnavailable`` if
+    there is no plane to attach to.
     """
     block = cfg.model_dump(exclude_none=True) if isinstance(cfg, DataPlaneConfig) else cfg
     config = parse_data_plane(block)

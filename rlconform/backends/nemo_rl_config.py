@@ -1,13 +1,13 @@
-"""Converts NeMo-RL's newer, nested ``data_plane`` block to the flat one.
+"""Converts NeMo-RL's newer, nested ``data_plane`` block to a flat one.
 
     backend: simple                       backend: simple
     simple:                       ──▶     storage_capacity: 1000000
       num_storage_units: 2                num_storage_units: 2
     mooncake_cpu: {...}                   ...
 
-Newer blocks have a nested block for each engine; only the one that ``backend`` names is read.
-NeMo-RL publishes a default for some of its sizes; a flat block has none. A key for a feature that
-these planes lack is refused by name: a run that ignores it would not match its configuration.
+Newer blocks have a nested block for each engine; only the one that ``backend`` names is read. Sizes
+that it lacks get NeMo-RL's published defaults; a flat block has no defaults. A key of a feature
+that these planes lack is refused: a run that ignores it would not match its configuration.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _UNSUPPORTED: dict[str, dict[str, str | None]] = {
 
 
 def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Replace the nested blocks by the flat keys of the block's engine.
+    """Replace the nested blocks by the flat keys of the engine that ``backend`` names.
 
-    A block without nested ones is returned as it is. ``ConfigError`` if the engine's block is no
-    mapping, lacks a key, has an unknown or an unsupported one, or contradicts a flat key.
+    A block without nested blocks keeps its keys. ``ConfigError`` if the engine's block is no
+    mapping, lacks a key, has an unknown or unsupported key, or contradicts a flat key.
     """
     flat = {key: value for key, value in block.items() if key not in BLOCKS}
     engine = block.get("backend")
@@ -88,7 +88,7 @@ def flattened(block: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def refuse_controller_address(address: object, source: str) -> None:
-    """``ConfigError`` if NeMo-RL's ``controller_address`` is set."""
+    """Raise ``ConfigError`` if NeMo-RL's ``controller_address`` is set: it is not supported."""
     if address is not None:
         raise ConfigError(
             f"{source}: controller_address is {address!r}, which is not supported: a client finds "

@@ -1,4 +1,4 @@
-"""``observed``: wraps a client to report its operations, as NeMo-RL's ``observability`` block does.
+"""``observed``: wraps a client so that it reports its operations in NeMo-RL's format.
 
 Each operation is a dict with NeMo-RL's keys and operation names, so that callbacks written for
 NeMo-RL work here:
@@ -38,7 +38,7 @@ class ObservedClient(MetricsClient):
 def observed(
     client: BaseClient, callback: Callable[[dict[str, Any]], object] | None = None
 ) -> ObservedClient:
-    """Wrap the client; it reports to ``callback``, or logs each operation at level INFO."""
+    """Wrap the client so that it reports operations to ``callback``, or logs them at level INFO."""
     report = callback or _log
 
     def reported(operation: MetricEvent) -> None:

@@ -11,7 +11,7 @@ from rlconform.contract import Tags
 
 
 class PlaneEngine(Protocol):
-    """The operations of one built-in plane. Arguments are valid; errors are those of the client."""
+    """The operations of a built-in plane, called with valid arguments; clients pass errors on."""
 
     def check_open(self) -> None:
         """Raise ``ClientClosed`` or ``PlaneUnavailable`` if the plane can't be used."""
@@ -29,27 +29,27 @@ class PlaneEngine(Protocol):
         """Write columns and tags of at least one row; they become visible as a whole."""
 
     def get(self, partition_id: str, sample_ids: list[str], names: list[str]) -> TensorDict:
-        """Read at least one row."""
+        """Read the named fields of at least one row, in the order of ``sample_ids``."""
 
     def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]]:
-        """Claim ``rows`` rows in ``wait_s`` or raise ``TimeoutError``; None: up to ``rows`` now."""
+        """Claim ``rows`` rows in ``wait_s`` or ``TimeoutError``; if None, up to ``rows`` now."""
 
     def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every task has claimed every produced row."""
+        """Return whether all of the tasks have claimed every produced row."""
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Delete rows; None deletes those that this process put."""
+        """Delete rows; None deletes all rows that this process put."""
 
     def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows; none for an unknown partition."""
+        """Return the ids of a partition's rows; [] for an unknown partition."""
 
     def snapshot(self) -> list[SavedPartition]:
-        """The state of all partitions without values, for a checkpoint."""
+        """Return the state of all partitions without values, for a checkpoint."""
 
     def restore(self, partition: SavedPartition) -> None:
-        """Restore groups and cursors of a partition whose rows were put again."""
+        """Restore the groups and cursors of a partition whose rows were put again."""
 
     def close(self) -> None:
-        """Detach from the plane; the owner's engine ends it. Idempotent."""
+        """Detach from the plane; in the owner, end the plane. Idempotent."""

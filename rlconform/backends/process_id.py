@@ -9,5 +9,5 @@ _IMPORTED = uuid4().hex  # a fork has it too, but another pid
 
 
 def process_id() -> str:
-    """This process's identifier, which no other process ever had."""
+    """Return this process's identifier, which no other process ever has."""
     return f"{_IMPORTED}-{os.getpid()}"

@@ -5,8 +5,8 @@
     # a Ray that was running before still runs; one that was started here has ended
 
 A local Ray has its own folder and namespace, no dashboard, and ignores clusters named in the
-environment, so several can run on one machine. If the variable ``SHARED_RAY`` holds an address,
-this process connects to that Ray, which was started for several runs.
+environment, so several can run on one machine. If the environment variable ``RLCONFORM_RAY`` holds
+an address, this process connects to the Ray there, which was started for several runs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RayRuntime:
         return self.folder is not None
 
     def close(self) -> None:
-        """Shut down the Ray that was started and remove its files, or disconnect. Idempotent."""
+        """End a Ray that was started and remove its files, or leave a shared Ray. Idempotent."""
         if not (self.started or self.joined):
             return
         folder, self.folder, self.joined = self.folder, None, False
@@ -79,7 +79,7 @@ class RayRuntime:
 
 
 def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
-    """Use this process's Ray if there is one, else connect to a shared one or start a local one.
+    """Use this process's Ray; if it has none, connect to a shared Ray or start a local one.
 
     A local Ray's object store has ``object_store_bytes``, 128 MiB by default.
     """
@@ -117,7 +117,7 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
 
 
 def find_actor(name: str, namespace: str) -> Any:
-    """The handle of the actor of this name; None if there is none."""
+    """Return the handle of the actor of this name, or None if there is none."""
     try:
         return ray.get_actor(name, namespace=namespace)
     except ValueError:
@@ -125,7 +125,7 @@ def find_actor(name: str, namespace: str) -> Any:
 
 
 def await_gone(name: str, namespace: str) -> None:
-    """Wait until Ray has freed a killed actor's name; there is no event for that."""
+    """Poll until Ray has freed a killed actor's name; Ray has no event for that."""
     end = time.monotonic() + _GONE_S
     while find_actor(name, namespace) is not None and time.monotonic() < end:
         time.sleep(0.01)
@@ -152,7 +152,7 @@ def _end_children(others: Collection[int]) -> None:
 
 
 def _set_environment(values: dict[str, str | None]) -> dict[str, str | None]:
-    """Set variables; ``None`` unsets one. Returns the previous values."""
+    """Set environment variables (None unsets one) and return their previous values."""
     before = {name: os.environ.get(name) for name in values}
     for name, value in values.items():
         if value is None:

@@ -21,7 +21,7 @@ _PRIMITIVES = (str, bool, int, float, type(None), np.generic)
 
 
 def text(name: str, value: object) -> str:
-    """Check for a non-empty string."""
+    """Check that the value is a non-empty string."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, got {type(value).__name__}")
     if not value:
@@ -30,7 +30,7 @@ def text(name: str, value: object) -> str:
 
 
 def texts(name: str, values: object, *, least: int = 0, unique: bool = False) -> list[str]:
-    """Check for a list of at least ``least`` strings, all different if ``unique``."""
+    """Check that the value is a list of at least ``least`` strings, all different if ``unique``."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise TypeError(f"{name} must be a list of str, got {type(values).__name__}")
     for value in values:
@@ -45,7 +45,7 @@ def texts(name: str, values: object, *, least: int = 0, unique: bool = False) ->
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Check for an integer of at least ``least``; a bool is none."""
+    """Check that the value is an integer of at least ``least``; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an int, got {value!r}")
     if value < least:
@@ -54,7 +54,7 @@ def whole(name: str, value: object, *, least: int) -> int:
 
 
 def seconds(name: str, value: object) -> float:
-    """Check for a duration of zero or more; infinity is allowed."""
+    """Check that the value is a duration of zero or more; infinity is allowed."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be seconds, got {value!r}")
     duration = float(value)
@@ -64,14 +64,14 @@ def seconds(name: str, value: object) -> float:
 
 
 def flag(name: str, value: object) -> bool:
-    """Check for a bool; other truthy values are refused."""
+    """Check that the value is a bool; other truthy values are refused."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be a bool, got {value!r}")
     return value
 
 
 def enumerations(value: object) -> None:
-    """Check a registration's ``enums``: names to lists of names, or None."""
+    """Check a registration's ``enums``: a mapping of names to lists of names, or None."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def enumerations(value: object) -> None:
 
 
 def batch(value: object, n_rows: int) -> None:
-    """Check for a TensorDict of ``n_rows`` rows, or None."""
+    """Check that the value is a TensorDict of ``n_rows`` rows, or None."""
     if value is None:
         return
     if not isinstance(value, TensorDictBase):
@@ -91,7 +91,7 @@ def batch(value: object, n_rows: int) -> None:
 
 
 def tag_rows(tags: object, n_rows: int) -> list[Tags] | None:
-    """Check for one dict of primitives per row, and copy them; None for None."""
+    """Check and copy the tags, one dict of primitives per row; return None for None."""
     if tags is None:
         return None
     if isinstance(tags, str | bytes | Mapping) or not isinstance(tags, Sequence):

@@ -1,4 +1,4 @@
-"""The contract: the client protocol, its meta, its errors, its field names, its requirements."""
+"""The contract: client protocol, batch metas, errors, field names, requirements and targets."""
 
 from rlconform.contract.client import (
     CLIENT_METHODS,

@@ -1,15 +1,15 @@
 """The eight methods of a data plane client.
 
 The protocol is structural: any object with these methods and argument names is a client, whatever
-it inherits from. Names and argument order are those of NeMo-RL's ``DataPlaneClient``, so an adapter
-written for it runs here unchanged.
+its class. Names and argument order are those of NeMo-RL's ``DataPlaneClient``, so its adapters run
+here unchanged. A meta names the rows of a batch without their values.
 
     producer ── put_samples ──▶ plane ◀── claim_meta ── consumer
                                   │  ────── meta ──────▶    │
                                   ◀─── get_data(meta) ──────┘
 
 The *owner* opens a client with ``bootstrap=True``, which starts the plane. Every other process
-opens one with ``bootstrap=False``, which attaches to the running plane.
+opens a client with ``bootstrap=False``, which attaches to the running plane.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tags = dict[str, Any]
 
 @runtime_checkable
 class BatchMeta(Protocol):
-    """The attributes of a meta. A client may return its own class instead of ``KVBatchMeta``."""
+    """A meta: the names of a batch's rows. A client may return any class with these attributes."""
 
     @property
     def partition_id(self) -> str: ...  # noqa: D102
@@ -45,7 +45,7 @@ class BatchMeta(Protocol):
 
 @runtime_checkable
 class DataPlaneClient(Protocol):
-    """One process's handle on a data plane."""
+    """The connection of one process to a data plane."""
 
     def register_partition(
         self,
@@ -56,7 +56,7 @@ class DataPlaneClient(Protocol):
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> None:
-        """Declare a partition's fields and consumer tasks. Consumers don't notice it.
+        """Declare a partition's fields and consumer tasks, once for all processes.
 
         ``num_samples`` sizes the plane's tables (rows); it is an expectation, not a limit.
         """
@@ -68,19 +68,19 @@ class DataPlaneClient(Protocol):
         fields: TensorDict | None = None,
         tags: list[Tags] | None = None,
     ) -> BatchMeta:
-        """Write columns, tags, or both for ``sample_ids``, visible as a whole once it returns.
+        """Write columns, tags, or both for ``sample_ids``; all are visible together on return.
 
         ``fields`` has batch size ``(len(sample_ids),)``; a leaf is a dense tensor ``(N, ...)``, a
-        jagged tensor ``(N, j, ...)`` or an object column of N values. Returns a meta that names the
-        ids, the partition and the fields written. A put that raises leaves nothing behind.
+        jagged tensor ``(N, j, ...)`` or an object column of N Python values. Returns a meta with
+        the ids, the partition and the fields written. A put that raises leaves nothing behind.
         """
 
     def get_samples(
         self, sample_ids: list[str], partition_id: str, select_fields: list[str]
     ) -> TensorDict:
-        """Read the named fields of the named rows, in the order asked; batch size ``(N,)``.
+        """Read the named fields of the named rows into a batch of size ``(N,)``, in the ids' order.
 
-        Raises ``LookupError`` when any id is unknown or any field is not produced for every id.
+        Raises ``LookupError`` if an id is unknown, or if a field is not produced for every id.
         """
 
     def claim_meta(
@@ -93,23 +93,23 @@ class DataPlaneClient(Protocol):
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> BatchMeta:
-        """Assign rows whose ``required_fields`` are produced to ``task_name``, each row once.
+        """Claim rows that have all ``required_fields`` for ``task_name``, which gets each row once.
 
-        Blocking: waits for ``batch_size`` rows, and raises ``TimeoutError`` after ``timeout_s``
-        seconds having claimed none. Non-blocking: returns at once with 0 to ``batch_size`` rows.
+        A blocking call waits for ``batch_size`` rows; after ``timeout_s`` seconds it claims none
+        and raises ``TimeoutError``. A non-blocking call returns 0 to ``batch_size`` rows at once.
         """
 
     def get_data(self, meta: Any, select_fields: list[str] | None = None) -> TensorDict:
-        """Read a meta's rows: ``select_fields``, else ``meta.fields``, else ``ValueError``."""
+        """Read a meta's rows; ``ValueError`` if ``select_fields`` and ``meta.fields`` are None."""
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> bool:
-        """True when every produced row of the partition was claimed by every named task."""
+        """Return whether every named task has claimed every produced row of the partition."""
 
     def clear_samples(self, sample_ids: list[str] | None, partition_id: str) -> None:
-        """Delete rows with their tags and cursors; ``None`` deletes what this process put."""
+        """Delete rows, their tags and claims; ``None`` deletes all rows that this process put."""
 
     def close(self) -> None:
-        """Detach from the plane; the owner's close stops it. Closing twice is no error."""
+        """Detach from the plane; in the owner, stop the plane. Closing twice is no error."""
 
 
 CLIENT_METHODS: tuple[str, ...] = (
@@ -125,5 +125,5 @@ CLIENT_METHODS: tuple[str, ...] = (
 
 
 def missing_methods(candidate: object) -> Sequence[str]:
-    """The client methods that ``candidate`` lacks, in the protocol's order; empty for a client."""
+    """Return the client methods that ``candidate`` lacks, in the protocol's order."""
     return [name for name in CLIENT_METHODS if not callable(getattr(candidate, name, None))]

@@ -1,7 +1,7 @@
-"""The errors that a plane raises, and suggestions for their texts. Checks compare the type only.
+"""The errors that a plane raises. Checks compare their types only, never their texts.
 
-The four ``Unknown*`` errors are ``KeyError``, because callers of NeMo-RL's clients catch that. A
-plane may raise any other ``LookupError`` instead.
+The four ``Unknown*`` errors are subclasses of ``KeyError``, which callers of NeMo-RL's clients
+catch. A plane may raise any other ``LookupError`` instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CapacityExceeded(DataPlaneError):
 
 
 class ForeignRow(DataPlaneError):
-    """The store returned bytes of another row; the client did not pass them on."""
+    """The store returned the bytes of another row, which the client discarded."""
 
 
 class PlaneUnavailable(DataPlaneError, ConnectionError):
@@ -57,6 +57,6 @@ class ConfigError(DataPlaneError, ValueError):
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """``"; did you mean 'memory'?"`` with the most similar known names, or "" without any."""
+    """Return a hint such as ``"; did you mean 'memory'?"``, or "" if no known name is similar."""
     close = get_close_matches(str(name), sorted(map(str, known)), n=2)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

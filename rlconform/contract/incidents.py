@@ -1,4 +1,4 @@
-"""The field's incidents: defects of real data planes, and the checks that would have found them."""
+"""Incidents: defects seen in real data planes, and the checks that would have found them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FILE = "incidents.toml"
 
 @dataclass(frozen=True, kw_only=True, config=ROW_CONFIG)
 class Incident:
-    """One defect that was seen in the field, in ``system``.
+    """One defect that was seen in a real data plane, ``system``.
 
     Attributes:
         id: Stable name; a requirement's ``seen`` refers to it.
         what: What happened, in a sentence.
-        requirements: Ids of the requirements that it breaks.
-        checks: Ids of the checks that find it, ``path below suites/::function``; if ``excluded`` is
-            given too, rlconform's own tests that hold its planes to it.
-        excluded: Why no check that verdicts count finds it, if there is none.
+        requirements: Ids of the requirements that the defect breaks.
+        checks: Ids of the checks that find the defect, ``path below suites/::function``; if
+            ``excluded`` is given too, ids of rlconform's tests that check its own code for it.
+        excluded: Why no check that counts in a verdict finds the defect; empty if a check does.
     """
 
     id: str
@@ -40,5 +40,5 @@ class Incident:
 
 @cache
 def load_incidents() -> dict[str, Incident]:
-    """All incidents by id, in the file's order; errors as of ``load_rows``."""
+    """Load all incidents by id, in the file's order; raise the errors of ``load_rows``."""
     return load_rows(Incident, FILE, "failure")

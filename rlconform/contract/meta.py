@@ -1,4 +1,4 @@
-"""``KVBatchMeta``: a batch's row names, with what is known of the rows without fetching them.
+"""``KVBatchMeta``: the row names of a batch, and what is known of the rows without their values.
 
 Every transform returns a fresh meta and leaves its source untouched:
 
@@ -20,16 +20,16 @@ from rlconform.contract.client import BatchMeta, Tags
 
 @dataclass(frozen=True)
 class KVBatchMeta:
-    """A batch of N rows by name; ``ValueError`` if ``tags`` or ``sequence_lengths`` aren't N.
+    """The names of N rows; ``ValueError`` unless ``tags`` and ``sequence_lengths`` have N entries.
 
     Attributes:
-        partition_id: Address space of the rows.
-        task_name: Consumer task that claimed them; ``None`` on a put's receipt.
+        partition_id: Partition that holds the rows.
+        task_name: Consumer task that claimed the rows; ``None`` in the meta that a put returns.
         sample_ids: N row names, in order.
-        fields: Columns of the batch; ``None`` if the meta names none.
-        sequence_lengths: N valid token counts, or ``None`` if they aren't known.
+        fields: Names of the batch's columns; ``None`` if they aren't given.
+        sequence_lengths: Number of valid tokens of each row; ``None`` if it isn't known.
         extra_info: Batch-level values (packing plan, pad target).
-        tags: N dicts of primitives, one beside each row, or ``None``.
+        tags: One dict of primitives (numbers, text) per row, or ``None``.
     """
 
     partition_id: str
@@ -51,7 +51,7 @@ class KVBatchMeta:
 
     @classmethod
     def of(cls, meta: BatchMeta) -> KVBatchMeta:
-        """Convert the meta that a client returned, of whatever class, to a ``KVBatchMeta``."""
+        """Convert a client's meta, whatever its class, to a ``KVBatchMeta``."""
         if isinstance(meta, cls):
             return meta
         return cls(
@@ -72,8 +72,8 @@ class KVBatchMeta:
     def subset(self, indices: Iterable[int]) -> KVBatchMeta:
         """Select the rows at ``indices``, in that order; an index may repeat.
 
-        ``IndexError`` if one is out of range, ``TypeError`` for a mask: it would be read as rows 0
-        and 1.
+        ``IndexError`` if an index is out of range, ``TypeError`` for a boolean mask, which would
+        otherwise select rows 0 and 1.
         """
         chosen = list(indices)
         if any(isinstance(index, bool) for index in chosen):
@@ -95,10 +95,10 @@ class KVBatchMeta:
         return self.subset(i for i in rows if i not in dropped)
 
     def concat(self, *others: KVBatchMeta) -> KVBatchMeta:
-        """Join these rows and the others'. The first meta that has an ``extra_info`` key sets it.
+        """Append the rows of ``others``. An ``extra_info`` key keeps the value of the first meta.
 
-        ``ValueError`` if the metas differ in partition, task or fields, or only some have lengths
-        or tags: joining them would silently drop those of the others.
+        ``ValueError`` if the metas differ in partition, task or fields, or if only some of them
+        have lengths or tags, which would be dropped silently.
         """
         parts = (self, *others)
         for name, key in _CONCAT_MUST_AGREE.items():
@@ -119,7 +119,7 @@ class KVBatchMeta:
         return replace(joined, extra_info=deepcopy(extra_info))
 
     def stamp_tags(self, columns: Mapping[str, Sequence[Any]]) -> KVBatchMeta:
-        """Add one tag per column to the rows; row i gets ``columns[name][i]``.
+        """Add one tag per column to every row; the tag of row i is ``columns[name][i]``.
 
         Zero-dimensional tensors and numpy scalars become Python numbers, as tags are primitives.
         ``ValueError`` if a column doesn't have N values.
@@ -136,7 +136,7 @@ class KVBatchMeta:
         return self._with_rows(self.sample_ids, self.sequence_lengths, tags)
 
     def with_fields(self, names: Iterable[str]) -> KVBatchMeta:
-        """Add ``names`` to ``fields``, each once, in order."""
+        """Add ``names`` to ``fields``, in order and without duplicates."""
         same = self._with_rows(self.sample_ids, self.sequence_lengths, self.tags)
         return replace(same, fields=list(dict.fromkeys([*(self.fields or ()), *names])))
 
@@ -146,7 +146,7 @@ class KVBatchMeta:
         sequence_lengths: list[int] | None,
         tags: list[Tags] | None,
     ) -> KVBatchMeta:
-        """Copy with other rows and the same batch-level values; nothing mutable is shared."""
+        """Copy this meta with other rows; the copy shares nothing mutable with it."""
         return replace(
             self,
             sample_ids=list(sample_ids),

@@ -23,21 +23,21 @@ DRAFT = "draft"
 
 @dataclass(frozen=True, kw_only=True, config=ROW_CONFIG)
 class Requirement:
-    """One row of the contract.
+    """One requirement of the contract, a row of ``requirements.toml``.
 
     Attributes:
         id: Stable name, ``SECTION-NN``.
         level: The strength: MUST decides the verdict, SHOULD warns.
-        scope: ``plane``, or ``kit`` for rows that no plane can break, which rlconform's tests
-            check.
+        scope: ``plane``, or ``kit`` for a requirement that no plane can break, which rlconform's
+            own tests check.
         sentence: The requirement in full.
-        why: What breaks without it.
-        capability: The row applies to planes that declare any of these; empty for every plane.
-        profile: Smallest level of certification whose verdict counts the row.
-        since: Requirement set that first contained it, or ``draft``.
-        excluded: Why no mutant must be killed by it alone, if there is none.
+        why: What goes wrong if a plane breaks the requirement.
+        capability: The requirement applies to planes that declare any of these; if empty, to all.
+        profile: Smallest level of certification whose verdict counts the requirement.
+        since: First requirement set that contains the requirement, or ``draft``.
+        excluded: Why no mutant fails the checks of this requirement alone; empty if one does.
         seen: Ids of incidents of this kind, in ``incidents.toml``.
-        unchecked: Why nothing checks it yet, if nothing does.
+        unchecked: Why no check tests the requirement yet; empty if one does.
     """
 
     id: str
@@ -60,16 +60,16 @@ class Requirement:
 
     @property
     def published(self) -> bool:
-        """Whether verdicts count the row."""
+        """Whether verdicts count the requirement."""
         return self.since != DRAFT and self.since <= CURRENT_SET
 
 
 @cache
 def load_requirements() -> dict[str, Requirement]:
-    """All requirements by id, in the contract's order; errors as of ``load_rows``."""
+    """Load all requirements by id, in the contract's order; raise the errors of ``load_rows``."""
     return load_rows(Requirement, FILE, "requirement")
 
 
 def requirement_set_digest() -> str:
-    """SHA-256 of the requirement file: a certificate names the exact text it was issued against."""
+    """Return the SHA-256 of the requirement file, by which a certificate names its exact text."""
     return hashlib.sha256(read_text(FILE).encode()).hexdigest()

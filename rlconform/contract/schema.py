@@ -22,15 +22,15 @@ Row = TypeVar("Row")
 
 
 def read_text(file: str) -> str:
-    """The text of a file beside this module."""
+    """Read a text file beside this module."""
     return (resources.files("rlconform.contract") / file).read_text("utf-8")
 
 
 def load_rows(model: type[Row], file: str, table: str) -> dict[str, Row]:
-    """All rows of a file by id, in the file's order.
+    """Load all rows of a file's ``table`` by id, in the file's order.
 
-    ``ConfigError`` if a row lacks a key, has an unknown one, or holds a value that isn't allowed,
-    or two rows have one id.
+    ``ConfigError`` if a row lacks a key, has an unknown key or a value that isn't allowed, or if
+    two rows have the same id.
     """
     rows: dict[str, Row] = {}
     for values in tomllib.loads(read_text(file))[table]:
@@ -42,7 +42,7 @@ def load_rows(model: type[Row], file: str, table: str) -> dict[str, Row]:
 
 
 def parse_row(model: type[Row], file: str, values: Mapping[str, Any]) -> Row:
-    """One row. ``ConfigError`` names its id, and the key that is missing, unknown or wrong."""
+    """Build one row. ``ConfigError`` names its id and the key that is missing, unknown or wrong."""
     try:
         return TypeAdapter(model).validate_python(dict(values))
     except ValidationError as invalid:
@@ -51,7 +51,7 @@ def parse_row(model: type[Row], file: str, values: Mapping[str, Any]) -> Row:
 
 
 def _reason(error: ErrorDetails) -> str:
-    """What is wrong, to be read after the row's id."""
+    """Describe the error in words that continue a sentence after the row's id."""
     key, in_list = next(iter(error["loc"]), ""), len(error["loc"]) > 1
     match error["type"]:
         case "missing":

@@ -1,4 +1,4 @@
-"""``Target``: a vendor's description of a plane, with which the kit opens and checks it.
+"""``Target``: a vendor's description of a plane, with which rlconform opens and checks it.
 
     TARGET = Target(
         name="acme/shm",
@@ -54,7 +54,7 @@ class Timeouts:
     """Deadlines in seconds; a plane on a slow network may set longer ones.
 
     Attributes:
-        start: Opening the plane, its processes included.
+        start: Opening the plane and starting its processes.
         operation: One client call that doesn't have to wait for rows.
         settle: From an event (a put returns) to its effect elsewhere (a blocked claim wakes).
         quiet: How long a check waits to see that something does not happen.
@@ -87,18 +87,17 @@ class Target:
 
     Attributes:
         name: Short name for reports, ``vendor/engine`` by custom.
-        open: Called as ``open(cfg, bootstrap)`` with the configuration mapping (empty where none
-            was given): with True in the owner, which starts the plane, with False in every other
-            process, which attaches to it.
-        vendor: Vendor, for the report's header, as is ``version``.
-        level: Level of ``rlconform certify`` without ``--level``; ``unit`` for a plane of one
-            process.
-        capabilities: Name to ``True``, or to a sentence that says why not. A name left out is
-            probed and the result is reported, but no verdict counts it.
-        isolation: How often checks get a fresh plane: one for all (``session``), one each
-            (``test``), or one each in a process of its own (``process``).
-        config: Configuration used where the user gives none.
-        control: Called with the owner's client; returns what kills the plane's processes.
+        open: Called as ``open(cfg, bootstrap)`` with the configuration mapping, by default an empty
+            one. ``bootstrap`` is True in the owner, which starts the plane, and False in every
+            other process, which attaches to it.
+        vendor: Shown in the header of a report, with ``version``.
+        level: Default ``--level`` of ``rlconform certify``; ``unit`` for a plane of one process.
+        capabilities: By name, True or a sentence that says why the plane lacks it. A capability
+            that is left out is probed and reported, but no verdict counts it.
+        isolation: Whether all checks share one plane (``session``), or each check gets a fresh
+            plane (``test``), or a fresh plane and process (``process``).
+        config: Configuration used if the user gives none.
+        control: Called with the owner's client; returns the ``PlaneControl`` of its plane.
     """
 
     name: str
@@ -124,7 +123,7 @@ class Target:
                 )
 
     def declares(self, capability: str) -> bool | None:
-        """True: declared. False: declared absent. None: not declared, so it is probed."""
+        """Return True if declared present, False if declared absent, None if undeclared."""
         declared = self.capabilities.get(capability)
         return None if declared is None else declared is True
 

@@ -1,13 +1,13 @@
-"""Batch layouts: the padded layout of a training step, and the jagged one that a plane stores.
+"""Layouts of a batch: padded for a training step, jagged for storage in a plane.
 
     jagged          one field: pack_per_token_field, stack_or_nest, as_read, response_from_nested
     batch           a whole batch: pack_jagged_fields before a put, materialize after a get
     object_columns  object_array, object_column, object_rows
     message_logs    message logs without their token ids
-    leaves          classify_leaf, rows_of, same_rows: what a column is, and its rows in any layout
+    leaves          classify_leaf, rows_of, same_rows: the kind of a column, and its rows
     serialization   Python values with tensors in them, for other processes
 
-Every copy is bit for bit. Nothing is dropped silently: a leaf that can't be converted raises.
+Copies keep every bit. A leaf that can't be converted raises an error; none is dropped silently.
 """
 
 from rlconform.wire.batch import Layout, materialize, pack_jagged_fields

@@ -1,9 +1,9 @@
-"""Whole batches: a writer packs them into jagged columns, a reader materializes them.
+"""Conversions of whole batches: to jagged columns before a put, to one layout after a get.
 
     rollout (padded) ── pack_jagged_fields ──▶ put ... get ── materialize ──▶ step (padded | jagged)
 
-Per-token columns are identified by name, never by shape: features of 1,024 columns beside rows of
-900 tokens would be cut, and a plane may return equally long rows dense.
+Per-token columns are identified by name, because shapes mislead: features of width 1,024 beside
+rows of 900 tokens look padded, and a plane may return rows of equal length dense.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Layout = Literal["padded", "jagged"]
 def pack_jagged_fields(
     batch: TensorDict, lengths: Lengths, token_fields: Collection[str] | None = None
 ) -> TensorDict:
-    """Convert the per-token fields to jagged ones, row i with ``lengths[i]`` tokens.
+    """Convert the per-token fields to jagged tensors whose row i has ``lengths[i]`` tokens.
 
-    Other leaves stay as they are and share their memory: (N,) columns, image features, object
-    columns, ragged patches. The packed fields are copies and share their offsets.
+    Other leaves ((N,) columns, image features, object columns, ragged patches) keep their layout
+    and share their memory. The packed fields are copies that share one tensor of offsets.
 
     Args:
-        batch: N rows; per-token fields are (N, S, ...), S at least the longest row.
+        batch: N rows; per-token fields are (N, S, ...), with S at least the longest row.
         lengths: (N,) valid tokens of each row.
         token_fields: Names of the per-token fields, whatever their trailing dimensions (router
             replay is (N, S, L, K)); names that the batch lacks are ignored. Default: the
@@ -70,8 +70,8 @@ def materialize(
     """Copy the batch into one layout, whichever layouts the plane returned.
 
     Per-token fields get one width: ``pad_to_seqlen``, which the driver sets once per step so that
-    all readers agree, else their longest row. Another ragged field is padded to its own longest
-    row; other dense fields keep their shape. An object column gets one value per row, by reference.
+    all readers agree, or the longest row. Other ragged fields are padded to their own longest row;
+    other dense fields keep their shape. Object values are not copied.
 
     Args:
         batch: N rows of dense and nested tensors and object columns, as a plane returned them.
@@ -83,9 +83,9 @@ def materialize(
             ones among ``PER_TOKEN_FIELDS``.
 
     Raises:
-        ValueError: A row is longer than ``pad_to_seqlen``, a pad value does not fit its dtype, a
-            named field has no token dimension, an object column lacks rows, an unknown layout.
-        TypeError: A leaf that is neither a tensor nor an object column.
+        ValueError: An unknown layout, a row longer than ``pad_to_seqlen``, a pad value that does
+            not fit its dtype, a named field without tokens, or an object column that lacks rows.
+        TypeError: A leaf is neither a tensor nor an object column.
     """
     if layout not in get_args(Layout):
         raise ValueError(f"layout must be one of {', '.join(get_args(Layout))}, got {layout!r}")
@@ -123,7 +123,7 @@ def _row_count(batch: TensorDict) -> int:
 def _leaves(
     batch: TensorDict, taken: Callable[[object], object] = lambda leaf: leaf
 ) -> dict[str, Any]:
-    """The batch's leaves by name, converted by ``taken`` and checked by ``classify_leaf``."""
+    """Return the leaves by name; ``taken`` converts and ``classify_leaf`` checks each of them."""
     leaves = {}
     for name, leaf in batch.items():
         with _naming(str(name)):
@@ -135,7 +135,7 @@ def _leaves(
 def fields_with_tokens(
     leaves: Mapping[str, Any], names: Collection[str] = PER_TOKEN_FIELDS
 ) -> set[str]:
-    """The leaves among the columns ``names`` that have a token dimension."""
+    """Return those of ``names`` whose leaf has a token dimension."""
     return {
         name
         for name in leaves.keys() & set(names)
@@ -150,7 +150,7 @@ def _tensor(leaf: object) -> Tensor:
 
 
 def _runs(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
-    """The tokens of a dense or jagged leaf, end to end, and its rows."""
+    """Return the concatenated tokens of a dense or jagged leaf, and the lengths of its rows."""
     if is_jagged(leaf):
         return jagged_parts(leaf)
     if leaf.dim() < 2:
@@ -160,7 +160,7 @@ def _runs(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
 
 
 def _token_width(rows: Mapping[str, RaggedRows], pad_to_seqlen: int | None) -> int:
-    """The width that all per-token fields are padded to."""
+    """Return the width to which all per-token fields are padded."""
     if pad_to_seqlen is None:
         return max((of_field.longest for of_field in rows.values()), default=0)
     for name, of_field in rows.items():
@@ -179,7 +179,7 @@ def _whole(leaf: Any, n: int) -> Any:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Name the field in the errors raised inside."""
+    """Add the field's name to errors that the ``with`` block raises."""
     try:
         yield
     except ValueError as error:

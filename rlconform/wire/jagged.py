@@ -1,4 +1,4 @@
-"""Conversions of one field: padded or per-row tensors to the jagged layout, response slices."""
+"""Conversions of one field: padded or per-row tensors to jagged ones, and slices of responses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rlconform.wire.ragged_rows import Lengths, RaggedRows
 
 
 def pack_per_token_field(values: Tensor, lengths: Lengths | RaggedRows) -> Tensor:
-    """Jagged (N, j, ...) copy of a per-token field, row i with ``lengths[i]`` tokens.
+    """Copy a per-token field to a jagged (N, j, ...) tensor; row i has ``lengths[i]`` tokens.
 
-    A dense field may be wider than the longest row, as sequence parallelism leaves it: each row is
-    cut to its own length. A jagged field must have exactly these row lengths. ``ValueError`` for
-    fewer columns than the longest row, another number of rows or other row lengths.
+    A dense field may be wider than the longest row, as after sequence parallelism: each row is cut
+    to its length. A jagged field must have exactly these row lengths. ``ValueError`` if a field has
+    fewer columns than the longest row, another number of rows, or other row lengths.
     """
     rows = lengths if isinstance(lengths, RaggedRows) else RaggedRows(lengths, values.device)
     if not is_jagged(values):
@@ -53,10 +53,10 @@ def stack_or_nest(rows: Sequence[Tensor]) -> Tensor:
 
 
 def as_read(leaf: object) -> object:
-    """Convert nested tensors of torch's older, strided layout, which a plane may return.
+    """Convert a nested tensor of torch's older, strided layout, which a plane may return.
 
-    They become jagged, or dense if all rows have one shape. Every other leaf is returned as it is.
-    ``ValueError`` if the rows differ in more than their first dimension.
+    It becomes jagged, or dense if all its rows have the same shape. Any other leaf is returned as
+    it is. ``ValueError`` if the rows differ in more than their first dimension.
     """
     if isinstance(leaf, Tensor) and leaf.is_nested and leaf.layout is torch.strided:
         return stack_or_nest(rows_of(leaf))
@@ -64,15 +64,15 @@ def as_read(leaf: object) -> object:
 
 
 def response_from_nested(nested: Tensor, response_lengths: Lengths) -> Tensor:
-    """Copy a model's outputs for the response tokens: jagged (N, response, ...).
+    """Copy a model's outputs for the response tokens to a jagged (N, response, ...) tensor.
 
-    Row i of ``nested`` has the outputs for L tokens, prompt and response; ``response_lengths`` are
-    (N,) integers R, of which 0 gives an empty row. The output at token i predicts token i + 1, so
-    those for the last R tokens are in [L - R - 1, L - 1): the response, shifted left by one.
+    Row i of ``nested`` has the outputs at L tokens, prompt and response; ``response_lengths`` are
+    (N,) integers R, where 0 gives an empty row. The output at token i predicts token i + 1, so the
+    outputs for the last R tokens are at [L - R - 1, L - 1), one position to the left.
 
     Raises:
         TypeError: ``nested`` is not jagged.
-        ValueError: Another number of rows, or a response without a token before it, R > L - 1.
+        ValueError: The number of rows differs, or no token precedes a response (R > L - 1).
     """
     if classify_leaf(nested) != "jagged":
         raise TypeError("response_from_nested takes a jagged tensor, got a dense one")

@@ -14,10 +14,10 @@ LeafKind = Literal["dense", "jagged", "object"]
 
 
 def classify_leaf(leaf: object) -> LeafKind:
-    """The kind of a leaf: ``dense`` (N, ...), ``jagged`` (N, j, ...) or ``object``.
+    """Return the kind of a leaf: ``dense`` (N, ...), ``jagged`` (N, j, ...) or ``object``.
 
-    ``TypeError`` for anything else, instead of dropping it: a nested TensorDict, a sparse or
-    quantized tensor, a nested tensor of the strided layout or ragged in a later dimension.
+    ``TypeError`` for any other leaf, so that none is dropped: a nested TensorDict, a sparse or
+    quantized tensor, a nested tensor that is strided, or ragged in a later dimension.
     """
     if is_object_column(leaf):
         return "object"
@@ -40,7 +40,7 @@ def is_jagged(leaf: Tensor) -> bool:
 
 
 def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
-    """The tokens of a jagged leaf, end to end (a copy if its rows have gaps), and the rows."""
+    """Return a jagged leaf's concatenated tokens (copied if its rows have gaps) and row lengths."""
     jagged: Any = leaf.detach()  # torch's stubs do not know the methods of a jagged tensor
     values, offsets, lengths = jagged.values(), jagged.offsets(), jagged.lengths()
     rows = RaggedRows(offsets.diff() if lengths is None else lengths)
@@ -50,10 +50,10 @@ def jagged_parts(leaf: Tensor) -> tuple[Tensor, RaggedRows]:
 
 
 def rows_of(leaf: Tensor) -> list[Tensor]:
-    """The N rows of a dense or nested leaf, for comparisons independent of the layout.
+    """Return the N rows of a dense or nested leaf, so that leaves of any layout can be compared.
 
     Rows are views of the leaf, except for a jagged leaf with gaps between its rows. ``TypeError``
-    for anything but a tensor, for a sparse one, and for one without rows.
+    for a leaf that is not a tensor, is sparse, or has no dimensions.
     """
     if not isinstance(leaf, Tensor) or leaf.layout not in {torch.strided, torch.jagged}:
         raise TypeError(f"no rows in {type(leaf).__name__}")

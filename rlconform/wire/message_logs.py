@@ -1,7 +1,7 @@
-"""Message logs of a batch: their token ids are sent only once, in ``input_ids``.
+"""Removes token ids from message logs, because ``input_ids`` has them too, and restores them.
 
 A row's log is a list of messages, each a dict with its ``token_ids``; the row's input ids are those
-of its messages, end to end. A stripped message has only the span of its tokens:
+of its messages, concatenated. A stripped message has only the span of its tokens:
 
     {"role": "user", "content": "Hi", "token_ids": tensor([7, 9])}      as the rollout makes it
     {"role": "user", "content": "Hi", "token_span": (3, 2)}             stripped: start, length
@@ -25,10 +25,10 @@ MessageLog = list[dict[str, Any]]
 
 
 def strip_message_logs(logs: Iterable[Iterable[Mapping[str, Any]]]) -> NonTensorStack:
-    """Make an object column of the N logs with a (start, length) span instead of ``token_ids``.
+    """Build an object column of the N logs, with (start, length) spans instead of ``token_ids``.
 
-    The given logs are not changed; their other values are shared, and messages without token ids
-    kept. ``ValueError`` for token ids that are not one-dimensional.
+    The given logs are not changed. The column shares their other values and keeps messages without
+    token ids. ``ValueError`` for token ids that are not one-dimensional.
     """
     return object_column(_strip(log) for log in logs)
 
@@ -37,8 +37,8 @@ def rebuild_message_logs(stripped: object, input_ids: Tensor) -> list[MessageLog
     """Rebuild the N logs, with ``token_ids`` that are views of the batch's ``input_ids``.
 
     ``stripped`` is the column of ``strip_message_logs`` in any form that a plane returns;
-    ``input_ids`` are the same rows' token ids from column 0, dense (N, S) or jagged (N, j).
-    ``ValueError`` for another number of logs, or a span that does not lie in its row.
+    ``input_ids`` are the whole token ids of the same rows, dense (N, S) or jagged (N, j).
+    ``ValueError`` for another number of logs, or a span that is not inside its row.
     """
     rows = rows_of(input_ids)
     logs = object_rows(stripped, len(rows))

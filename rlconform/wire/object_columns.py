@@ -1,8 +1,8 @@
 """Object columns: one Python value per row, of any kind, None included.
 
 tensordict and the planes use several forms of such a column. ``object_rows`` reads all of them;
-``object_column`` makes the form that slices, indexes and concatenates with its batch, and
-``object_array`` the form that the contract of ``put_samples`` names.
+``object_column`` makes the form that can be sliced, indexed and concatenated with its batch;
+``object_array`` makes the form that the contract of ``put_samples`` names.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OBJECT_KINDS = frozenset("OSU")
 
 
 def object_column(values: Iterable[Any]) -> NonTensorStack:
-    """A column of the given values, one per row, held by reference."""
+    """Build a column of the given values, one per row, without copying them."""
     return NonTensorStack(*[NonTensorData(value) for value in values])
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """A 1-D numpy object array of ``values``; ``np.array`` would unpack nested lists."""
+    """Build a 1-D numpy object array of ``values``; ``np.array`` would unpack nested lists."""
     array = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):
         array[index] = value
@@ -31,11 +31,11 @@ def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 def object_rows(leaf: object, n: int) -> list[Any]:
-    """The ``n`` values of an object column in any form; ``TypeError`` for anything else.
+    """Return the ``n`` values of an object column in any form; ``TypeError`` for anything else.
 
-    A ``NonTensorData`` has an array of values, one per row, or one value that all rows share.
-    ``ValueError`` if there are not ``n`` values, as with an array inside a ``NonTensorData`` after
-    a slice of its batch, which leaves the array whole, so its rows are lost.
+    A ``NonTensorData`` has an array with one value per row, or one value that all rows share.
+    ``ValueError`` if there are not ``n`` values. Slicing a batch does not slice the array in its
+    ``NonTensorData``, so nothing shows which of its values remain.
     """
     if isinstance(leaf, NonTensorData):
         data = leaf.data

@@ -2,7 +2,7 @@
 
     padded (N, S, ...)  ── take ──▶  values (T, ...)  ── pad ──▶  padded (N, W, ...)
 
-``values`` has the rows end to end, T tokens in all. Both kernels copy a token as whole integer
+``values`` are the concatenated rows, T tokens in all. Both kernels copy a token as whole integer
 words, so that every dtype is copied bit for bit (NaN payloads and -0.0 included) by the same two
 torch calls, and a token with trailing dimensions costs one copy per eight bytes, not per element.
 """
@@ -35,7 +35,7 @@ class RaggedRows:
 
     Fields packed by one ``RaggedRows`` share their offsets, so torch treats them as equally ragged
     and allows arithmetic between them. ``lengths`` are (N,) non-negative integers, else
-    ``ValueError``; ``device`` is that of the tokens, by default that of the lengths.
+    ``ValueError``; ``device`` is the device of the tokens, by default the device of the lengths.
     """
 
     def __init__(self, lengths: Lengths, device: torch.device | None = None) -> None:
@@ -64,14 +64,14 @@ class RaggedRows:
         return offsets
 
     def take(self, tokens: Tensor, starts: Tensor) -> Tensor:
-        """Copy ``tokens[starts[i] : starts[i] + lengths[i]]`` of every row, end to end.
+        """Copy ``tokens[starts[i] : starts[i] + lengths[i]]`` of every row i to a (T, ...) tensor.
 
-        ``tokens`` is (M, ...), ``starts`` (N,) int64; the spans must lie inside. Returns (T, ...).
+        ``tokens`` is (M, ...) and ``starts`` (N,) int64; every span must be inside ``tokens``.
         """
         return _select(tokens, self._positions(starts, tokens.shape[0]))
 
     def take_padded(self, padded: Tensor) -> Tensor:
-        """Copy ``padded[i, :lengths[i]]`` of every row, end to end: (N, S, ...) -> (T, ...).
+        """Copy ``padded[i, :lengths[i]]`` of every row i, concatenated: (N, S, ...) -> (T, ...).
 
         ``ValueError`` for another number of rows, no token dimension, or S below the longest row.
         """
@@ -89,8 +89,8 @@ class RaggedRows:
     def pad(self, values: Tensor, width: int | None, pad_value: complex) -> Tensor:
         """Copy rows of ``values`` (T, ...) into a (N, width, ...) tensor padded with ``pad_value``.
 
-        The default width is that of the longest row. ``ValueError`` if ``width`` is below the
-        longest row, or the dtype can't hold ``pad_value``.
+        By default ``width`` is the length of the longest row. ``ValueError`` if ``width`` is below
+        the longest row, or the dtype can't hold ``pad_value``.
         """
         width = self.longest if width is None else width
         if width < self.longest:
@@ -106,13 +106,13 @@ class RaggedRows:
         return padded
 
     def nest(self, values: Tensor) -> Tensor:
-        """Jagged (N, j, ...) tensor over ``values`` (T, ...), without a copy."""
+        """Return ``values`` (T, ...) as a jagged (N, j, ...) tensor, without a copy."""
         return torch.nested.nested_tensor_from_jagged(
             values, self.offsets, min_seqlen=self.shortest, max_seqlen=self.longest
         )
 
     def _positions(self, starts: Tensor, size: int) -> Tensor:
-        """(T,) index into ``size`` tokens of every row's tokens, row after row.
+        """Return the (T,) index of every row's tokens among ``size`` tokens, row after row.
 
         The index is the in-place cumulative sum of the steps from one token to the next: 1 within
         a row, and at the start of a row also the distance from the end of the previous one. The
@@ -129,7 +129,7 @@ class RaggedRows:
 
 
 def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
-    """A fresh tensor of ``value`` with the dtype and device of ``like``.
+    """Return a tensor of ``shape`` filled with ``value``, with the dtype and device of ``like``.
 
     ``ValueError`` if the dtype can't hold ``value``, which torch would wrap or truncate silently.
     """
@@ -145,17 +145,17 @@ def filled(shape: Sequence[int], value: complex, like: Tensor) -> Tensor:
 
 
 def owned(tensor: Tensor) -> Tensor:
-    """A contiguous copy without grad; cloning resolves a lazy conjugation or negation."""
+    """Return a contiguous copy without grad; cloning resolves a lazy conjugation or negation."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _plain(tokens: Tensor) -> Tensor:
-    """``tokens`` contiguous, without grad and lazy operations; copied only if needed."""
+    """Return ``tokens`` contiguous, without grad or lazy operations; copy only if needed."""
     return tokens.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _select(tokens: Tensor, index: Tensor) -> Tensor:
-    """``tokens[index]``, copied bit for bit."""
+    """Return ``tokens[index]``, copied bit for bit."""
     source = _plain(tokens)
     words = _as_words(source, _word_size(source))
     # For single words the kernel is twice as fast on a vector as on (M, 1).
@@ -164,13 +164,13 @@ def _select(tokens: Tensor, index: Tensor) -> Tensor:
 
 
 def _word_size(tokens: Tensor) -> int:
-    """Bytes of the widest word that divides a token of (M, ...) and its storage offset."""
+    """Return the size in bytes of the widest word that divides a token and the storage offset."""
     token_bytes = math.prod(tokens.shape[1:]) * tokens.itemsize
     return math.gcd(8, token_bytes, tokens.storage_offset() * tokens.itemsize)
 
 
 def _as_words(tokens: Tensor, size: int) -> Tensor:
-    """View of contiguous ``tokens`` (M, ...) as (M, K) words of ``size`` bytes."""
+    """View contiguous ``tokens`` (M, ...) as (M, K) words of ``size`` bytes."""
     token_words = math.prod(tokens.shape[1:]) * tokens.itemsize // size
     # Flat first: a contiguous tensor may keep odd strides in dimensions of size one, which a view
     # as a wider dtype would refuse.

@@ -2,9 +2,9 @@
 
     value ── dumps ──▶ bytes and parts ──(another process)──▶ loads ──▶ value
 
-``dumps`` is cloudpickle, which also pickles classes that only a script defines. It differs in two
-points. Tensors of dtypes that torch can't unpickle, such as fp8, are reduced to their bytes. Values
-that travel by another way, such as large tensors or Ray's object references, are left out and
+``dumps`` is cloudpickle, which also pickles classes that only a script defines, with two
+differences. Tensors of dtypes that torch can't unpickle, such as fp8, are reduced to their bytes.
+Values that are sent separately, such as large tensors or Ray's object references, are left out and
 returned as ``parts``.
 """
 
@@ -37,12 +37,12 @@ def dumps(
     out_of_band: Callable[[Any], bool] = lambda _: False,
     compact_tensors: bool = False,
 ) -> tuple[bytes, list[Any]]:
-    """Pickle ``value``; returns the bytes and the values that were left out of them.
+    """Pickle ``value``; return the bytes and the values that were left out of them.
 
-    Raises what pickle raises for a value that it can't pickle. ``out_of_band`` returns whether to
-    leave a value within ``value`` out of the bytes. ``compact_tensors`` pickles a dense tensor
-    detached, on the CPU, and without the rest of the storage that it is a view of; by default
-    strides and ``requires_grad`` are kept.
+    Raises what pickle raises for a value that it can't pickle. ``out_of_band(part)`` returns
+    whether to leave that part of ``value`` out of the bytes. ``compact_tensors`` pickles a dense
+    tensor detached, on the CPU, and without the rest of the storage that it is a view of; by
+    default strides and ``requires_grad`` are kept.
     """
     file = io.BytesIO()
     pickler = _Pickler(file, out_of_band, compact_tensors)
@@ -51,7 +51,7 @@ def dumps(
 
 
 def loads(data: bytes | memoryview, parts: Sequence[Any] = ()) -> Any:
-    """Rebuild the value from what ``dumps`` returned; it holds the very ``parts`` given."""
+    """Rebuild the value that ``dumps`` pickled; it contains the given ``parts``, not copies."""
     return _Unpickler(io.BytesIO(data), parts).load()
 
 
@@ -59,7 +59,7 @@ def loads(data: bytes | memoryview, parts: Sequence[Any] = ()) -> Any:
 class TensorMessage:
     """A value split for sending: its dense tensors, and the rest pickled as ``structure``.
 
-    The tensors are contiguous and on the CPU, for a tensor transport.
+    The tensors are contiguous and on the CPU, as a tensor transport needs them.
     """
 
     structure: bytes
@@ -72,15 +72,15 @@ class TensorMessage:
         return cls(structure, [t.resolve_conj().resolve_neg().cpu().contiguous() for t in tensors])
 
     def value(self) -> Any:
-        """The value again, holding ``tensors``."""
+        """Rebuild the value, with ``tensors`` in it."""
         return loads(self.structure, self.tensors)
 
 
 class RayArgument:
     """Wraps an argument or a result of a Ray actor's method; the receiver gets the value itself.
 
-    Ray pickles tensors torch's way, which loses fp8: a check would report the kit's own transport
-    as a fault of the plane. Object references within the value are left to Ray, which counts them.
+    Ray pickles tensors torch's way, which loses fp8: a check would blame the plane for a fault of
+    rlconform. Object references within the value are left to Ray, which counts them.
     """
 
     def __init__(self, value: Any) -> None:
@@ -91,7 +91,7 @@ class RayArgument:
 
 
 def reduce_tensor(value: Any) -> Reduced | None:
-    """Reduce a tensor that torch can't unpickle to bytes, rebuilt on the CPU; None for others."""
+    """Reduce a tensor that torch can't unpickle to CPU bytes; return None for other values."""
     if type(value) is not Tensor or value.dtype in _UNPICKLES or value.layout is not torch.strided:
         return None
     if value.is_quantized or value.is_meta:
@@ -145,7 +145,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_plain_tensor(value: Any) -> bool:
-    """Whether dtype, shape and bytes are all of the value: a dense tensor of no subclass."""
+    """Whether dtype, shape and bytes describe the whole value: a dense tensor of no subclass."""
     return (
         type(value) is Tensor
         and value.layout is torch.strided
@@ -163,6 +163,6 @@ def _is_strided(value: Any) -> bool:
 
 
 def _is_compact(tensor: Tensor) -> bool:
-    """Whether torch pickles the tensor as it should be: all of its storage, on the CPU, no grad."""
+    """Whether the tensor is on the CPU, without grad, and has nothing else in its storage."""
     whole = tensor.untyped_storage().nbytes() == tensor.nbytes
     return whole and tensor.device.type == "cpu" and not tensor.requires_grad

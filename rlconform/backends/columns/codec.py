@@ -2,7 +2,7 @@
 
 msgpack encodes None, bool, int, float, str, bytes, list and dict. Values that it would change (a
 tuple into a list) or can't encode (a set, an integer beyond 64 bits, an array) become msgpack
-extensions; others raise ``TypeError``. There is no pickle, so reading never runs code.
+extensions; any other value raises ``TypeError``. Pickle is not used, so reading never runs code.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _reject_inexact(value: Any) -> None:
 
 
 def _to_extension(value: Any) -> msgpack.ExtType:
-    """Called by msgpack for each value that it can't encode itself."""
+    """Encode a value that msgpack can't encode itself; msgpack calls this for each such value."""
     kind = type(value)
     if kind is torch.Tensor:
         return msgpack.ExtType(_TENSOR, _pack(_tensor_parts(value)))
@@ -119,12 +119,12 @@ def _rebuild_tensor(parts: list[Any]) -> torch.Tensor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """``torch.float32`` as ``float32``."""
+    """Return the name of a dtype without ``torch.``, such as ``float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 def dtype_named(name: str) -> torch.dtype:
-    """``float32`` as ``torch.float32``. ``ValueError`` for a name that isn't a dtype's."""
+    """Return the dtype of a name such as ``float32``; ``ValueError`` if torch has no such dtype."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{name!r} is no dtype of this torch")
@@ -132,10 +132,10 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of a dense CPU tensor, ``(nbytes,)`` uint8.
+    """Return the bytes of a dense CPU tensor, ``(nbytes,)`` uint8.
 
-    Shared memory where the tensor is contiguous, a copy where it is strided, expanded or a
-    conjugate view.
+    The array shares memory with a contiguous tensor; it is a copy of a tensor that is strided,
+    expanded or a conjugate view.
     """
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     flat = plain.view(-1)

@@ -1,7 +1,7 @@
 """``ColumnBlock``: the columns of one put, each as one contiguous numpy buffer.
 
-A process that only stores columns needs no torch. Buffers travel out of band in pickle protocol 5:
-a process that unpickles them maps them without a copy.
+A process that only stores columns needs no torch. Pickle protocol 5 sends the buffers out of band,
+so a process that unpickles them maps them without a copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """The values of one field in N rows, end to end."""
+    """The values of one field in N rows, concatenated."""
 
     layout: LeafKind  # of the put
     dtype: str  # without ``torch.``, or "object"
@@ -36,7 +36,7 @@ class StoredColumn:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of an item: a dense column's row, a jagged one's token, an object's byte."""
+        """Bytes of one item: a row if dense, a token if jagged, a byte if object."""
         return self.itemsize * math.prod(self.shape)
 
     @property
@@ -52,19 +52,19 @@ ColumnBlock = dict[str, StoredColumn]
 
 
 def equally_long(lengths: Sequence[int] | Integers) -> bool:
-    """Whether a read returns rows of these lengths, at least one, dense: all have the same length.
+    """Whether all lengths, at least one, are the same, so that a read returns the rows dense.
 
     That includes rows that were put jagged, a single row, and rows of length zero. NeMo-RL's
-    adapters do the same, and their callers index the column and compare its shape.
+    adapters also return them dense, and their callers index the column and compare its shape.
     """
     return bool((np.asarray(lengths) == lengths[0]).all())
 
 
 def extents_of(columns: ColumnBlock) -> dict[str, Extent]:
-    """The extent of every column."""
+    """Return the extent of every column by name."""
     return {name: column.extent for name, column in columns.items()}
 
 
 def bytes_of(columns: ColumnBlock) -> int:
-    """Bytes of all values."""
+    """Return the number of bytes of all values."""
     return sum(column.values.nbytes for column in columns.values())

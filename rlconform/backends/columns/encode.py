@@ -2,8 +2,8 @@
 
     TensorDict ── pack ──▶ ColumnBlock ── (a store) ──▶ row selections ── read ──▶ TensorDict
 
-Packed columns share memory with the batch wherever that is contiguous: a store in this process
-copies them first; one in another process gets a copy anyway.
+Packed columns share memory with the contiguous leaves of a batch. A store in this process must copy
+them; a store in another process receives a copy anyway.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from rlconform.wire.ragged_rows import RaggedRows
 
 
 def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
-    """Convert a put's ``n_rows`` rows, on the CPU and without grad; None has no columns.
+    """Convert ``n_rows`` rows of a put to columns on the CPU, without grad; None gives no columns.
 
     ``TypeError`` for a leaf that is no dense or jagged tensor or object column, ``ValueError`` for
-    an object column of another number of values.
+    an object column without exactly ``n_rows`` values.
     """
     if fields is None:
         return {}
@@ -45,9 +45,9 @@ def pack(fields: TensorDictBase | None, n_rows: int) -> ColumnBlock:
 
 
 def read(selections: Sequence[RowSelection], names: Sequence[str], n_rows: int) -> TensorDict:
-    """Gather the named fields of ``n_rows`` rows, each in one of the selections, in fresh memory.
+    """Gather the named fields of ``n_rows`` rows from the selections into a batch in fresh memory.
 
-    ``ValueError`` if no one tensor can hold the rows of a field, which the error names.
+    ``ValueError``, with the field's name, if the rows of a field don't fit in one tensor.
     """
     shared = Shared(chunked=len(names) > 1)
     columns = {}
@@ -58,7 +58,7 @@ def read(selections: Sequence[RowSelection], names: Sequence[str], n_rows: int) 
 
 
 def batch_of(columns: Mapping[str, StoredColumn], n_rows: int) -> TensorDict:
-    """Make a batch of size ``(n_rows,)`` over the columns' memory.
+    """Build a batch of size ``(n_rows,)`` that shares the columns' memory.
 
     Jagged columns with the same offsets share them, so that torch treats them as equally ragged.
     """
@@ -69,7 +69,7 @@ def batch_of(columns: Mapping[str, StoredColumn], n_rows: int) -> TensorDict:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Name the field in the errors raised inside."""
+    """Add the field's name to errors that the ``with`` block raises."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -92,7 +92,7 @@ def _pack(leaf: Any, n_rows: int) -> StoredColumn:
 
 
 def _shared(offsets: Integers | None, known: list[Integers]) -> Integers | None:
-    """Reuse an equal array of offsets: per-token columns have the same, which then travel once."""
+    """Return an equal array in ``known``, if any, so that the same offsets are sent only once."""
     if offsets is None:
         return None
     for same in known:

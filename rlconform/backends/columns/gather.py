@@ -4,7 +4,7 @@
 
 Rows that are stored and requested consecutively form one run, so reading a batch in the order of
 its put costs one copy per field. Long runs are copied, with several threads if there are many
-bytes; short scattered ones are gathered as words by index, which is cheaper than a call per row.
+bytes; short scattered runs are gathered as words by index, which is cheaper than a call per row.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 def gather(
     selections: Sequence[RowSelection], name: str, n_rows: int, shared: Shared | None = None
 ) -> StoredColumn:
-    """Gather one field of ``n_rows`` rows, each in one of the selections, in fresh memory.
+    """Gather one field of ``n_rows`` rows from the selections into a column in fresh memory.
 
-    Fields of one read that get the same ``shared`` compute what they have in common once. The
-    result is dense if all rows have one shape, however they were put, and jagged otherwise.
-    ``ValueError`` if the rows differ in dtype, or no one tensor can hold their shapes.
+    Fields of one read must get the same ``shared``, so that common indexes are computed once. The
+    column is dense if all rows have one shape, however they were put, and jagged otherwise.
+    ``ValueError`` if the rows differ in dtype, or their shapes don't fit in one tensor.
     """
     shared = shared or Shared()
     pieces = [piece for piece in selections if name in piece.names]
@@ -62,7 +62,7 @@ def gather(
 def _gather_ragged(
     pieces: Sequence[RowSelection], columns: Sequence[StoredColumn], n_rows: int, shared: Shared
 ) -> StoredColumn:
-    """Gather rows whose first dimensions differ or are ragged, as runs of items."""
+    """Gather rows whose first dimensions are ragged or differ, as spans of items."""
     tails = {c.shape[1:] if c.layout == "dense" else c.shape for c in columns}
     if len(tails) > 1 or any(c.layout == "dense" and not c.shape for c in columns):
         shapes = sorted({c.shape for c in columns})
@@ -81,7 +81,7 @@ def _gather_ragged(
 
 
 def _copy(sources: Sequence[Bytes], spans: RowSpans, item_bytes: int, shared: Shared) -> Bytes:
-    """Copy the spans' bytes, end to end."""
+    """Copy the spans' bytes from the sources into one new buffer."""
     values = shared.memory(int(spans.length.sum()) * item_bytes)
     if not values.size:
         return values
@@ -105,7 +105,7 @@ def _gather_words(
     out: npt.NDArray[Any],
     shared: Shared,
 ) -> None:
-    """Gather the spans into ``out``, an array of words whose size divides an item."""
+    """Gather the spans into ``out``, an array of words; an item is a whole number of words."""
     if len(sources) == 1:
         index = shared.word_index(spans, words_per_item)
         np.take(sources[0].view(out.dtype), index, out=out, mode="clip")  # unbuffered, unlike raise
@@ -119,7 +119,7 @@ def _gather_words(
 
 
 def _concatenate(runs: list[Bytes], out: Bytes) -> None:
-    """Copy the runs into ``out``, with threads according to the bytes and the cores."""
+    """Copy the runs into ``out``, in several threads if there are enough bytes and cores."""
     workers = min(len(os.sched_getaffinity(0)), out.size // _THREAD_BYTES)
     if workers <= 1:
         np.concatenate(runs, out=out)
@@ -139,7 +139,7 @@ def _concatenate(runs: list[Bytes], out: Bytes) -> None:
 
 
 def _split(runs: list[Bytes], size: int) -> tuple[list[Bytes], list[Bytes]]:
-    """Split the runs in two; the first part has ``size`` bytes."""
+    """Split the runs into two parts, the first of ``size`` bytes."""
     for n, run in enumerate(runs):
         if size <= run.size:
             return [*runs[:n], run[:size]], [run[size:], *runs[n + 1 :]]
@@ -150,9 +150,9 @@ def _split(runs: list[Bytes], size: int) -> tuple[list[Bytes], list[Bytes]]:
 def compact(
     columns: ColumnBlock, live: Mapping[frozenset[str], Sequence[int]]
 ) -> dict[frozenset[str], ColumnBlock]:
-    """For each set of fields, copy the rows of a block of which exactly these fields are live.
+    """Copy the live rows of a block to new blocks, one block for each set of live fields.
 
-    The memory of its dead rows can then be freed.
+    The memory of the old block, with its dead rows, can then be freed.
     """
     return {names: _copy_rows(columns, names, rows) for names, rows in live.items()}
 

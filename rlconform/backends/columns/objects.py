@@ -1,7 +1,7 @@
-"""Object columns as bytes. Each value is encoded on its own, so that rows are read one by one.
+"""Encodes object columns as bytes, each value separately, so that rows can be read one by one.
 
-Plain data is encoded exactly by ``codec``; a value of any other class is pickled. Tensors within it
-are stored without the rest of the storage that they are views of.
+Plain data is encoded exactly by ``codec``; a value of any other class is pickled. Tensors in a
+pickled value are stored without the rest of the storage that they are views of.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PLAIN, _PICKLED = b"\0", b"\1"
 
 
 def encode(values: Sequence[Any]) -> tuple[Bytes, Integers]:
-    """The values' bytes, end to end, and (N + 1,) offsets; ``TypeError`` if one is unpicklable."""
+    """Return the values' bytes and (N + 1,) offsets; ``TypeError`` if a value can't be pickled."""
     rows = [_encode(value) for value in values]
     lengths = np.array([len(row) for row in rows], np.int64)
     return np.frombuffer(b"".join(rows), dtype=np.uint8), running_sum(lengths)
 
 
 def decode(values: Bytes, offsets: Integers | None) -> Iterator[Any]:
-    """Decode what ``encode`` returned; each value is a fresh one."""
+    """Decode what ``encode`` returned; yield a new object for each value."""
     assert offsets is not None, "an object column has offsets"
     for start, end in pairwise(offsets.tolist()):
         row = values.data[start:end]

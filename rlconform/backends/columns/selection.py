@@ -1,4 +1,4 @@
-"""Row selections of a read: which rows of which block, and where their bytes lie."""
+"""Row selections of a read: which rows of which block, and the places of their bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Rows of one block."""
+    """Rows of one block that a read copies."""
 
     columns: ColumnBlock
     names: frozenset[str]  # the fields to take from it
@@ -30,7 +30,7 @@ class RowSelection:
 
 @dataclass(frozen=True, eq=False)
 class RowSpans:
-    """N rows of the result as spans of items in several columns."""
+    """The places of a result's N rows, as spans of items in several stored columns."""
 
     column: Integers  # (N,) number of the column
     start: Integers  # (N,) first item
@@ -38,11 +38,11 @@ class RowSpans:
 
     @cached_property
     def offsets(self) -> Integers:
-        """(N + 1,) items before each span; fields with the same spans share the array."""
+        """(N + 1,) number of items before each span; fields with the same spans share the array."""
         return running_sum(self.length)
 
     def runs(self) -> tuple[Integers, Integers]:
-        """The first and the last row of each run of consecutively stored rows."""
+        """Return the first and the last row of each run of consecutively stored rows."""
         ends = self.start + self.length
         breaks = (self.start[1:] != ends[:-1]) | (self.column[1:] != self.column[:-1])
         cuts = np.flatnonzero(breaks)
@@ -54,8 +54,8 @@ class Shared:
 
     Fresh memory costs several times the copy into it, because every page faults. numpy uses huge
     pages for large arrays only, so medium-sized columns are cut from larger chunks. A column that
-    outlives the others keeps its whole chunk alive, so a single column and stored ones are not
-    ``chunked``.
+    outlives the others keeps its whole chunk alive, so do not set ``chunked`` for a single column
+    or for columns that are stored.
     """
 
     def __init__(self, chunked: bool = True) -> None:
@@ -67,7 +67,7 @@ class Shared:
     def spans(
         self, pieces: Sequence[RowSelection], before: Sequence[Integers | int], n_rows: int
     ) -> RowSpans:
-        """Spans of the rows, from each column's offsets, or from its number of items per row."""
+        """Return the rows' spans; ``before`` has each column's offsets, or its items per row."""
         key = tuple(
             (id(piece), items if isinstance(items, int) else -id(items))
             for piece, items in zip(pieces, before, strict=True)
@@ -77,7 +77,7 @@ class Shared:
         return self._spans[key]
 
     def word_index(self, spans: RowSpans, words_per_item: int) -> Integers:
-        """The index of every word of the spans, with ``words_per_item`` words in each item."""
+        """Return the index of every word of the spans; an item has ``words_per_item`` words."""
         key = (spans, words_per_item)
         if key not in self._indexes:
             self._indexes[key] = word_index(
@@ -86,7 +86,7 @@ class Shared:
         return self._indexes[key]
 
     def memory(self, n_bytes: int) -> Bytes:
-        """Allocate ``n_bytes``, from a chunk if they are few."""
+        """Allocate ``n_bytes``; if ``chunked``, cut medium sizes from a larger chunk."""
         if not self._chunked or not _SMALL_BYTES <= n_bytes < _LARGE_BYTES:
             return np.empty(n_bytes, np.uint8)
         if n_bytes > self._chunk.size:
@@ -97,13 +97,13 @@ class Shared:
 
 
 def word_index(start: npt.NDArray[Any], length: npt.NDArray[Any]) -> Integers:
-    """The indexes start, start + 1, ... of every span, in order."""
+    """Return the indexes start, start + 1, ... of every span, in order."""
     before = running_sum(length)
     return np.repeat(start - before[:-1], length) + np.arange(before[-1])
 
 
 def running_sum(lengths: npt.NDArray[Any]) -> Integers:
-    """(N + 1,) sum of all lengths before each position."""
+    """Return the (N + 1,) sums of the lengths before each position."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -1,7 +1,7 @@
 """The index of a plane: its rows, where their bytes are stored, and the tasks that claimed them.
 
 It holds no bytes and imports no torch, so a controller process that holds it starts quickly.
-``memory`` keeps one behind a lock, ``ray_store`` in its controller.
+``memory`` keeps its index behind a lock, ``ray_store`` keeps it in its controller.
 """
 
 from rlconform.backends.index.block import SLACK_BYTES, Extent, Names, Source

@@ -1,12 +1,12 @@
-"""``Block``: the index's record of one put, with the bytes that are live and wasted.
+"""``Block``: the index's record of one put, with counts of its live and wasted bytes.
 
     put ──▶ Block(payload) ◀── parts of rows        a block without parts is freed
                 │
-                └── more wasted bytes than live ones ──▶ due: its live rows are copied
+                └── more wasted bytes than live ones ──▶ due: compacted, live rows are copied
 
 The bytes of a block are stored in one piece, at ``payload``; rows that were cleared or overwritten
-stay there as waste. Compacting a block once it has more wasted than live bytes bounds the waste by
-the live bytes, and copies no more bytes than were wasted.
+stay there as waste. A block is due for compaction once it has more wasted than live bytes. This
+bounds the waste by the live bytes, and no more bytes are copied than were wasted.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Extent:
 
 
 def kinds_of(extents: Mapping[str, Extent]) -> dict[str, str]:
-    """The kind of each column."""
+    """Return the kind of values in each column."""
     return {name: extent.kind for name, extent in extents.items()}
 
 
 class Block:
-    """One put's columns.
+    """The columns of one put.
 
-    Its ``number`` is unique within an index; ``sample_ids`` are in the order in which the rows are
+    ``number`` is unique within an index; ``sample_ids`` are in the order in which the rows are
     stored; ``payload`` is where the bytes are stored, and the index does not interpret it.
     """
 
@@ -81,9 +81,9 @@ class Block:
         return enough and 0 < self.live_bytes <= self._due_below
 
     def start_compaction(self) -> None:
-        """Make the block not due until half of its live bytes are gone too.
+        """Postpone the next compaction until half of the live bytes are gone too.
 
-        So only one process compacts it, and if that process dies, another one will later.
+        So only one process compacts the block; if that process dies, another process will later.
         """
         self._due_below = self.live_bytes // 2
 
@@ -102,7 +102,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The part of a read that one block answers."""
+    """The part of a read whose values are in one block."""
 
     block: Block
     names: Names  # the fields to take from it

@@ -1,7 +1,7 @@
 """``Index``: the partitions of one plane and the blocks in which their rows are stored.
 
 commit ──▶ rows point at a new block ─┐
-clear  ──▶ rows are deleted ──────────┴─▶ numbers of the blocks that are due
+clear  ──▶ rows are deleted ──────────┴─▶ numbers of the blocks to compact
 survivors(number) ──▶ (the caller copies the live rows) ──▶ move(number, new blocks)
 """
 
@@ -21,7 +21,7 @@ from rlconform.contract import CapacityExceeded, Tags, UnknownPartition
 
 @dataclass(frozen=True, slots=True)
 class CompactedBlock:
-    """A copy of live rows of a block."""
+    """A new block with copies of live rows of an old block."""
 
     indexes: list[int]  # their places in the old block, in the order of the new one
     extents: Mapping[str, Extent]  # of the new block
@@ -39,7 +39,7 @@ class Usage:
 
 
 class Index:
-    """The rows of a plane, without their bytes. It neither locks nor waits: its user does.
+    """The rows of a plane, without their bytes. Locking and waiting are left to the caller.
 
     ``capacity`` is the maximum number of rows, None for no limit.
     """
@@ -64,7 +64,7 @@ class Index:
         tags: Sequence[Tags] | None,
         writer: str,
     ) -> list[int]:
-        """Make a put visible as a whole; returns the numbers of the blocks that are due.
+        """Make a put visible as a whole; return the numbers of blocks to compact.
 
         ``ValueError`` if a field would have rows of two dtypes, ``CapacityExceeded`` if the plane
         can't hold the new rows.
@@ -81,23 +81,23 @@ class Index:
     def locate(
         self, partition_id: str, sample_ids: Sequence[str], names: Sequence[str]
     ) -> list[Source]:
-        """Find the blocks with the rows' fields. ``LookupError`` if one is missing."""
+        """Find the blocks with these fields of the rows. ``LookupError`` if any is missing."""
         return self.partition(partition_id).locate(sample_ids, names)
 
     def partition(self, partition_id: str) -> PartitionIndex:
-        """The partition. ``UnknownPartition`` if there is none."""
+        """Return a partition. ``UnknownPartition`` if there is none of this name."""
         partition = self._partitions.get(partition_id)
         if partition is None:
             raise UnknownPartition(f"partition {partition_id!r} was never registered nor written")
         return partition
 
     def all_claimed(self, partition_id: str, tasks: Sequence[str]) -> bool:
-        """Whether every task has claimed every produced row."""
+        """Return whether all of the tasks have claimed every produced row."""
         partition = self._partitions.get(partition_id)
         return partition is not None and partition.all_claimed(tasks)
 
     def clear(self, partition_id: str, sample_ids: Sequence[str] | None, writer: str) -> list[int]:
-        """Delete rows, or all of ``writer``'s; returns the numbers of the blocks that are due."""
+        """Delete rows (None: all that ``writer`` put); return the numbers of blocks to compact."""
         partition = self._partitions.get(partition_id)
         if partition is None:
             return []
@@ -105,25 +105,25 @@ class Index:
         return _release(partition.clear(ids))
 
     def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows, oldest first; none for an unknown partition."""
+        """Return the ids of a partition's rows, oldest first; [] for an unknown partition."""
         partition = self._partitions.get(partition_id)
         return [] if partition is None else partition.sample_ids
 
     def snapshot(self) -> list[SavedPartition]:
-        """The state of all partitions without values, for a checkpoint."""
+        """Return the state of all partitions without values, for a checkpoint."""
         each = (partition.snapshot(name) for name, partition in self._partitions.items())
         return [saved for saved in each if saved is not None]
 
     def restore(self, saved: SavedPartition) -> None:
-        """Restore groups and cursors of a partition whose rows were put again."""
+        """Restore the groups and cursors of a partition whose rows were put again."""
         self.partition(saved.partition_id).restore(saved)
 
     def clear_all(self) -> None:
-        """Delete everything."""
+        """Delete all partitions."""
         self._partitions.clear()
 
     def usage(self) -> Usage:
-        """The plane's memory use."""
+        """Return the plane's memory use."""
         blocks = list(self._blocks.values())
         return Usage(
             sum(partition.size for partition in self._partitions.values()),
@@ -133,12 +133,12 @@ class Index:
         )
 
     def payload(self, number: int) -> Any:
-        """A block's payload; None for a freed block."""
+        """Return a block's payload; None for a freed block."""
         block = self._blocks.get(number)
         return None if block is None else block.payload
 
     def survivors(self, number: int) -> tuple[Any, Selection]:
-        """A due block's payload, and live rows by fields; None if freed or compacted elsewhere."""
+        """Start to compact a block: return its payload and live rows; (None, {}) if not due."""
         block = self._blocks.get(number)
         partition = None if block is None else self._partitions.get(block.partition_id)
         if block is None or partition is None or not block.due:
@@ -147,9 +147,9 @@ class Index:
         return block.payload, partition.survivors(block)
 
     def move(self, number: int, compacted: Sequence[CompactedBlock]) -> list[int]:
-        """Point a block's rows, as far as they still exist, at their copies in new blocks.
+        """Point those rows of a block that still exist at their copies in new blocks.
 
-        Returns the numbers of the new blocks that are due already: most of their rows are gone.
+        Returns the numbers of new blocks to compact already, because most of their rows are gone.
         """
         old = self._blocks.get(number)
         partition = None if old is None else self._partitions.get(old.partition_id)
@@ -188,7 +188,7 @@ class Index:
 
 
 def _release(wasted: Mapping[Block, Selection]) -> list[int]:
-    """Count values as waste; returns the numbers of the blocks that are due."""
+    """Count values as waste; return the numbers of blocks to compact."""
     for block, selection in wasted.items():
         for names, indexes in selection.items():
             block.release(names, indexes)

@@ -51,11 +51,11 @@ class PartitionIndex:
 
     @property
     def sample_ids(self) -> list[str]:
-        """The ids of its rows, oldest first."""
+        """The ids of the rows, oldest first."""
         return list(self._rows)
 
     def snapshot(self, partition_id: str) -> SavedPartition | None:
-        """The partition's state without values, for a checkpoint; None if it has none."""
+        """Return the state without values, for a checkpoint; None for a partition without state."""
         if not (self._rows or self._tasks or self._ever_produced):
             return None
         return SavedPartition(
@@ -71,7 +71,7 @@ class PartitionIndex:
         )
 
     def restore(self, saved: SavedPartition) -> None:
-        """Restore groups and cursors of rows that were put again, before the first claim."""
+        """Restore groups and cursors of rows that were put again; call it before any claim."""
         for each in saved.rows:
             row = self._rows[each.sample_id]
             row.group = each.group
@@ -81,7 +81,7 @@ class PartitionIndex:
         self._next_ungrouped = saved.next_ungrouped
 
     def register(self, tasks: Collection[str], group_size: int) -> None:
-        """Declare tasks; resets an empty partition. ``ValueError`` if rows have other groups."""
+        """Add tasks; reset an empty partition. ``ValueError`` if rows have another group size."""
         if not self._rows:
             self._forget()
             self._tasks.clear()
@@ -94,11 +94,11 @@ class PartitionIndex:
         self._group_size = group_size
 
     def count_new(self, sample_ids: Iterable[str]) -> int:
-        """How many of the ids are new."""
+        """Return how many of the ids are new."""
         return sum(sample_id not in self._rows for sample_id in sample_ids)
 
     def check_kinds(self, sample_ids: Sequence[str], extents: Mapping[str, Extent]) -> None:
-        """``ValueError`` if a put of these columns would give a field rows of two dtypes."""
+        """Raise ``ValueError`` if a put of these columns would give a field rows of two dtypes."""
         self._fields.check(self._rows, sample_ids, kinds_of(extents))
 
     def put(
@@ -110,7 +110,7 @@ class PartitionIndex:
     ) -> dict[Block, Selection]:
         """Add columns and tags to rows, which are created if they don't exist.
 
-        Returns the overwritten values of other blocks. The dicts of ``tags`` are kept.
+        Returns the overwritten values of other blocks. Keeps the dicts of ``tags``, without a copy.
         """
         wasted: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         extended: list[tuple[IndexRow, Names]] = []
@@ -141,9 +141,9 @@ class PartitionIndex:
         return wasted
 
     def locate(self, sample_ids: Sequence[str], names: Collection[str]) -> list[Source]:
-        """Find the blocks with the named fields; every field of every row is in one source.
+        """Find the blocks that hold the named fields; each field of each row is in one source.
 
-        ``UnknownSample`` if an id is unknown, ``UnknownField`` if a field isn't produced for it.
+        ``UnknownSample`` if an id is unknown, ``UnknownField`` if a field isn't produced for an id.
         """
         wanted = frozenset(names)
         sources: dict[tuple[Block, Names], Source] = {}
@@ -164,7 +164,7 @@ class PartitionIndex:
         return [source for source in sources.values() if source.names]
 
     def check_exact(self, batch_size: int) -> None:
-        """``ValueError`` unless ``batch_size`` is a multiple of the group size."""
+        """Raise ``ValueError`` unless ``batch_size`` is a multiple of the group size."""
         if batch_size % self._group_size:
             raise ValueError(
                 f"a blocking claim waits for batch_size={batch_size} rows, which is no multiple of "
@@ -172,7 +172,7 @@ class PartitionIndex:
             )
 
     def is_ready(self, task: str, required: Names, batch_size: int) -> bool:
-        """Whether the task may claim ``batch_size`` rows. ``UnknownTask`` if it's unregistered."""
+        """Whether the task may claim ``batch_size`` rows; ``UnknownTask`` if not registered."""
         units = batch_size // self._group_size
         return len(self._ready(task, required, units)) >= units
 
@@ -188,17 +188,17 @@ class PartitionIndex:
         return rows
 
     def all_claimed(self, tasks: Iterable[str]) -> bool:
-        """Whether rows were produced and every task has claimed each of those that remain."""
+        """Whether rows were produced, and all of the tasks have claimed all rows that remain."""
         return self._ever_produced and all(
             task in self._tasks and self._claimed[task] == self._produced for task in tasks
         )
 
     def rows_of(self, writer: str) -> list[str]:
-        """The ids of the rows that this process put."""
+        """Return the ids of the rows that the process ``writer`` put."""
         return list(self._written.get(writer, ()))
 
     def clear(self, sample_ids: Iterable[str]) -> dict[Block, Selection]:
-        """Delete rows with tags and cursors, and return their values; unknown ids are ignored."""
+        """Delete rows with tags and cursors; return their values by block. Ignore unknown ids."""
         wasted: dict[Block, Selection] = defaultdict(lambda: defaultdict(list))
         held: Counter[Names] = Counter()
         claimed: Counter[Names] = Counter()
@@ -226,7 +226,7 @@ class PartitionIndex:
         return wasted
 
     def survivors(self, block: Block) -> Selection:
-        """The rows of a block that can still be read, by the fields that can."""
+        """Return the rows of a block that can still be read, grouped by the readable fields."""
         live: Selection = defaultdict(list)
         for index, sample_id in enumerate(block.sample_ids):
             row = self._rows.get(sample_id)
@@ -236,7 +236,7 @@ class PartitionIndex:
         return live
 
     def move(self, old: Block, new: Block, indexes: Sequence[int]) -> None:
-        """Point rows of the old block, as far as they can still be read, at the new one.
+        """Point those rows of the old block that can still be read at the new block.
 
         ``indexes`` are their places in the old block, in the order of the new block's rows.
         """
@@ -252,7 +252,7 @@ class PartitionIndex:
                 new.release(_minus(new.names, kept), [place])
 
     def _add_new(self, new: list[IndexRow], writer: str) -> None:
-        """Register new rows, in this order."""
+        """Add new rows, in this order, to the groups, the writers' ids and the queues."""
         if self._group_size > 1:
             for row in new:
                 row.group = group_of(row.sample_id, self._group_size, self._next_ungrouped)
@@ -291,7 +291,7 @@ class PartitionIndex:
             row.fields = _both(row.fields, fresh)
 
     def _ready(self, task: str, required: Names, units: int) -> ReadyQueue:
-        """The task's queue, scanned until it has ``units`` or no row is left."""
+        """Return the task's queue; scan rows until it has ``units`` rows or groups."""
         if task not in self._tasks:
             raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self._tasks)}")
         return self._queues.ready(task, required, self._group_size, units)

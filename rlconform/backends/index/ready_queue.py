@@ -6,11 +6,11 @@
     RowQueue     single rows
     GroupQueue   whole groups only: rows wait until their group is complete
 
-A queue scans each row once, when a claim needs more rows than it has; after that puts and clears
-update it. So a put of new rows updates no queue, and a claim costs in proportion to its rows.
+A queue scans each row once, when a claim needs more rows than it has; then puts and clears update
+the queue. So a put of new rows updates no queue, and claims cost in proportion to their rows.
 
 The heap entry of a cleared row stays until it reaches the top, or until such entries outnumber the
-others, so the cost of taking n rows does not depend on what was claimed or cleared before.
+others, so the cost of taking n rows does not depend on earlier claims or clears.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SLACK, _LOG_SLACK = 64, 256
 
 
 class RowQueue:
-    """Rows that are claimed one by one."""
+    """Ready rows, which are claimed one by one."""
 
     def __init__(self) -> None:
         self.scanned = 0  # the age below which all rows of the partition have been scanned
@@ -35,22 +35,22 @@ class RowQueue:
         self._heap: list[int] = []
 
     def __len__(self) -> int:
-        """How many rows are ready."""
+        """Return the number of ready rows."""
         return len(self._rows)
 
     def add(self, row: IndexRow) -> None:
-        """Take in a row that is ready."""
+        """Add a row that is ready."""
         self._rows[row.age] = row
         heappush(self._heap, row.age)
 
     def discard(self, row: IndexRow) -> None:
-        """Forget a row that was cleared; no error if it isn't here."""
+        """Remove a row that was cleared or claimed; no error if the queue doesn't have it."""
         gone = self._rows.pop(row.age, None)
         if gone is not None and len(self._heap) > 2 * len(self._rows) + _SLACK:
             self._heap = sorted(self._rows)
 
     def take(self, units: int) -> list[IndexRow]:
-        """Remove the oldest rows, at most ``units``, and return them by age."""
+        """Remove the oldest rows, at most ``units``, and return them, oldest first."""
         taken: list[IndexRow] = []
         rows, heap = self._rows, self._heap
         for _ in range(min(units, len(rows))):
@@ -61,7 +61,7 @@ class RowQueue:
 
 
 class GroupQueue:
-    """Rows that are claimed in whole groups of ``group_size``.
+    """Ready rows, which are claimed in whole groups of ``group_size``.
 
     A group is as old as its youngest row, which completed it, so the order of groups does not
     depend on how many rows have been scanned.
@@ -75,11 +75,11 @@ class GroupQueue:
         self._heap: list[tuple[int, GroupKey | None]] = []
 
     def __len__(self) -> int:
-        """How many whole groups are ready."""
+        """Return the number of whole groups that are ready."""
         return len(self._whole)
 
     def add(self, row: IndexRow) -> None:
-        """Take in a row that is ready."""
+        """Add a row that is ready."""
         members = self._members.setdefault(row.group, {})
         members[row.sample_id] = row
         if len(members) == self._group_size:
@@ -88,7 +88,7 @@ class GroupQueue:
             heappush(self._heap, (age, row.group))
 
     def discard(self, row: IndexRow) -> None:
-        """Forget a row that was cleared; no error if it isn't here."""
+        """Remove a row that was cleared or claimed; no error if the queue doesn't have it."""
         members = self._members.get(row.group)
         if members is None or members.pop(row.sample_id, None) is None:
             return
@@ -120,7 +120,7 @@ ReadyQueue = RowQueue | GroupQueue
 
 
 class TaskQueues:
-    """All queues of a partition, and the log of its rows that they scan."""
+    """All queues of a partition, and the log of rows that the queues scan."""
 
     def __init__(self) -> None:
         # by age; cleared rows stay, without fields, until it is rebuilt
@@ -129,13 +129,13 @@ class TaskQueues:
         self._queues: dict[tuple[str, Names], ReadyQueue] = {}
 
     def extend(self, new: list[IndexRow]) -> None:
-        """Add new rows, each older than the next."""
+        """Append new rows to the log; they must be in order, the oldest first."""
         self._log += new
         if new:
             self._next_age = new[-1].age + 1
 
     def ready(self, task: str, required: Names, group_size: int, units: int) -> ReadyQueue:
-        """The task's queue for these fields, scanned until it has ``units`` or no row is left."""
+        """Return the queue of a task and fields; scan until it has ``units`` rows or groups."""
         queue = self._queues.get((task, required))
         if queue is None:
             queue = RowQueue() if group_size == 1 else GroupQueue(group_size)
@@ -149,7 +149,7 @@ class TaskQueues:
         return queue
 
     def feed(self, grown: list[tuple[IndexRow, Names]]) -> None:
-        """Offer rows that got these fields to the queues that have scanned them."""
+        """Offer rows that got new fields to the queues that have scanned these rows already."""
         if not grown:
             return
         oldest = min(row.age for row, _ in grown)
@@ -161,14 +161,14 @@ class TaskQueues:
                     _offer(queue, row, task, required)
 
     def discard(self, rows: Iterable[IndexRow], of_task: str | None = None) -> None:
-        """Remove rows from the task's queues after a claim, or from all after a clear."""
+        """Remove claimed rows from one task's queues, or cleared rows from all queues."""
         for (task, _), queue in self._queues.items():
             if of_task is None or task == of_task:
                 for row in rows:
                     queue.discard(row)
 
     def tidy(self, living: Mapping[str, IndexRow]) -> None:
-        """Drop cleared rows from the log if they outnumber the living; reset it if none live."""
+        """Drop cleared rows from the log if they outnumber ``living``; reset all if it is empty."""
         if not living:
             self._log, self._queues = [], {}
         elif len(self._log) > 2 * len(living) + _LOG_SLACK:

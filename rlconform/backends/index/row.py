@@ -1,4 +1,4 @@
-"""``IndexRow``: the index's record of one sample; ids that name the group of a sample."""
+"""``IndexRow``: the index's record of one sample, and the group that its id names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GENERATION = re.compile(r"(?P<uid>.*)_g(?P<index>0|[1-9][0-9]{0,17})", re.DOTAL
 
 
 class IndexRow:
-    """One sample."""
+    """The record of one sample."""
 
     __slots__ = ("age", "claimed_by", "fields", "group", "parts", "sample_id", "tags", "writer")
 
@@ -35,7 +35,7 @@ class IndexRow:
 
 
 def generation_of(sample_id: str) -> tuple[str, int] | None:
-    """The uid and index of ``<uid>_g<index>``, split at the last ``_g``; None for other ids.
+    """Return the uid and index of ``<uid>_g<index>``, split at the last ``_g``; None for other ids.
 
     Leading zeros are not accepted, so no two ids name the same generation.
     """
@@ -44,7 +44,7 @@ def generation_of(sample_id: str) -> tuple[str, int] | None:
 
 
 def group_of(sample_id: str, group_size: int, ungrouped: int) -> GroupKey:
-    """The group of a new row: that of its generation, or of consecutive rows without a uid.
+    """Return the group of a new row: that of its generation, or of consecutive rows without a uid.
 
     ``ungrouped`` is the number of rows without a uid before this one.
     """

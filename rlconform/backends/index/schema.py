@@ -1,4 +1,4 @@
-"""``Schema``: the kind of values in each field of a partition, and the number of its rows."""
+"""``Schema``: the kind of values in each field of a partition, and how many rows have it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _HasFields(Protocol):
 
 
 class Schema:
-    """All rows of a field have one kind; a put that replaces them all may change it."""
+    """The kind of values of each field, which changes only if a put replaces all its rows."""
 
     def __init__(self) -> None:
         self._fields: dict[str, _Field] = {}
@@ -30,7 +30,7 @@ class Schema:
     def check(
         self, rows: Mapping[str, _HasFields], sample_ids: Sequence[str], kinds: Mapping[str, str]
     ) -> None:
-        """``ValueError`` if a put of these columns would give a field rows of two kinds."""
+        """Raise ``ValueError`` if a put of these columns would give a field rows of two kinds."""
         for name, kind in kinds.items():
             field = self._fields.get(name)
             if field is None or field.kind == kind:
@@ -51,7 +51,7 @@ class Schema:
             field.holders += new + sum(n for fresh, n in grown.items() if name in fresh)
 
     def drop(self, held: Counter[Names]) -> None:
-        """Subtract deleted rows, counted by their fields."""
+        """Subtract deleted rows, which ``held`` counts by their fields."""
         for names, count in held.items():
             for name in names:
                 field = self._fields[name]

@@ -1,4 +1,4 @@
-"""The memory plane: it runs in one process and meets every requirement that applies there."""
+"""The memory plane: it runs in one process and fulfils every requirement for such planes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``MemoryClient``: the plane of one process, the reference for other planes."""
+"""``MemoryClient``: the client of the one-process plane, the reference for other planes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class MemoryClient(BaseClient):
     tensor([0, 1])
     >>> owner.close()  # ends the plane; the worker gets PlaneUnavailable from now on
 
-    The block's ``storage_capacity`` limits the rows of the whole plane; by default there is no
-    limit. ``bootstrap`` starts a plane; without it, the client attaches to the newest one of this
+    ``cfg``'s ``storage_capacity`` limits the rows of the whole plane; by default there is no limit.
+    ``bootstrap`` starts a plane; without it, the client attaches to the newest plane of this
     process, or raises ``PlaneUnavailable``.
     """
 

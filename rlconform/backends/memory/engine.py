@@ -1,11 +1,11 @@
-"""``MemoryEngine``: the engine of the plane in this process's memory. Its callers are threads.
+"""``MemoryEngine``: the engine of the plane in this process's memory, which threads share.
 
     put    pack, copy ──▶ (lock) commit, wake the waiting claims
     get    (lock) locate ──▶ gather
     claim  (lock) wait on the condition until rows are ready, claim
 
 Nothing is copied under the lock: a put copies before it takes the lock, and a get gathers after it
-released it. That is safe because stored columns never change.
+has released the lock. That is safe because stored columns never change.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _LOCK = threading.Lock()
 
 
 class MemoryEngine:
-    """An engine whose ``owner`` starts a plane of at most ``capacity`` rows, None for no limit.
+    """An engine whose ``owner`` starts a plane of at most ``capacity`` rows (None: no limit).
 
-    ``PlaneUnavailable`` if there is no plane to attach to.
+    Other engines attach to the newest plane, or raise ``PlaneUnavailable`` if there is none.
     """
 
     def __init__(self, capacity: int | None, owner: bool) -> None:
@@ -140,7 +140,7 @@ class MemoryEngine:
 
     @contextmanager
     def _locked(self) -> Iterator[Index]:
-        """Lock the plane's index and use it."""
+        """Lock the plane and yield its index."""
         with self._plane.changed:
             self.check_open()
             yield self._plane.index
@@ -180,7 +180,7 @@ class MemoryEngine:
 
 
 def _own(columns: ColumnBlock) -> ColumnBlock:
-    """Copy the columns into memory of their own; shared offsets stay shared."""
+    """Copy the columns, so that they share no memory with the batch; shared offsets stay shared."""
     known = {id(column.offsets): column.offsets for column in columns.values()}
     copies = {key: None if array is None else array.copy() for key, array in known.items()}
     return {

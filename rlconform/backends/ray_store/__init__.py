@@ -1,4 +1,4 @@
-"""The plane of several processes: an index in a Ray actor, bytes in Ray's object store.
+"""The ``ray_store`` plane: an index in a Ray actor, and bytes in Ray's object store.
 
 Ray is imported only when a plane is opened.
 """

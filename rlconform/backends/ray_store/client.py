@@ -21,7 +21,7 @@ class RayStoreClient(SharedClient):
 
     Raises:
         ConfigError: The block is invalid, or Ray is not installed.
-        PlaneUnavailable: The plane did not start, or there is none of this name to attach to.
+        PlaneUnavailable: The plane did not start, or no plane of this name runs in the cluster.
     """
 
     def __init__(self, cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True) -> None:
@@ -38,6 +38,6 @@ class RayStoreClient(SharedClient):
         self._engine = engine.RayStoreEngine(self._connection)
 
     def usage(self) -> Usage:
-        """The plane's memory use, live and wasted."""
+        """Return the plane's memory use, live and wasted."""
         usage: Usage = self._connection.call("usage")
         return usage

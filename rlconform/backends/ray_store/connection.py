@@ -7,7 +7,7 @@
     close ──cancels──▶ pending calls, and waits until no thread uses Ray
 
 The controller belongs to the process that started the plane and ends with it. Its name is in a
-namespace of its own, so any job of the cluster can attach.
+fixed Ray namespace, so any job of the cluster can attach.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STOP_S = 5.0
 
 
 class ControllerConnection:
-    """Calls on a plane's controller; ``ray_runtime`` is None in an attached client."""
+    """Calls a plane's controller; ``ray_runtime`` is None in a client that attached."""
 
     def __init__(self, name: str, controller: Any, ray_runtime: RayRuntime | None) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class ControllerConnection:
             raise PlaneUnavailable("the plane's Ray was shut down")
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call the controller's method; a refusal is raised.
+        """Call a method of the controller; raise the error with which it refuses the call, if any.
 
         ``PlaneUnavailable`` if the controller is dead or does not answer, ``ClientClosed`` if this
         client was closed, before or during the call.
@@ -70,7 +70,7 @@ class ControllerConnection:
         return self.call_waiting(method, 0.0, *args)
 
     def call_waiting(self, method: str, wait_s: float, *args: Any) -> Any:
-        """Like ``call``, for an answer that may take ``wait_s`` seconds; ``close`` ends it."""
+        """Call a method whose answer may take ``wait_s`` seconds; ``close`` cancels the call."""
         with self._using():
             reference = getattr(self._controller, method).remote(*args)
             with self._used:
@@ -87,7 +87,7 @@ class ControllerConnection:
         return answer
 
     def store(self, columns: ColumnBlock) -> Any:
-        """Copy the columns into the object store; returns the reference."""
+        """Copy the columns into the object store; return their reference."""
         with self._using():
             try:
                 return ray.put(columns)
@@ -98,10 +98,10 @@ class ControllerConnection:
                 ) from error
 
     def map(self, references: Mapping[int, Any]) -> dict[int, ColumnBlock] | None:
-        """Columns by their blocks' numbers, mapped and not copied if they are on this node.
+        """Return the columns of blocks by number, mapped and not copied if they are on this node.
 
-        None if a block is gone: its rows were cleared or compacted. ``PlaneUnavailable`` if one is
-        lost, or does not arrive in time.
+        None if a block is gone, because its rows were cleared or compacted. ``PlaneUnavailable`` if
+        a block is lost, or does not arrive in time.
         """
         try:
             blocks = self._fetch(list(references.values()))
@@ -110,7 +110,7 @@ class ControllerConnection:
         return dict(zip(references, blocks, strict=True))
 
     def close(self) -> None:
-        """Detach from the plane; the owner's close ends it. Idempotent."""
+        """Detach from the plane; in the owner, end the plane. Idempotent."""
         with self._used:
             if self._closed:
                 return
@@ -140,7 +140,7 @@ class ControllerConnection:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Mark Ray as in use, so that ``close`` waits; a cancelled call is ``ClientClosed``."""
+        """Mark Ray as in use, so that ``close`` waits; a cancelled call raises ``ClientClosed``."""
         with self._used:
             self.check_open()
             self._in_flight += 1
@@ -156,7 +156,7 @@ class ControllerConnection:
                 self._used.notify_all()
 
     def _rescued(self, references: Mapping[int, Any]) -> dict[int, ColumnBlock] | None:
-        """``map`` one by one; the controller stores lost blocks again."""
+        """Map blocks one by one; have the controller store lost blocks again."""
         blocks = {}
         for block, reference in references.items():
             try:
@@ -178,7 +178,7 @@ class ControllerConnection:
             return self._await(references, _CALL_S)
 
     def _answer(self, reference: Any, seconds: float) -> Any:
-        """Wait for the answer to a call; cancel a late call, unless it has answered meanwhile."""
+        """Wait for a call's answer; cancel a late call, unless its answer arrives meanwhile."""
         try:
             return self._await(reference, seconds)
         except PlaneUnavailable as late:
@@ -200,9 +200,9 @@ class ControllerConnection:
 
 
 def start(name: str, capacity: int | None, object_store_bytes: int | None) -> ControllerConnection:
-    """Start a plane in this process's Ray, or in a local one that ends with the plane.
+    """Start a plane in this process's Ray, or in a local Ray that ends with the plane.
 
-    ``PlaneUnavailable`` if a plane of this name runs already, or it could not be started.
+    ``PlaneUnavailable`` if a plane of this name runs already, or the plane could not be started.
     """
     ray_runtime = ensure_ray(object_store_bytes=object_store_bytes)
     started = False
@@ -237,7 +237,7 @@ def start(name: str, capacity: int | None, object_store_bytes: int | None) -> Co
 
 
 def attach(name: str) -> ControllerConnection:
-    """Attach to this process's Ray cluster's plane of this name, or raise ``PlaneUnavailable``."""
+    """Attach to the plane of this name in this process's Ray, or raise ``PlaneUnavailable``."""
     if not ray.is_initialized():
         raise PlaneUnavailable("attach from a process that is connected to the plane's Ray")
     controller = find_actor(name, NAMESPACE)

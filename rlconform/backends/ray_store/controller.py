@@ -5,8 +5,8 @@
        ◀───maps───────────┘
 
 Calls run on one event loop and never await in the middle of their work, so each is atomic. A
-blocking claim awaits a future that the next change of its partition sets. It then returns None
-instead of rows, and its client calls again: a client that died meanwhile takes no rows with it.
+blocking claim awaits a future that the next change of its partition sets. The claim then returns
+None instead of rows, and its client calls again, so a client that died meanwhile takes no rows.
 
 Ray deletes an object when the process that stored it ends. The controller maps every block, so the
 bytes stay; a reader that finds the object lost lets the controller store it again. Blocks below
@@ -43,14 +43,14 @@ _LONGEST_WAIT_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error as an answer: the caller raises it without Ray's wrapping and traceback."""
+    """An error that is returned as an answer; the caller raises it without Ray's wrapping."""
 
     error: Exception
 
 
 @dataclass(slots=True)
 class StoredBlock:
-    """A block's bytes."""
+    """The bytes of one block."""
 
     columns: ColumnBlock  # mapped if they are in the object store
     reference: Any | None  # with which readers map them; None for small ones, which are sent
@@ -58,7 +58,7 @@ class StoredBlock:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The part of a read that one block answers."""
+    """The part of a read whose values are in one block."""
 
     block: int  # its number
     columns: ColumnBlock | None  # if they are sent
@@ -79,7 +79,7 @@ class StoredPut:
 
 
 def answers(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return errors of the index as a ``Refusal``."""
+    """Decorate a method so that it returns errors of the index as a ``Refusal``."""
 
     @functools.wraps(method)
     async def call(*args: Any) -> Any:
@@ -92,7 +92,7 @@ def answers(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
 
 
 class Controller:
-    """A plane's index, and its waiting claims."""
+    """The actor with a plane's index and the claims that wait for rows."""
 
     def __init__(self, capacity: int | None) -> None:
         # Rows are many, long-lived and without cycles: at the default thresholds, garbage
@@ -102,7 +102,7 @@ class Controller:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by partition
 
     async def ready(self) -> bool:
-        """True once the actor runs."""
+        """Return True, which shows that the actor runs."""
         return True
 
     @answers
@@ -113,9 +113,9 @@ class Controller:
 
     @answers
     async def commit(self, put: StoredPut, columns: ColumnBlock, reference: list[Any]) -> list[int]:
-        """Make a put visible; returns the blocks that are due.
+        """Make a put visible; return the blocks that are due for compaction.
 
-        ``reference`` contains the columns' reference, or nothing if they were sent.
+        ``reference`` contains the columns' reference, or nothing if the columns were sent.
         """
         due = self._index.commit(
             put.partition_id,
@@ -132,7 +132,7 @@ class Controller:
     async def locate(
         self, partition_id: str, sample_ids: list[str], names: list[str]
     ) -> list[Location]:
-        """Find the blocks with the rows' fields."""
+        """Find the blocks with these fields of these rows."""
         locations = []
         for source in self._index.locate(partition_id, sample_ids, names):
             kept: StoredBlock = source.block.payload
@@ -151,16 +151,16 @@ class Controller:
         return locations
 
     async def waiting(self, partition_id: str) -> int:
-        """How many claims wait for rows of the partition."""
+        """Return how many claims wait for rows of the partition."""
         return len(self._waiting.get(partition_id, ()))
 
     async def usage(self) -> Usage:
-        """The plane's memory use."""
+        """Return the plane's memory use."""
         return self._index.usage()
 
     @answers
     async def rescue(self, block: int, lost: list[Any]) -> list[Any]:
-        """Store a block again whose object is lost; returns its reference, none if it was freed."""
+        """Store a block again, whose object was lost; return [its reference], or [] if freed."""
         kept: StoredBlock | None = self._index.payload(block)
         if kept is None:
             return []
@@ -176,7 +176,7 @@ class Controller:
     async def claim(
         self, partition_id: str, task: str, names: list[str], rows: int, wait_s: float | None
     ) -> tuple[list[str], list[Tags]] | None:
-        """Claim up to ``rows`` rows now (``wait_s`` None), or exactly ``rows`` within ``wait_s``.
+        """Claim up to ``rows`` rows now if ``wait_s`` is None, else exactly ``rows`` in ``wait_s``.
 
         Returns None after a wait, when the caller must call again.
         """
@@ -191,35 +191,35 @@ class Controller:
         return [row.sample_id for row in claimed], [row.tags for row in claimed]
 
     async def sample_ids(self, partition_id: str) -> list[str]:
-        """The ids of a partition's rows."""
+        """Return the ids of a partition's rows."""
         return self._index.sample_ids(partition_id)
 
     async def snapshot(self) -> list[SavedPartition]:
-        """The state of all partitions without values, for a checkpoint."""
+        """Return the state of all partitions without values, for a checkpoint."""
         return self._index.snapshot()
 
     @answers
     async def restore(self, partition: SavedPartition) -> None:
-        """Restore groups and cursors of a partition whose rows were put again."""
+        """Restore the groups and cursors of a partition whose rows were put again."""
         self._index.restore(partition)
         self._wake(partition.partition_id)
 
     @answers
     async def all_claimed(self, partition_id: str, tasks: list[str]) -> bool:
-        """Whether every task has claimed every produced row."""
+        """Return whether all of the tasks have claimed every produced row."""
         return self._index.all_claimed(partition_id, tasks)
 
     @answers
     async def clear(
         self, partition_id: str, sample_ids: list[str] | None, writer: str
     ) -> list[int]:
-        """Delete rows; returns the blocks that are due."""
+        """Delete rows; return the blocks that are due for compaction."""
         return self._index.clear(partition_id, sample_ids, writer)
 
     async def survivors(
         self, block: int
     ) -> tuple[ColumnBlock | None, list[Any], dict[frozenset[str], list[int]]]:
-        """A due block's columns, or the reference with which to map them, and its live rows."""
+        """Start to compact a block: return its columns or [their reference], and its live rows."""
         kept, live = self._index.survivors(block)
         if kept is None or kept.reference is None:
             return (kept.columns if kept else None), [], dict(live)
@@ -228,10 +228,10 @@ class Controller:
     async def move(
         self, block: int, parts: list[tuple[list[int], list[Any]]], *blocks: ColumnBlock
     ) -> list[int]:
-        """Point a block's rows at their copies in new blocks, one for each of ``parts``.
+        """Point a block's rows at their copies in new ``blocks``, one for each of ``parts``.
 
-        A part has the rows of the old block, and the new columns' reference, if any. Returns the
-        new blocks that are due already.
+        A part has the places of rows in the old block, and the new columns' reference, if any.
+        Returns the new blocks that are due for compaction already.
         """
         compacted = [
             CompactedBlock(rows, extents_of(columns), StoredBlock(columns, *reference or [None]))

@@ -4,9 +4,9 @@
     get    controller: locate ──▶ map the blocks ──▶ gather
     clear  controller: delete rows ──▶ compact the blocks that are due
 
-A put is invisible before its commit. A process that dies before it leaves nothing, because its
-objects die with it. The process whose clear or put makes a block due compacts it, so while no call
-is running, a block's waste is below its live bytes or 64 KiB.
+A put is invisible before its commit. If a process dies before that, Ray deletes its objects. A
+block is due once its waste reaches its live bytes and 64 KiB; the process whose clear or put causes
+this compacts the block, so between calls no block is due.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlconform.contract import DataPlaneError, Tags
 
 
 class RayStoreEngine:
-    """The engine over one connection."""
+    """The engine of one client, over its connection to the controller."""
 
     def __init__(self, connection: ControllerConnection) -> None:
         self._connection = connection
@@ -93,14 +93,14 @@ class RayStoreEngine:
         self._connection.close()
 
     def _shipped(self, columns: ColumnBlock) -> tuple[Any, list[Any]]:
-        """Arguments that ship columns: small ones as they are, large ones by reference."""
+        """Return arguments that send columns: small columns themselves, large ones by reference."""
         if bytes_of(columns) < SLACK_BYTES:
             return columns, []
         reference = self._connection.store(columns)
         return reference, [reference]
 
     def _pick(self, locations: list[Location]) -> list[RowSelection] | None:
-        """Map the located rows; None if some were moved meanwhile."""
+        """Map the located rows; return None if some were moved or cleared meanwhile."""
         blocks = self._connection.map(
             {at.block: at.reference for at in locations if at.reference is not None}
         )
@@ -114,14 +114,14 @@ class RayStoreEngine:
     def _compact_due(self, due: list[int]) -> None:
         """Compact the blocks that are due, ignoring failures.
 
-        The put or clear before it has succeeded; a block whose compaction fails is due again.
+        The put or clear before has succeeded; a block whose compaction fails is due again.
         """
         with suppress(DataPlaneError, RayError):
             while due:
                 due += self._compact(due.pop())
 
     def _compact(self, block: int) -> list[int]:
-        """Compact a block; returns the numbers of new blocks that are due already."""
+        """Compact a block; return the numbers of the new blocks that are due already."""
         columns, reference, live = self._connection.call("survivors", block)
         if reference:
             mapped = self._connection.map({block: reference[0]})

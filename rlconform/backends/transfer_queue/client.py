@@ -1,4 +1,4 @@
-"""``TransferQueueClient``: the contract over TransferQueue, with either of its storage engines.
+"""``TransferQueueClient``: a client of TransferQueue with either of its storage engines.
 
     TransferQueueClient ──▶ TransferQueueEngine ──▶ Store ──bytes──▶ TransferQueue's storage
                                       └──atomic operations──▶ RowTable, in the controller
@@ -28,12 +28,12 @@ class TransferQueueClient(SharedClient):
     >>> owner.close()   # ends the plane
 
     A read raises ``ForeignRow`` if another writer has overwritten a row's bytes in the store. A
-    blocking claim polls the controller every ``claim_meta_poll_interval_s``, each time for all rows
-    or none.
+    blocking claim polls the controller every ``claim_meta_poll_interval_s`` seconds; a poll returns
+    all rows or none.
 
     Raises:
         ConfigError: The block is invalid, or a package or library is not installed.
-        PlaneUnavailable: The plane did not start, or there is none to attach to.
+        PlaneUnavailable: The plane did not start, or there is no plane to attach to.
     """
 
     def __init__(self, cfg: DataPlaneConfig | Mapping[str, Any], bootstrap: bool = True) -> None:

@@ -32,7 +32,7 @@ _LOOK_S = 1.0
 
 
 class TransferQueueConnection:
-    """A client and the processes that it depends on."""
+    """A TransferQueue client and the processes that it depends on."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class TransferQueueConnection:
             future.cancel()
 
     def check_open(self) -> None:
-        """``ClientClosed`` after ``close``."""
+        """Raise ``ClientClosed`` after ``close``."""
         if self._closed.is_set():
             raise ClientClosed("this client was closed")
 
     def check_alive(self) -> None:
-        """``PlaneUnavailable`` if a process of the plane is dead; a slow one counts as alive."""
+        """Raise ``PlaneUnavailable`` if a process of the plane is dead, but not if it is slow."""
         if not ray.is_initialized():
             raise PlaneUnavailable("the plane's Ray was shut down")
         try:

@@ -43,7 +43,7 @@ _REFUSALS: dict[str, type[Exception]] = {
 
 
 class ControllerCalls:
-    """Requests over one connection; the controller has ``answer_s`` seconds to answer each."""
+    """Sends requests to the controller, which has ``answer_s`` seconds to answer each of them."""
 
     def __init__(self, connection: TransferQueueConnection, answer_s: float) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class ControllerCalls:
     ) -> Any:
         """Call a method of the partition's row table, in the controller.
 
-        A claim names the task whose ``cursor`` it moves, and the fields that make rows ``ready``.
+        For a claim, ``cursor`` names the claiming task and ``ready`` the fields that rows need.
         Raises ``UnknownPartition``, or the error with which the row table refused the call.
         """
         meta = self.run(
@@ -80,7 +80,7 @@ class ControllerCalls:
         return value
 
     def create_partition(self, partition_id: str) -> None:
-        """Create the partition if it doesn't exist: an invisible insert of no rows."""
+        """Create the partition if it doesn't exist, by an insert of no rows."""
         self.run(
             self._connection.client.async_get_meta(
                 data_fields=[], batch_size=0, partition_id=partition_id, mode="insert"
@@ -88,7 +88,7 @@ class ControllerCalls:
         )
 
     def run(self, call: Coroutine[Any, Any, Result], seconds: float | None = None) -> Result:
-        """Run the call; an error of the package is raised as an error of the contract."""
+        """Run the call; convert an error of the package to an error of the contract."""
         try:
             return self._connection.run(call, self._answer_s if seconds is None else seconds)
         except DataPlaneError:

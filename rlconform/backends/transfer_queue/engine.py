@@ -20,7 +20,7 @@ from rlconform.contract import Tags, UnknownPartition
 
 
 class TransferQueueEngine:
-    """The engine over one connection; a blocking claim polls every ``poll_s`` seconds.
+    """The engine of one client; a blocking claim polls every ``poll_s`` seconds.
 
     The controller has ``answer_s`` seconds to answer a request.
     """

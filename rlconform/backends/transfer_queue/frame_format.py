@@ -43,16 +43,16 @@ Tail = tuple[int, ...] | None
 
 @dataclass(frozen=True)
 class FrameColumn:
-    """A column's frames."""
+    """The frames of one column."""
 
     sizes: list[int]  # bytes of each frame, N of them
     buffer: torch.Tensor  # (sum(sizes),) uint8, the frames in row order
 
     def batched(self) -> torch.Tensor:
-        """The frames as a tensor ``(N, size)`` or jagged ``(N, j)``, uint8, sharing their memory.
+        """Return the frames as a uint8 tensor, ``(N, size)`` or jagged ``(N, j)``, without a copy.
 
-        Large frames are always jagged: the store then keeps, and frees, each one separately. Small
-        frames of one size form one dense tensor, which needs fewer message parts.
+        Large frames are always jagged: the store then keeps, and frees, each frame separately.
+        Small frames of one size form one dense tensor, which needs fewer message parts.
         """
         if len(set(self.sizes)) == 1 and self.sizes[0] <= _LARGE:
             return self.buffer.view(len(self.sizes), -1)
@@ -100,10 +100,10 @@ def decode_column(
     sample_ids: Sequence[str],
     frames: Sequence[Bytes],
 ) -> StoredColumn:
-    """Decode N rows' frames into one column in fresh memory, dense if of one shape, else jagged.
+    """Decode N rows' frames into a column in fresh memory: dense if of one shape, else jagged.
 
     Raises:
-        ForeignRow: A frame was not written for its row by the put of its token.
+        ForeignRow: A frame belongs to another row, or to another put than its token.
         ValueError: The rows differ in dtype, or in more than their first dimension.
     """
     rows = [
@@ -135,7 +135,7 @@ def decode_column(
 
 
 def _split(column: StoredColumn, n_rows: int) -> tuple[Tail, list[int], Bytes | list[Bytes]]:
-    """The tail of the rows, their first dimensions, and their bytes; a table if equally long."""
+    """Return the rows' tail, first dimensions and bytes, as one table if all are equally long."""
     if column.offsets is None:
         table = column.values.reshape(n_rows, column.item_bytes)
         if not column.shape:
@@ -178,16 +178,16 @@ def _open(partition_id: str, field: str, token: int, sample_id: str, frame: Byte
 
 @lru_cache(256)
 def _unpack_names(names: bytes) -> tuple[str, str, str, Tail]:
-    """The part of a header that all rows of a column have in common."""
+    """Decode the part of a header that is the same for all rows of a column."""
     partition, field, dtype, tail = codec.unpack(names)
     return partition, field, dtype, tail
 
 
 def _memory(size: int) -> Bytes:
-    """Allocate bytes; a large buffer returns to the system as soon as it is freed.
+    """Allocate bytes; a large buffer is returned to the system as soon as it is freed.
 
-    On the heap, large buffers that the store's threads free cause fragmentation: a process that
-    puts 16 MiB at a time grew by 300 MiB.
+    On the heap, large buffers that the store's threads free would cause fragmentation: a process
+    that puts 16 MiB at a time grew by 300 MiB.
     """
     if size < _LARGE:
         return np.empty(size, dtype=np.uint8)

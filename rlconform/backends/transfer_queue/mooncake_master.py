@@ -48,7 +48,7 @@ _GUARD = 'exec 3<&0; "$@" </dev/null & master=$!; read -r _ <&3; kill -9 $master
 
 @dataclass
 class MooncakeMaster:
-    """A running master."""
+    """A running Mooncake master, which Mooncake's clients need to find rows."""
 
     address: str  # ``host:port`` for Mooncake's clients
     guard: subprocess.Popen[bytes]  # the shell that kills the master when its owner ends
@@ -89,9 +89,9 @@ def start_master() -> MooncakeMaster:
 
 
 def join() -> str:
-    """Prepare this process for Mooncake's client; returns this process's address.
+    """Prepare this process for Mooncake's client; return this process's address.
 
-    ``ConfigError`` with what to install if Mooncake or a system library is not installed.
+    ``ConfigError``, which says what to install, if Mooncake or a system library is not installed.
     """
     _import_store()
     address = own_address()
@@ -112,7 +112,7 @@ def is_up(address: str, timeout_s: float = 1.0) -> bool:
 
 
 def own_address() -> str:
-    """This host's routable address. Mooncake can't use a loopback or link-local one."""
+    """Return this host's routable address. Mooncake can't use a loopback or link-local one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing: it only selects the interface
@@ -126,12 +126,12 @@ def own_address() -> str:
 
 
 def missing_libraries(linked: str) -> list[str]:
-    """Names of the libraries that ``ldd`` did not find."""
+    """Return the names of the libraries that ``ldd`` reports as not found."""
     return [line.split()[0] for line in linked.splitlines() if "not found" in line]
 
 
 def missing_library_sentence(libraries: list[str]) -> str:
-    """A sentence with the missing libraries, each once, and the Debian packages to install."""
+    """Return a sentence with the missing libraries, each once, and the packages to install."""
     libraries = list(dict.fromkeys(libraries))
     packages = [
         package
@@ -166,7 +166,7 @@ def _folder() -> Path:
 
 
 def _linked_libraries() -> str:
-    """Output of ``ldd`` for the wheel's programs; empty without ``ldd``."""
+    """Return the output of ``ldd`` for the wheel's programs, or an empty text without ``ldd``."""
     programs = [_folder() / name for name in ("store.so", "engine.so", "mooncake_master")]
     try:
         return subprocess.run(
@@ -218,7 +218,7 @@ def _answers(master: MooncakeMaster) -> bool:
 
 
 def _free_ports(host: str, count: int) -> list[int]:
-    """Free ports outside the range of the system's ephemeral ports."""
+    """Return free ports outside the range of the system's ephemeral ports."""
     ephemeral_from = 32768
     limits = Path("/proc/sys/net/ipv4/ip_local_port_range")
     if limits.exists():

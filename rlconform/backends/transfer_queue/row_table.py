@@ -1,7 +1,7 @@
 """``RowTable``: the state of a partition that TransferQueue's controller doesn't keep.
 
-It is used by the controller's only request thread, so each method is atomic for every process of
-the plane. TransferQueue keeps the keys, the ready bits and the cursors; the table keeps which puts
+The controller's only request thread uses it, so each method is atomic for every process of the
+plane. TransferQueue keeps the keys, the ready bits and the cursors; the table records which puts
 are complete, their tags and order, and which rows are being written:
 
     put     reserve ──▶ (bytes go to the store) ──▶ commit: fields and tags appear together
@@ -40,7 +40,7 @@ class StoredField(NamedTuple):
 
 @dataclass(slots=True)
 class RowState:
-    """One sample."""
+    """The record of one sample."""
 
     sample_id: str
     owner: str
@@ -52,7 +52,7 @@ class RowState:
 
 
 class RowTable:
-    """One partition's table. ``clock`` returns monotonic seconds."""
+    """The table of one partition. ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.tasks: set[str] = set()
@@ -72,7 +72,7 @@ class RowTable:
 
     @property
     def occupied(self) -> int:
-        """Number of rows that have a field, or that a put is giving one."""
+        """Number of rows that have a field, or that are getting their first field."""
         return len(self._by_index) + self._leases.count_outside(self._by_index)
 
     @property
@@ -81,17 +81,17 @@ class RowTable:
         return list(self._by_index)
 
     def sample_ids(self) -> list[str]:
-        """The ids of the rows, oldest first."""
+        """Return the ids of the rows, oldest first."""
         return list(self._rows)
 
     def indexes_of(self, sample_ids: Iterable[str]) -> list[int]:
-        """TransferQueue's indexes of these rows."""
+        """Return TransferQueue's indexes of these rows."""
         return [self._rows[sample_id].index for sample_id in sample_ids]
 
     def register(self, tasks: Iterable[str], group_size: int) -> None:
-        """Declare consumer tasks. Resets an empty partition, adds tasks to one with rows.
+        """Declare consumer tasks; reset a partition without rows, add tasks to one with rows.
 
-        ``ValueError`` if these rows were grouped by another size.
+        ``ValueError`` if the rows have another group size.
         """
         if not self._rows:
             self._forget()
@@ -112,9 +112,9 @@ class RowTable:
         kinds: dict[str, str],
         lease_s: float,
     ) -> bool:
-        """Reserve the rows' fields for one put; False while another put has one of them.
+        """Reserve the rows' fields for one put; return False while another put writes one of them.
 
-        ``ValueError`` if other rows have a field of another dtype.
+        ``ValueError`` if rows outside the put have one of the fields with another dtype.
         """
         self._schema.check(self._rows, sample_ids, kinds)
         if self._leases.writes(indexes, kinds):
@@ -123,11 +123,11 @@ class RowTable:
         return True
 
     def reserved_indexes(self, token: int) -> list[int]:
-        """Indexes that a put has reserved. ``PlaneUnavailable`` if its lease has expired."""
+        """Return the indexes that a put reserved. ``PlaneUnavailable`` if its lease has expired."""
         return self._leases.get(token).indexes
 
     def count_new(self, indexes: Iterable[int]) -> int:
-        """Number of indexes without a row, and without a put that writes one."""
+        """Return how many of the indexes have no row, and no put that is writing one."""
         return sum(
             index not in self._by_index and not self._leases.holds(index) for index in indexes
         )
@@ -135,10 +135,10 @@ class RowTable:
     def commit(
         self, token: int, sizes: dict[str, list[int]], tags: Sequence[Tags] | None, owner: str
     ) -> list[Freed]:
-        """Publish a put as a whole, without its rows that were dropped meanwhile.
+        """Publish the rows of a put together, except rows that were dropped meanwhile.
 
-        ``ValueError`` as ``reserve``, if a concurrent put was committed first; ``PlaneUnavailable``
-        if the put took longer than its lease.
+        ``ValueError`` if a concurrent put has changed a field's dtype, see ``reserve``;
+        ``PlaneUnavailable`` if the put took longer than its lease. Returns the freed indexes.
         """
         lease = self._leases.get(token)
         live = [n for n, index in enumerate(lease.indexes) if index not in self._orphans]
@@ -164,7 +164,7 @@ class RowTable:
     def abort(
         self, token: int, sample_ids: Sequence[str], indexes: Sequence[int], names: Sequence[str]
     ) -> tuple[list[Freed], list[str]]:
-        """Undo a put, reserved or not; also returns the ids without a row, to remove their keys."""
+        """Undo a put, reserved or not; return freed indexes, and ids whose keys must be removed."""
         self._leases.remove(token)
         vacant = []
         for sample_id, index in zip(sample_ids, indexes, strict=True):
@@ -202,10 +202,10 @@ class RowTable:
     def select(
         self, task: str, ready: Iterable[int], names: Sequence[str], batch_size: int, exact: bool
     ) -> list[RowState]:
-        """Select the oldest ready rows, at most ``batch_size``; none if ``exact`` and fewer exist.
+        """Select the oldest ready rows, up to ``batch_size``; if ``exact``, that many rows or none.
 
         In a partition with groups it selects whole groups. ``UnknownTask`` if the task isn't
-        registered, ``ValueError`` if ``batch_size`` is exact and no multiple of the group size.
+        registered, ``ValueError`` if ``exact`` and ``batch_size`` is no multiple of the group size.
         """
         if task not in self.tasks:
             raise UnknownTask(f"task {task!r} is not registered: one of {sorted(self.tasks)}")
@@ -224,7 +224,7 @@ class RowTable:
         return [] if exact and len(chosen) < batch_size else chosen
 
     def snapshot(self, claimed: Callable[[str, int], bool]) -> dict[str, Any] | None:
-        """A ``SavedPartition`` as plain data; None if the partition has no state.
+        """Return a ``SavedPartition`` as plain data; None if the partition has no state.
 
         ``claimed(task, index)`` returns whether the task claimed that row.
         """
@@ -258,7 +258,7 @@ class RowTable:
         self.ever_produced, self._next_ungrouped = ever_produced, next_ungrouped
 
     def drop(self, sample_ids: Sequence[str] | None, owner: str) -> tuple[list[Freed], list[str]]:
-        """Delete rows; also returns the ids whose keys must be removed.
+        """Delete rows; return freed indexes, and the ids whose keys must be removed.
 
         ``None`` deletes all rows of ``owner``; unknown ids are ignored.
         """
@@ -278,7 +278,7 @@ class RowTable:
         return self._freed(), gone
 
     def _freed(self) -> list[Freed]:
-        """Remove and return the orphaned indexes that no put is writing to."""
+        """Remove and return the indexes of deleted rows that no put is writing to."""
         idle = [index for index in self._orphans if not self._leases.holds(index)]
         return [[index, sorted(self._orphans.pop(index))] for index in idle]
 

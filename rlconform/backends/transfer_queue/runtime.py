@@ -47,7 +47,7 @@ _LOCK = threading.Lock()  # TransferQueue keeps what it starts in globals of its
 
 @dataclass
 class OwnedPlane:
-    """What an owner started: Ray unless it was running, Mooncake's master, and TransferQueue."""
+    """An owner's processes: Ray unless it was running, Mooncake's master, and TransferQueue."""
 
     ray_runtime: RayRuntime
     master: mooncake_master.MooncakeMaster | None = None
@@ -72,9 +72,9 @@ class OwnedPlane:
 
 
 def start(cfg: TransferQueueConfig) -> TransferQueueConnection:
-    """Start a plane in this process's Ray, or in a local one that ends with the plane.
+    """Start a plane in this process's Ray, or in a local Ray that ends with the plane.
 
-    ``PlaneUnavailable`` if this Ray runs a TransferQueue already, or it could not be started.
+    ``PlaneUnavailable`` if this Ray runs a TransferQueue already, or the plane did not start.
     """
     with _LOCK:
         ray_runtime = ensure_ray()
@@ -130,8 +130,8 @@ def _detach(client: Any) -> None:
 def _close_store(client: Any) -> None:
     """Close Mooncake's client, which TransferQueue leaves open and pinging the stopped master.
 
-    It stays open while a call is running, as after the master's death: closing it then would crash
-    the process.
+    The client stays open while a call is running, for example after the master's death: closing it
+    then would crash the process.
     """
     store = getattr(getattr(client, "storage_manager", None), "storage_client", None)
     if store is not None and not client._thread.is_alive():
@@ -176,7 +176,7 @@ def _configuration(cfg: TransferQueueConfig, master_address: str) -> DictConfig:
 
 
 def _stored() -> DictConfig:
-    """The running plane's configuration, which its owner stores at the end of its start."""
+    """Wait for the running plane's configuration, which its owner stores once it has started."""
     end = time.monotonic() + _ATTACH_S
     while True:
         controller = find_actor(_CONTROLLER, _NAMESPACE)

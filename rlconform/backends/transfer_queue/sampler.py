@@ -33,10 +33,10 @@ REPLY = "reply"
 
 
 class RowTableSampler(BaseSampler):  # type: ignore[misc]
-    """The row tables by partition, and the calls that clients make on them.
+    """Holds the row tables by partition, and runs the calls that clients make on them.
 
     ``capacity`` limits the rows of the plane. The store's own limit is not used: it counts per
-    storage unit, and reused indexes fill the units unevenly, so it refuses rows long before the
+    storage unit, and reused indexes fill the units unevenly, so a unit refuses rows long before the
     plane is full, after other units have stored theirs.
     """
 
@@ -48,7 +48,7 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
     def sample(
         self, ready_indexes: list[int], batch_size: int, *_: Any, **kwargs: Any
     ) -> tuple[list[int], list[int]]:
-        """Serve one call; returns no row for an unknown partition."""
+        """Run one client's call on a row table; return no row for an unknown partition."""
         del batch_size  # a claim's batch size is in its call
         partition = kwargs["partition"]
         if partition is None:
@@ -86,7 +86,7 @@ class RowTableSampler(BaseSampler):  # type: ignore[misc]
             )
 
     def clear_cache(self, partition_id: str) -> None:
-        """Called by the controller when a whole partition is deleted."""
+        """Delete a partition's table; the controller calls this when it deletes the partition."""
         super().clear_cache(partition_id)
         self._tables.pop(partition_id, None)
 
@@ -134,7 +134,7 @@ def _drop(table: RowTable, partition: Any, **arguments: Any) -> Any:
 
 
 def _forget_keys(partition: Any, sample_ids: list[str]) -> None:
-    """Make the ids get new indexes; the old ones are released once their bytes are cleared."""
+    """Forget the ids' indexes, which a later clear releases, so that the ids get new indexes."""
     for sample_id in sample_ids:
         index = partition.keys_mapping.pop(sample_id, None)
         partition.revert_keys_mapping.pop(index, None)
@@ -155,7 +155,7 @@ def _snapshot(table: RowTable, partition: Any) -> dict[str, Any] | None:
 
 
 def _cursor(partition: Any, task: str) -> Any:
-    """By index, 1 if the task has claimed the row."""
+    """Return an array by index, 1 where the task has claimed the row."""
     return partition.get_consumption_status(task, mask=False)[1]
 
 

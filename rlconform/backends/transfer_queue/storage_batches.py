@@ -18,19 +18,19 @@ NO_FIELD = "~"
 
 
 def stored_name(field: str) -> str:
-    """A field's name in the store: names with the package's own prefix would break it."""
+    """Return a field's name in the store, changed if it has the package's own prefix."""
     return f"~{field}" if field.startswith(("__tq_", "~")) else field
 
 
 def batch_of(columns: Mapping[str, FrameColumn], n_rows: int) -> TensorDict:
-    """Make a batch of frames, with the fields' names in the store."""
+    """Build a batch of frames, with the fields' names in the store."""
     return TensorDict(
         {stored_name(name): column.batched() for name, column in columns.items()}, [n_rows]
     )
 
 
 def frames_of(batch: TensorDict, field: str) -> list[np.ndarray]:
-    """The frames of a field, one per row; none if the store returned no such column."""
+    """Return the frames of a field, one per row; [] if the store returned no such column."""
     column: Any = batch.get(stored_name(field), None)
     if column is None:
         return []
@@ -43,10 +43,10 @@ def frames_of(batch: TensorDict, field: str) -> list[np.ndarray]:
 def batch_meta(
     partition_id: str, indexes: Sequence[int], sizes: Mapping[str, Sequence[int]]
 ) -> BatchMeta:
-    """The indexes, fields and sizes with which the storage managers find frames.
+    """Build the meta (indexes, fields, sizes) with which the storage managers find frames.
 
-    The controller's own meta is not used: it has one shape for all puts of a field, which is wrong
-    if they differ. ``sizes`` has the bytes of the N frames of each field.
+    The controller's own meta is not used: it has one shape for all puts of a field, even if they
+    differ. ``sizes`` has, for each field, the sizes of the N frames in bytes.
     """
     return BatchMeta(
         global_indexes=list(indexes),

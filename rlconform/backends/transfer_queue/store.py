@@ -41,10 +41,10 @@ from rlconform.contract import (
 #: Error texts of a full store: SimpleStorage's, and Mooncake's code.
 _FULL = ("capacity exceeded", "error codes [-200")
 
-#: A transfer may take the first, plus the time for its bytes at the slowest speed.
+#: Seconds that a transfer may take beside the time for its bytes at the slowest speed.
 _DATA_S = 60.0
 _SLOWEST_BYTES_PER_S = 16 * 2**20
-#: A put's lease, plus the time for its bytes; after that another put may write to its rows.
+#: Seconds of a put's lease beside the time for its bytes; then another put may write its rows.
 _LEASE_S = 10.0
 #: Number of times that a read locates rows again to which no put is writing.
 _MAX_RETRIES = 5
@@ -52,7 +52,7 @@ _LONGEST_PAUSE_S = 0.02
 
 
 class Store:
-    """Puts, reads and clears over one connection; the arguments are valid."""
+    """Writes, reads and clears over one connection; the arguments are already checked."""
 
     def __init__(self, connection: TransferQueueConnection, calls: ControllerCalls) -> None:
         self._connection = connection
@@ -115,7 +115,7 @@ class Store:
                 time.sleep(min(0.001 * 2**retries, _LONGEST_PAUSE_S))
 
     def clear(self, partition_id: str, sample_ids: list[str] | None) -> None:
-        """Delete rows; ``None`` deletes all of this process. Unknown ones are ignored."""
+        """Delete rows; ``None`` deletes all that this process put. Unknown ids are ignored."""
         try:
             freed = self._calls.call(
                 partition_id, "drop", sample_ids=sample_ids, owner=process_id()
@@ -132,7 +132,7 @@ class Store:
         kinds: dict[str, str],
         lease_s: float,
     ) -> BatchMeta:
-        """Reserve the rows for this put; waits for another put that has one of them."""
+        """Reserve the rows for this put; wait while another put is writing one of them."""
         client = self._connection.client
         end = time.monotonic() + _DATA_S
         pause = 0.001
@@ -227,5 +227,5 @@ class Store:
 
 
 def _transfer_s(sizes: Iterable[Sequence[int]]) -> float:
-    """Seconds to transfer frames of these sizes at the slowest speed."""
+    """Return the seconds to transfer frames of these sizes at the slowest speed."""
     return sum(map(sum, sizes)) / _SLOWEST_BYTES_PER_S

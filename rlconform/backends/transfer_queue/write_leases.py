@@ -1,10 +1,10 @@
-"""``WriteLeases``: the puts that are writing, so that two puts never write one row at once.
+"""``WriteLeases``: the puts that are writing, so that two puts never write the same row at once.
 
     add(token, ...) ──▶ active ──▶ remove(token): committed or undone
                           └──▶ expired
 
-A put has a lease because its process may die. An expired lease protects nothing; a put that goes on
-after that gets ``PlaneUnavailable``, because its token is unknown.
+A put has a lease because its process may die. An expired lease protects nothing; if its put goes
+on, the put gets ``PlaneUnavailable``, because its token is unknown.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class WriteLeases:
             self._writers.setdefault(index, set()).add(token)
 
     def get(self, token: int) -> WriteLease:
-        """The put's lease. ``PlaneUnavailable`` if it has none, or none any more."""
+        """Return a put's lease. ``PlaneUnavailable`` if it has none, or the lease has expired."""
         if token not in self._leases:
             raise PlaneUnavailable("the put took longer than its lease and was given up")
         return self._leases[token]
 
     def remove(self, token: int) -> None:
-        """Release a put's rows; no error if it has none."""
+        """Release a put's rows; no error if the put has no lease."""
         lease = self._leases.pop(token, None)
         for index in lease.indexes if lease else ():
             writers = self._writers[index]
@@ -70,7 +70,7 @@ class WriteLeases:
         return index in self._writers
 
     def count_outside(self, indexes: Container[int]) -> int:
-        """Number of indexes, other than these, that puts are writing to."""
+        """Return the number of indexes other than ``indexes`` that puts are writing to."""
         return sum(index not in indexes and self.holds(index) for index in list(self._writers))
 
     def writes(self, indexes: Iterable[int], names: Iterable[str]) -> bool:
