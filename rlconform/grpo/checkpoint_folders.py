@@ -32,7 +32,7 @@ class Checkpoints:
         return complete[-1] if complete else None
 
     def is_due(self, step: int, last_step: int) -> bool:
-        """Whether to write a checkpoint after ``step``: every ``save_period`` and the last step."""
+        """Whether a checkpoint is due after ``step``: every ``save_period`` steps, and the last."""
         due = step % self._config.save_period == 0 or step == last_step
         return self._config.enabled and due
 

@@ -1,4 +1,4 @@
-"""Runs a whole training: starts Ray, actors and plane, builds the trainer, and loops over steps.
+"""Runs a GRPO training: starts Ray, actors and plane, builds the trainer, and loops over steps.
 
     train(config) ── Ray ── actors ── plane client ── trainer, resumed ── fit ──▶ report per step
                                                                            └─▶ metrics file
@@ -98,7 +98,7 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
 
 @contextmanager
 def _keep_sigterm_handler() -> Iterator[None]:
-    """Restore this process's SIGTERM handler, which Ray replaces by one that aborts at once."""
+    """Restore this process's SIGTERM handler, because Ray installs one that aborts at once."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     yield

@@ -1,4 +1,4 @@
-"""Broadcast within a replica, the ranks of one DP shard: the src rank reads, and all ranks receive.
+"""Broadcasts a value within a replica (the ranks of one DP shard), from the src rank to all ranks.
 
     src rank (0)                          other ranks
     read(); an error becomes the header   wait for the header's size, point to point
@@ -216,7 +216,7 @@ def _timed(options: Any, left: timedelta) -> Any:
 
 
 def _as_text(error: BaseException) -> SourceFailed:
-    """Convert an error to text, because its class may not be importable in another process."""
+    """Convert an error to a ``SourceFailed`` with its text: another process may lack its class."""
     kind = SourceLookupFailed if isinstance(error, LookupError) else SourceFailed
     return kind(f"rank 0 of the group raised {type(error).__name__}: {error}")
 

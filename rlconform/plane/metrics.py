@@ -48,7 +48,7 @@ class MetricEvent:
 
 
 def measured(method: Method) -> Method:
-    """Make a method of ``MetricsClient`` that calls the inner client's method and reports it."""
+    """Make a ``MetricsClient`` method that calls the inner client's method and reports the call."""
     op, parameters = method.__name__, signature(method)
 
     @wraps(method)

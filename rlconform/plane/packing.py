@@ -183,7 +183,7 @@ class _Shelf:
         return bisect_left(self._shortness, -room)
 
     def find(self, room: int, start: int = 0) -> int:
-        """Return the first place from ``start`` with a row of at most ``room``, N if none has."""
+        """Return the first place from ``start`` with a row of at most ``room``, else the end."""
         following = self._next
         place = max(start, self.place_of(room))
         while following[place] != place:
@@ -266,7 +266,7 @@ def _even_out(bins: list[list[int]], lengths: Sequence[int], bin_multiple: int) 
         )
 
     def piece(number: int, start: int, rows: list[int]) -> tuple[bool, int, int, int, list[int]]:
-        """Build a heap entry for rows of a bin from ``start``; the fullest splittable is least."""
+        """Build the heap entry of a part of a bin; the fullest part with several rows is least."""
         return len(rows) == 1, -_total(rows, lengths), number, start, rows
 
     pieces = [piece(number, 0, rows) for number, rows in enumerate(bins)]

@@ -183,7 +183,7 @@ def _check_limit(tokens: Sequence[int], multiple: int, limit: int) -> None:
 def _assemble(
     batches: Sequence[Sequence[MicroBatch]], starts: Sequence[int], is_packed: bool
 ) -> ShardPlan:
-    """Build one rank's plan from the micro-batches of its global batches and their first rows."""
+    """Build one rank's plan from its micro-batches per global batch and the batches' first rows."""
     rows = [
         start + row
         for start, batch in zip(starts, batches, strict=True)

@@ -64,7 +64,7 @@ class RewardStdFilter(BaseRolloutFilter):
         self._tolerance = tolerance
 
     def keeps(self, sample_id: str, tags: Mapping[str, Any]) -> bool:
-        """Whether the tag ``std`` is above ``tolerance``; ``MissingTag`` or ``WrongStd`` if bad."""
+        """Whether the tag ``std`` is above ``tolerance``; raises ``MissingTag`` or ``WrongStd``."""
         if STD not in tags:
             raise MissingTag(f"{sample_id!r} has no tag {STD!r}, only {sorted(tags)}")
         std = tags[STD]

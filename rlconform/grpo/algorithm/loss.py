@@ -181,7 +181,7 @@ def _engine_gap(
 
 
 def _check_shapes(trained: Tensor, given: Mapping[str, Tensor | None]) -> None:
-    """Reject tensors that don't have the mask's shape, because broadcasting would hide them."""
+    """Reject tensors that don't have the mask's shape, because broadcasting hides such errors."""
     for name, values in given.items():
         if values is not None and values.shape != trained.shape:
             raise ValueError(

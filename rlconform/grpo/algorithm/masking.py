@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def trained_tokens(token_mask: Tensor, sample_mask: Tensor) -> Tensor:
-    """Return a (B, T) bool mask of the tokens in the loss: the policy's, in rows not dropped.
+    """Return a (B, T) bool mask of the policy's tokens in all rows that are not dropped.
 
     ``token_mask`` is (B, T) and ``sample_mask`` (B,), 0 for dropped rows. Other shapes raise
     ``ValueError``: a ``sample_mask`` of (B, 1) would be broadcast wrongly.
@@ -21,7 +21,7 @@ def trained_tokens(token_mask: Tensor, sample_mask: Tensor) -> Tensor:
 
 
 def count_valid(token_mask: Tensor, sample_mask: Tensor) -> tuple[int, int]:
-    """Count the trained tokens and the rows that have any: the two normalisers of the loss.
+    """Count the trained tokens and the rows with trained tokens: the two normalisers of the loss.
 
     The caller adds up the counts over all ranks and micro-batches that share an optimizer step,
     before the first backward pass. The shapes are those of ``trained_tokens``.

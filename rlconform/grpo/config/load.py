@@ -64,7 +64,7 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> MasterConf
 def parse_config(
     tree: Mapping[str, Any] | DictConfig, source: str = "the configuration"
 ) -> MasterConfig:
-    """Validate a whole tree, plain or of OmegaConf; a ``ConfigError`` names ``source`` and key."""
+    """Validate a plain or OmegaConf tree; a ``ConfigError`` names ``source`` and the wrong key."""
     plain: Any = tree
     try:
         if OmegaConf.is_config(tree):

@@ -43,7 +43,7 @@ class NoValue(Exception):
 
 
 def check_metrics(path: Path, expressions: Iterable[str]) -> list[GateResult]:
-    """Evaluate expressions over a metrics file; ``ConfigError`` for an invalid one or file."""
+    """Evaluate expressions over a metrics file; ``ConfigError`` for an invalid file or text."""
     comparisons = [parse(expression) for expression in expressions]
     log = read_metrics(path)
     return [evaluate(log, comparison) for comparison in comparisons]
@@ -85,7 +85,7 @@ def _value(log: MetricLog, term: Term, values: dict[str, float]) -> float:
 
 
 def _window(log: MetricLog, term: Aggregate) -> list[float]:
-    """Return the values that an aggregate reads; ``NoValue`` without values or if not finite."""
+    """Return the finite values that an aggregate reads; otherwise raise ``NoValue``."""
     whole = log.series(term.name)
     if not whole:
         raise NoValue(f"there is no metric {term.name!r}{did_you_mean(term.name, log.names)}")

@@ -14,7 +14,7 @@ from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 
 @dataclass
 class MetricLog:
-    """The metrics of a whole run, including those from before it was resumed."""
+    """The metrics of a whole run, including its steps before a resumption."""
 
     num_steps: int = 0  # the planned last step
     #: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.

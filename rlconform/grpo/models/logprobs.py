@@ -31,7 +31,7 @@ def token_logprobs(
     layout: RowLayout = "padded",
     pad_multiple: int = 1,
 ) -> Tensor:
-    """Compute each token's logprob given those before it in its row, ``log softmax(logits / t)``.
+    """Compute each token's logprob given the row's earlier tokens, ``log softmax(logits / t)``.
 
     Args:
         model: A causal language model of transformers; gradients are recorded if enabled.

@@ -135,7 +135,7 @@ class RolloutWorker:
         self.engine.refit(weights, version)
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
-        """Generate a group (validation: one row) per problem; ``ValueError`` for a long problem."""
+        """Generate a group (in validation a row) per problem; ``ValueError`` if one is too long."""
         if split not in self._tasks:
             self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
         task = self._tasks[split]

@@ -1,4 +1,4 @@
-"""``RolloutTask``: the interface of tasks: numbered problems and an environment that rewards turns.
+"""``RolloutTask``, the interface of tasks: numbered problems and an environment that rewards turns.
 
     problem(index) ──▶ messages ──▶ policy's turn ──▶ respond(problem, turns) ──▶ reward
                                         ▲                      └── observation, unless the row ends
@@ -72,7 +72,7 @@ class RolloutTask(ABC):
 
     @abstractmethod
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """Reward the last of the policy's turns so far, and continue or end the row."""
+        """Reward the policy's last turn, and continue the row with an observation or end it."""
 
     @abstractmethod
     def _question_and_answer(self, index: int) -> tuple[str, str]:

@@ -118,7 +118,7 @@ class StageTimer:
             self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
 
     def take(self, total: str = "") -> dict[str, float]:
-        """Return ``time/<stage>`` in seconds since the last call, and their sum as ``total``."""
+        """Return the seconds since the last call as ``time/<stage>``; ``total`` adds their sum."""
         taken, self._seconds = self._seconds, {}
         if total:
             taken[total] = sum(taken.values())

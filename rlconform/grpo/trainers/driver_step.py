@@ -82,7 +82,7 @@ def prompts_to_generate(config: GRPOConfig) -> int:
 def select_rows(
     collected: KVBatchMeta | None, generated: KVBatchMeta, gen_batches: int, config: GRPOConfig
 ) -> Selection:
-    """Select the rows to train on: all or, under dynamic sampling, those of ``select_groups``."""
+    """Select the rows to train on: all rows, or by ``select_groups`` under dynamic sampling."""
     if not config.use_dynamic_sampling:
         return Selection(generated, [], complete=True)
     return select_groups(collected, generated, gen_batches, config)

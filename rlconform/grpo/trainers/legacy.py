@@ -118,7 +118,7 @@ def gather_rows(
     width: int,
     pad_values: Mapping[str, int],
 ) -> TensorDict:
-    """Join the tensors of N rows of several rollouts; per-token columns get (N, width, ...).
+    """Join the tensors of N rows of several rollouts; per-token columns become (N, width, ...).
 
     Per-token columns are padded with ``pad_values``, 0 by default; no row is longer than ``width``.
     ``KeyError`` for a row that is in no rollout.

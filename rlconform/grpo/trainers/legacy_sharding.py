@@ -1,4 +1,4 @@
-"""Sharding of a batch in the driver's memory, for a trainer without a data plane.
+"""Splits a batch in the driver's memory among the ranks, for a trainer without a data plane.
 
     padded batch ── the rows of each rank's plan ──▶ rank batches
 

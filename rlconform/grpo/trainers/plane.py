@@ -40,7 +40,7 @@ from rlconform.grpo.trainers.plane_policy import TRAIN_PARTITION, VAL_PARTITION,
 
 
 class PlaneTrainer(Trainer):
-    """Trains with rows in a data plane, on ``PlanePolicyWorker`` and ``PlaneRolloutWorker``.
+    """Trains with rows in a data plane, on ``PlanePolicyWorker`` and ``PlaneRolloutWorker`` actors.
 
     ``client`` owns the plane; the caller closes ``client``. ``attach`` opens a client in an actor.
     """

@@ -72,7 +72,7 @@ class PlanePolicy:
         )
 
     def prepare_val_partition(self, num_samples: int) -> None:
-        """Register the partition of a validation's rows."""
+        """Register the partition of the validation rows."""
         self._client.register_partition(
             partition_id=VAL_PARTITION,
             fields=list(ROLLOUT_FIELDS),

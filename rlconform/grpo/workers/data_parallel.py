@@ -32,7 +32,7 @@ class DataParallel:
         return model
 
     def before_backward(self, model: nn.Module, is_last: bool) -> None:
-        """Prepare a backward pass; ``is_last`` marks the last one of an optimizer step."""
+        """Prepare a backward pass; ``is_last`` marks the last pass of an optimizer step."""
 
     def finish_gradients(self, model: nn.Module) -> None:
         """Sum the gradients over all ranks, after the last backward pass."""
@@ -46,7 +46,7 @@ class DDP(DataParallel):
     """
 
     def finish_gradients(self, model: nn.Module) -> None:
-        """Sum gradients over ranks; a missing one, for example of an unused expert, counts as 0."""
+        """Sum gradients over ranks; a missing gradient, as of an unused expert, counts as 0."""
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             if parameter.grad is None:
@@ -96,7 +96,7 @@ def clip_gradients(model: nn.Module, max_norm: float | None) -> float:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of all weights in CPU memory, {} on ranks above 0; collective under FSDP."""
+    """Return copies of all weights in CPU memory, or {} on ranks above 0; collective under FSDP."""
     weights: dict[str, Any] = get_model_state_dict(
         model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
     )

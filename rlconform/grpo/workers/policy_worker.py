@@ -89,13 +89,13 @@ class PolicyWorker:
         return self.policy.train(rows, packing, n_batches)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return all weights by name on rank 0, and {} on other ranks; collective."""
+        """Return all weights by name on rank 0, {} on other ranks; every rank must call this."""
         return whole_weights(self.policy.model)
 
     def save(self, folder: Path) -> None:
-        """Write this rank's part of a checkpoint; collective."""
+        """Write this rank's part of a checkpoint; every rank must call this."""
         save_policy(self.policy, folder, self.rank)
 
     def load(self, folder: Path) -> None:
-        """Load a checkpoint; collective."""
+        """Load a checkpoint; every rank must call this."""
         load_policy(self.policy, folder, self.rank)
