@@ -55,6 +55,12 @@ def self_test(
     ] = False,
     jobs: Annotated[int, typer.Option(help="Trials at the same time.", min=1)] = 2,
     seeds: Annotated[int, typer.Option(help="Turns of each race.", min=1)] = 20,
+    until_sure: Annotated[
+        bool,
+        typer.Option(
+            "--until-sure", help="End a race once half of its seeds have killed it each time."
+        ),
+    ] = False,
     effort: Annotated[
         float,
         typer.Option(
@@ -97,7 +103,9 @@ def self_test(
     try:
         check_writable(out)
         with progress:
-            judgements = run_trials(due, Settings(jobs, seeds, effort, gate), progress.record)
+            judgements = run_trials(
+                due, Settings(jobs, seeds, effort, gate, until_sure), progress.record
+            )
     except ConfigError as error:
         fail(str(error))
     except KeyboardInterrupt:

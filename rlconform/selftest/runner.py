@@ -53,12 +53,14 @@ class Settings:
         effort: Share of the generated examples; with 0 only the short checks run.
         gate: Run only the checks that must kill a mutant, and the short checks on a correct plane.
             This shows whether mutants are killed, not whether other requirements fail too.
+        until_sure: Try no more seeds of a race once half of them have killed it each time.
     """
 
     jobs: int = 2
     seeds: int = 20
     effort: float = 0.0
     gate: bool = False
+    until_sure: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def _try(case: Case, fork_server: ForkServer, settings: Settings) -> TrialResult
         else:
             trial = try_once(case.spec, fork_server, case.mutant.level, settings.effort)
         return judge_mutant(case.name, case.mutant, trial.results, trial.complete, trial.seconds)
-    races = try_races(case.spec, case.mutant, fork_server, settings.seeds)
+    races = try_races(case.spec, case.mutant, fork_server, settings.seeds, settings.until_sure)
     detail = races.detail
     kind = TrialOutcome.KILLED if enough_kills(races.kills, races.seeds) else TrialOutcome.SURVIVED
     if races.errors:

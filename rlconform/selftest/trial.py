@@ -64,6 +64,16 @@ class Races:
     seconds: float
     others: tuple[str, ...] = ()
 
+    def __add__(self, more: Races) -> Races:
+        """Both together: the same race with further seeds."""
+        return Races(
+            self.seeds + more.seeds,
+            self.kills + more.kills,
+            self.errors + more.errors,
+            self.seconds + more.seconds,
+            self.others + more.others,
+        )
+
     @property
     def detail(self) -> str:
         """The kill rate, then the number and first text of failures for another reason."""
@@ -130,10 +140,27 @@ def _trial(options: CertifyOptions, fork_server: ForkServer) -> Trial:
     return Trial(results, run.complete, run.seconds)
 
 
-def try_races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int) -> Races:
-    """On one open plane, run the checks that must kill a race, for each seed until one fails."""
+def try_races(
+    spec: str, mutant: Mutant, fork_server: ForkServer, seeds: int, until_sure: bool = False
+) -> Races:
+    """On one open plane, run the checks that must kill a race, for each seed until one fails.
+
+    With ``until_sure`` a race that each of the first half of the seeds has killed needs no more.
+    """
+    first = -(-seeds // 2) if until_sure else seeds
+    races = _races(spec, mutant, fork_server, range(first))
+    if first == seeds or races.errors or races.kills == first:
+        return races
+    return races + _races(spec, mutant, fork_server, range(first, seeds))
+
+
+def _races(spec: str, mutant: Mutant, fork_server: ForkServer, seeds: range) -> Races:
     options = CertifyOptions(
-        spec, checks=RACES[mutant.level], requirements=mutant.fails, turns=seeds
+        spec,
+        checks=RACES[mutant.level],
+        requirements=mutant.fails,
+        seed=seeds.start,
+        turns=len(seeds),
     )
     return counted(_run(options, fork_server), mutant.evidence)
 

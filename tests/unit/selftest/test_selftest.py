@@ -128,6 +128,8 @@ def test_a_turn_that_fails_for_another_reason_is_no_kill_and_is_told() -> None:
     assert (races.seeds, races.kills, races.errors) == (4, 2, ())
     assert races.detail == "2 of 4 seeds; 1 failed for another reason: hung: a put"
     assert replace(races, others=()).detail == "2 of 4 seeds"
+    both = races + replace(races, others=())
+    assert (both.seeds, both.kills, both.others) == (8, 4, races.others)
 
 
 # -- the catalogue -------------------------------------------------------------------------------
