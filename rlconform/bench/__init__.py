@@ -1,4 +1,4 @@
-"""``rlconform bench``: measures planes turn by turn, and plain copies of the same bytes.
+"""``rlconform bench``: measures planes in alternation, and plain copies of the same bytes.
 
     cli/bench ──▶ BenchRunner ──pipe──▶ plane process (its own process group) ──▶ plane
                       │                   ├─ producer's TimedClient, in a separate process

@@ -1,4 +1,4 @@
-"""``BenchRunner``: measures all targets at the same time, turn by turn.
+"""``BenchRunner``: measures all targets in one run, in alternation.
 
     BenchRunner ── PlaneHandle ──▶ plane process ──▶ plane     one per target; one works, the
          │                                                     others wait

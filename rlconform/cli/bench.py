@@ -45,7 +45,7 @@ def bench(
         Path | None, typer.Option(help="Print a bench.json again and write its page beside it.")
     ] = None,
 ) -> None:
-    """Measure planes turn by turn, against a plain copy of the same bytes."""
+    """Measure planes in alternation, and compare them with a plain copy of the same bytes."""
     console = new_console()
     try:
         if (show is None) == (not targets):

@@ -197,7 +197,7 @@ def fetch(reference: Any, timeout_s: float, what: str) -> Any:
 
 
 def rebuilt_error(name: str, bases: list[str], message: str) -> Exception:
-    """Build an error of the same name whose base is the nearest builtin one, to judge its type."""
+    """Rebuild another process's error: its name, on its nearest builtin base, so checks test it."""
     found = (getattr(builtins, base, None) for base in bases)
     base = next(one for one in found if isinstance(one, type) and issubclass(one, Exception))
     # ``message`` is str() of the original: KeyError's own str() would put it in quotes once more

@@ -29,7 +29,7 @@ from rlconform.selftest.kill_matrix import (
     render_html,
     render_markdown,
 )
-from rlconform.selftest.runner import cases
+from rlconform.selftest.runner import DISREGARDS, cases
 from rlconform.selftest.trial import counted
 
 SAYS = "expected a row"
@@ -103,6 +103,15 @@ def test_a_right_plane_breaks_nothing() -> None:
     alarm = judge_reference("r", [PASSED, failed("GET-04")])
     assert (alarm.kind, alarm.detail) == (TrialOutcome.FALSE_ALARM, f"GET-04: {SAYS}; got none")
     assert judge_reference("r", [PASSED], complete=False).kind is TrialOutcome.SUITE_ERROR
+
+
+def test_a_right_plane_may_disregard_a_declared_should() -> None:
+    warned = RequirementResult("REG-08", Outcome.WARN, "lost", [], ["lost"])
+    assert judge_reference("r", [warned]).kind is TrialOutcome.FALSE_ALARM
+    assert judge_reference("r", [warned], disregards=["REG-08"]).kind is TrialOutcome.PASSED
+    requirements = load_requirements()
+    shoulds = {one for ids in DISREGARDS.values() for one in ids}
+    assert {requirements[one].level for one in shoulds} == {"SHOULD"}
 
 
 @pytest.mark.parametrize(
