@@ -42,7 +42,7 @@ class Judge:
 
     @contextmanager
     def calling(self, kind: Kind) -> Iterator[None]:
-        """Raise the block's error if the profile judges calls of this kind; else end the sequence."""
+        """Raise the block's error if calls of this kind are judged; else end the sequence."""
         try:
             yield
         except Exception as error:

@@ -116,7 +116,7 @@ def DropsUnknownIds(read: MethodCall) -> TensorDict:
 
 @get_samples_mutant("GET-04", evidence="one unknown id among 48 known ones")
 def DropsUnknownIdsOfLongReads(read: MethodCall) -> TensorDict:
-    """Raises for unknown ids only among the first 16 of a read and leaves out later ones (MC-13)."""
+    """Raises for unknown ids only among the first 16 of a read, drops later ones (MC-13)."""
     first, later = read.sample_ids[:16], read.sample_ids[16:]
     return read(sample_ids=[*first, *_readable(read, later, UnknownSample)])
 
