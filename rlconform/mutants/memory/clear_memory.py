@@ -79,7 +79,7 @@ def ClearKeepsDtypes(put: MethodCall) -> None:
     put.notes.update(new)
 
 
-@clear_mutant("CLEAR-06", evidence="50 cycles of", may_fail="CLEAR-05")
+@clear_mutant("CLEAR-06", evidence="25 cycles of", may_fail="CLEAR-05")
 def ClearFreesCommonFieldsOnly(clear: MethodCall) -> None:
     """Frees only the fields that all rows of a clear have in common (TQ-14, AR-04)."""
     rows = known_rows(clear) if clear.sample_ids else []
