@@ -12,14 +12,14 @@ from rlconform.selftest.conforming_planes import (
 )
 
 
-class NestsFieldsAfar(NestsColumns, RayStoreClient):
+class NestsFieldsShared(NestsColumns, RayStoreClient):
     """Returns every column of two or more dimensions jagged."""
 
 
-class GathersBackwardsAfar(ReversesRows, RayStoreClient):
+class GathersBackwardsShared(ReversesRows, RayStoreClient):
     """Gathers copies of the rows in reverse order, then reverses the result."""
 
 
-NESTED = unusual("nested-afar", NestsFieldsAfar, RIGHT)
-BACKWARDS = unusual("backwards-afar", GathersBackwardsAfar, RIGHT)
-LATE = unusual("late-afar", answers_late(RayStoreClient), RIGHT)
+NESTED = unusual("nested-shared", NestsFieldsShared, RIGHT)
+BACKWARDS = unusual("backwards-shared", GathersBackwardsShared, RIGHT)
+LATE = unusual("late-shared", answers_late(RayStoreClient), RIGHT)

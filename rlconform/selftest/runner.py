@@ -31,10 +31,10 @@ from rlconform.selftest.trial import (
 #: Correct planes, and whether they need several processes. All but the built-in ones use rare
 #: behaviour that the contract allows.
 REFERENCES: Mapping[str, tuple[str, bool]] = {
-    "late_afar": ("rlconform.selftest.conforming_shared_planes:LATE", True),
+    "late_shared": ("rlconform.selftest.conforming_shared_planes:LATE", True),
     "late": ("rlconform.selftest.conforming_planes:LATE", False),
-    "nested_afar": ("rlconform.selftest.conforming_shared_planes:NESTED", True),
-    "backwards_afar": ("rlconform.selftest.conforming_shared_planes:BACKWARDS", True),
+    "nested_shared": ("rlconform.selftest.conforming_shared_planes:NESTED", True),
+    "backwards_shared": ("rlconform.selftest.conforming_shared_planes:BACKWARDS", True),
     "ray_store": ("ray_store", True),
     "memory": ("memory", False),
     "nested": ("rlconform.selftest.conforming_planes:NESTED", False),
@@ -43,7 +43,7 @@ REFERENCES: Mapping[str, tuple[str, bool]] = {
 #: SHOULDs that a correct plane deliberately disregards, so that other checks are seen to allow it.
 DISREGARDS: Mapping[str, tuple[str, ...]] = {
     "nested": ("CLAIM-17",),  # metas contain tuples
-    "nested_afar": ("CLAIM-17",),
+    "nested_shared": ("CLAIM-17",),
     "backwards": ("REG-08",),  # registering a partition again drops its rows
 }
 #: Number of parallel parts into which the gate splits a correct plane that would end last.

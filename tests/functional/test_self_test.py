@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 #: Defects that only several processes show.
-AFAR = (
+SHARED_PLANES = (
     "attached_second_close_ends_plane",
     "status_counts_own_calls_only",
     "attached_get_empty_rows_filled",
@@ -24,7 +24,7 @@ AFAR = (
 def self_test(out: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
     """``rlconform self-test --gate`` of these defects, one after another."""
     command = [sys.executable, "-m", "rlconform", "self-test", "--gate", "--jobs", "1"]
-    named = [word for name in AFAR for word in ("--mutant", name)]
+    named = [word for name in SHARED_PLANES for word in ("--mutant", name)]
     with subprocess.Popen(
         [*command, *named, "--out", str(out)],
         env=os.environ | {"RLCONFORM_TEST": mark},

@@ -1,4 +1,4 @@
-"""Assertions on values, columns and errors. A violation says what was expected, and what came back.
+"""Assertions on values, columns and errors. A violation says what was expected and what it got.
 
 Rows are compared bit by bit, whatever their layout: a plane may return a column dense or nested,
 but each row must have the dtype, the shape and the bytes that were put.

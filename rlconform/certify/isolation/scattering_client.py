@@ -51,7 +51,7 @@ def _roles() -> list[Policy]:
         "the claimer": {"claim": 1, "get": 2},
         "the clearer": {"clear": 1, "put": 2},
         "the registering process": {"register": 1, "put": 2},
-        "the one that asks for the status": {"status": 1, "claim": 2},
+        "the reader of the status": {"status": 1, "claim": 2},
     }
     at_once = [Policy(f"{who} apart", places) for who, places in apart.items()]
     late = [Policy(f"{who} apart, attached late", places, 1) for who, places in apart.items()]

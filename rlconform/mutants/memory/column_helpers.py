@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -103,9 +104,9 @@ class TracksPuts(MemoryClient):
                 batch.set(name, self.changed(leaf, origins))
         return batch
 
+    @abstractmethod
     def changed(self, leaf: Tensor, origins: list[PutOrigin]) -> Tensor:
         """Return the column to read in place of ``leaf``, whose rows have these ``origins``."""
-        raise NotImplementedError
 
 
 def values_in(leaf: Any) -> int:
