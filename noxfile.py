@@ -15,9 +15,9 @@ nox.options.default_venv_backend = "venv"
 # pip compiles no bytecode: most of torch is never imported, and Python compiles the rest once.
 CONSTRAINTS = ("--no-compile", "-c", "ci/constraints.txt")
 
-# Tests run in parallel and in a new random order each time (pytest prints the seed), so that none
-# can depend on another.
-ANY_ORDER = ("--dist", "worksteal", "--random-order", "--durations", "10")
+# Tests run in a new random order each time (pytest prints the seed), so that none can depend on
+# another.
+ANY_ORDER = ("--random-order", "--durations", "10")
 
 
 def install(session: nox.Session, *extras: str) -> None:
@@ -65,7 +65,8 @@ def unit(session: nox.Session) -> None:
     """Tests in one process: those of rlconform, its doctests, and the checks against ``memory``."""
     install(session, "dev", "tq", "grpo")
     tests = ("suites/unit", "tests/unit", *DOCTESTS)
-    session.run("pytest", *tests, "-n", "2", *ANY_ORDER, *session.posargs)
+    parallel = ("-n", "2", "--dist", "worksteal")
+    session.run("pytest", *tests, *parallel, *ANY_ORDER, *session.posargs)
 
 
 @nox.session
@@ -73,8 +74,10 @@ def functional(session: nox.Session) -> None:
     """Real planes and several processes: certifications from end to end."""
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
-    # Three workers on two cores: these tests wait for more than half of their time.
-    session.run("pytest", "tests/functional", "-n", "3", *ANY_ORDER, *session.posargs)
+    # Four workers on two cores: these tests wait for more than half of their time. Tests are given
+    # out one by one, as some take minutes.
+    parallel = ("-n", "4", "--dist", "load", "--maxschedchunk", "1")
+    session.run("pytest", "tests/functional", *parallel, *ANY_ORDER, *session.posargs)
 
 
 @nox.session

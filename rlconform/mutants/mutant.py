@@ -33,6 +33,7 @@ class Mutant(Target):
         evidence: Text that the failure of the first id in ``fails`` must contain. Otherwise, the
             mutant counts as killed for another reason.
         chance: Whether a check may miss the defect, because it shows only in a race.
+        scattered: Whether only unit checks kill it, when several processes make their calls.
         rationale: The mutant's docstring: what the plane does wrong, with incident ids.
     """
 
@@ -41,6 +42,7 @@ class Mutant(Target):
     evidence: str
     may_fail: tuple[str, ...] = ()
     chance: bool = False
+    scattered: bool = False
     rationale: str = ""
 
 
@@ -56,6 +58,7 @@ def mutant(
     evidence: str,
     may_fail: str = "",
     chance: bool = False,
+    scattered: bool = False,
     timeouts: Timeouts | None = None,
 ) -> Callable[[Callable[..., Any]], Mutant]:
     """Turn a client class, or a function that opens a client, into a mutant of ``target``.
@@ -83,6 +86,7 @@ def mutant(
             evidence=evidence,
             may_fail=tuple(may_fail.split()),
             chance=chance,
+            scattered=scattered,
             rationale=inspect.getdoc(opens) or "",
         )
 

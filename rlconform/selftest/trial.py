@@ -37,6 +37,8 @@ RACES: Mapping[Level, tuple[str, ...]] = {
     "unit": ("unit/contract",),
     "functional": ("functional/concurrency",),
 }
+#: ``-k`` expression of the checks of one process whose calls several processes make.
+SCATTERED = "scattered"
 _TURN = re.compile(r"\bturn(\d+)\b")
 
 
@@ -95,15 +97,18 @@ def try_once(
     level: Level,
     effort: float,
     requirements: Sequence[str] = (),
+    scattered: bool = False,
 ) -> Trial:
     """Run the short checks once, or all checks without races if ``effort`` is above 0.
 
     ``effort`` is the share of the generated examples. Without
-    ``requirements``, the checks of all requirements run.
+    ``requirements``, the checks of all requirements run. With ``scattered``, several processes make
+    the calls of the short checks of one process, and no other checks run.
     """
     options = CertifyOptions(
         spec,
-        checks=CHECKS if effort else SHORT[level],
+        select=SCATTERED if scattered else "",
+        checks=CHECKS if effort else SHORT["unit" if scattered else level],
         requirements=requirements,
         effort=effort or 1.0,
         races=False,
@@ -116,14 +121,19 @@ def try_declared(spec: str, mutant: Mutant, fork_server: ForkServer) -> Trial:
     """Run only the short checks of the requirements that must kill the mutant."""
     short = sorted({name.partition("::")[0] for name in checks_of(mutant, SHORT)})
     options = CertifyOptions(
-        spec, checks=short, requirements=mutant.fails, races=False, max_hangs=0
+        spec,
+        select=SCATTERED if mutant.scattered else "",
+        checks=short,
+        requirements=mutant.fails,
+        races=False,
+        max_hangs=0,
     )
     return _trial(options, fork_server)
 
 
 def checks_of(mutant: Mutant, folders: Mapping[Level, tuple[str, ...]]) -> list[str]:
     """Return the checks in ``folders`` of the requirements that must kill the mutant."""
-    wanted, where = set(mutant.fails), folders[mutant.level]
+    wanted, where = set(mutant.fails), folders["unit" if mutant.scattered else mutant.level]
     return [name for name, ids in _marks().items() if name.startswith(where) and wanted & ids]
 
 

@@ -19,6 +19,12 @@ import pytest
 from rlconform._resources import resource_dir
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long tests first, so that none of them is the last one to begin."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @dataclass(frozen=True)
 class Certification:
     """The output and the report of a certification."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-#: The method that misbehaves, its text in the report, and the checks to run. Each broken check
-#: costs a process or a deadline, so most planes run a few checks and one runs all short ones.
+#: The method that misbehaves, its text in the report, and the checks to run: a few, since each
+#: broken check costs a process or a deadline.
 HOSTILE = {
-    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "contract"),
+    "segfaulting_get": ("get_", "CRASH", "SIGSEGV", "test_get.py or test_tag.py or test_stat.py"),
     "exiting_put": (
         "put_samples",
         "CRASH",
@@ -37,7 +37,7 @@ def test_the_report_is_complete(
     footer = done.report["footer"]
     assert footer["checks_run"] == footer["checks_planned"] > 30
     lost = [check for check in done.report["checks"] if check["outcome"] == outcome]
-    assert len(lost) > (100 if selected == "contract" else 0)
+    assert lost
     for check in lost:
         assert evidence in check["evidence"], check
         told = [check["evidence"], check["stacks"], *check["steps"][-1:]]

@@ -27,6 +27,7 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_installed_wheel_certifies(tmp_path: Path) -> None:
     wheels, home, elsewhere = (tmp_path / name for name in ("wheels", "venv", "elsewhere"))

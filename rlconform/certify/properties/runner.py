@@ -129,7 +129,7 @@ class PropertyRunner:
                 raise OutOfTime
         self.check_time()
         self._clear_rows()
-        self._client.recording.restart()
+        self._client.recording.restart(writes_source=self.failure is not None)
         fresh_entropy()
         self._begun += 1
 

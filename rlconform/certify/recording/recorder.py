@@ -111,6 +111,7 @@ class Recording:
         self._lock = threading.Lock()
         self._call_returned = threading.Condition(self._lock)
         self._over = False
+        self._writes_source = True
         self._started = time.monotonic()
         self._clients: dict[str, Any] = {}  # by name
         self._reopened: set[str] = set()  # names whose client was reopened since its last call
@@ -148,8 +149,10 @@ class Recording:
             self._in_flight[number] = record
             source = ""
             if number - self._base < MAX_CALLS:
-                names = {key: f"r{earlier}" for key, (earlier, _) in self._results.items()}
-                source = call_source(number, who, method, args, kwargs, names)
+                source = f"# {text}"
+                if self._writes_source:
+                    names = {key: f"r{earlier}" for key, (earlier, _) in self._results.items()}
+                    source = call_source(number, who, method, args, kwargs, names)
             at = round(record.started - self._started, 3)
             call = Call(who, text, source, concurrent, number, numbers, at, who in self._reopened)
             self._reopened.discard(who)
@@ -192,10 +195,12 @@ class Recording:
         with self._call_returned:
             self._call_returned.wait_for(lambda: not self._in_flight, timeout_s)
 
-    def restart(self) -> None:
+    def restart(self, *, writes_source: bool) -> None:
         """Drop the recorded calls, but not their time: Hypothesis begins a new example.
 
         Hypothesis runs the smallest failing example last, so the evidence has only its calls.
+        ``writes_source``: whether arguments are written as source, which takes much of the time of
+        an example and is of use only once an example has failed.
         """
         with self._lock:
             for of_calls in (self.outcomes, self._results, self._errors, self._claimed):
@@ -204,6 +209,7 @@ class Recording:
             self.changes.forget_results()
             self._last = None
             self._base = self._count
+            self._writes_source = writes_source
         if self._listener is not None:
             self._listener(None)
 

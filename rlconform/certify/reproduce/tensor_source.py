@@ -109,7 +109,7 @@ def _large(value: torch.Tensor) -> str:
     if bool((raw == raw[0]).all()) and not value.is_complex():
         first = tensor_source(flat[:1].clone())
         return f"{first}.expand({len(flat)}).clone().reshape({size})"
-    text = base64.b85encode(zlib.compress(raw.numpy().tobytes())).decode()
+    text = base64.b85encode(zlib.compress(raw.numpy().tobytes(), 1)).decode()
     if len(text) <= MAX_CHARACTERS:
         return f"unpacked({text!r}, {value.dtype}, {size})"
     raise NoSource(f"it holds a {value.dtype} tensor of shape {size}, too large to be written")

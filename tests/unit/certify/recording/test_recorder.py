@@ -355,7 +355,7 @@ def test_a_restart_forgets_the_calls_and_keeps_the_time(plane: DataPlaneClient) 
     client = RecordingClient(plane, recording)
     client.clear_samples(["before"], "p")
     spent = recording.plane_seconds
-    recording.restart()
+    recording.restart(writes_source=True)
     assert (recording.calls, recording.lines(), heard[-1]) == ([], [], None)
     client.clear_samples(["after"], "p")
     (line,) = recording.lines()
