@@ -181,3 +181,18 @@ def test_a_claim_that_waited_longer_than_an_effect_takes_is_woken(
     expect(not early, f"the claim to wait for longer than {settle:g} s", "an answer with one row")
     writer.put_labeled(IDS[1:2])
     expect_ids(expect_woken(waiting, waiter, writer), IDS[:2], "rows of the woken claim")
+
+
+@requirement("CLAIM-06")
+@pytest.mark.parametrize("waits", ["owner", "attached"])
+def test_rows_that_trickle_in_do_not_extend_the_timeout(
+    part: PartitionUnderTest, actors: Actors, waits: str
+) -> None:
+    (attached,) = (part.via(actor) for actor in actors(1))
+    waiter, writer = (part, attached) if waits == "owner" else (attached, part)
+    waiting = BackgroundCall(lambda: expect_timeout(waiter, 1000, 1.0), "claims that time out")
+    for n in range(500):
+        if waiting.returned_within(0.2):
+            break
+        writer.put_labeled([f"r{n}"])
+    waiting.result(part.timeouts.operation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from rlconform.certify.assertions.expect import expect_column, expect_objects
@@ -81,3 +83,21 @@ def test_rows_of_several_writers_are_read_in_the_order_asked(
     for view in views:
         for asked in (ids, ids[::-1], ids[::2] + ids[1::2], ids[5:7]):
             view.expect_labeled(asked, "x", "y")
+
+
+@requirement("GET-11")
+@each_pair
+def test_a_meta_of_many_fields_reads_those_fields_in_another_process(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    fields = [f"f{n}" for n in range(12)]
+    part = new_partition(fields=fields)
+    looker, changer = looker_and_changer(part, actors, pair)
+    for view, names in ((changer, fields[::-1]), (looker, [*fields[5:], *fields[:5]])):
+        ids = [f"{view is looker:d}_{i}" for i in IDS]
+        view.put_labeled(ids, *names)  # each process meets the fields in an order of its own
+        meta = view.claim("train", names)
+        for reader in (looker, changer):
+            batch = reader.get_data(meta)
+            for field in names:
+                expect_column(batch, field, labeled_rows(part.id, meta.sample_ids, field))

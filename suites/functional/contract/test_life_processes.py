@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
 from rlconform.certify.assertions.expect import ContractViolation, expect_equal, expect_rejection
 from rlconform.certify.assertions.malformed import expect_harmless
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.recording.shorten import shorten
+from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
@@ -133,3 +135,16 @@ def test_a_close_gives_back_no_claims_and_takes_no_rows_along(
     expect_equal(sorted(staying.claim("train").sample_ids), rest, "rows that it had not claimed")
     for view in (part, staying):
         view.expect_labeled([*IDS, "own0", "own1"])
+
+
+@requirement("LIFE-06")
+def test_a_late_client_sees_all_of_a_large_step(
+    new_partition: Callable[..., PartitionUnderTest], new_actor: Callable[[], DataPlaneClient]
+) -> None:
+    step = put_large_step(new_partition)
+    late = step.via(new_actor())
+    for first in (0, 1020, len(STEP_IDS) - 2):
+        ids = STEP_IDS[first : first + 2]
+        late.expect_rows(ids, x=[torch.tensor(first), torch.tensor(first + 1)])
+    claimed = late.claim(batch_size=len(STEP_IDS)).sample_ids
+    expect_equal(len(set(claimed)), len(STEP_IDS), "rows claimed by a late client")

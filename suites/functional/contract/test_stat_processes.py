@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rlconform.certify.assertions.expect import expect_equal
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.partition import PartitionUnderTest
@@ -38,3 +40,30 @@ def test_a_process_that_has_asked_gets_the_newest_status(
     changer.clear(["late", "later"])
     expect_equal(looker.consumed(), True, "status after another process cleared them")
     expect_equal(looker.consumed("train", "prev_lp"), False, "status of a task without claims")
+
+
+@requirement("STAT-02")
+@each_pair
+def test_a_process_that_has_asked_notices_that_rows_were_replaced(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    looker.put_labeled(IDS)
+    looker.claim("train")
+    expect_equal(looker.consumed(), True, "status with all claimed")
+    changer.put_labeled(["new0", "new1"])
+    changer.clear(IDS[:2])
+    expect_equal(looker.consumed(), False, "status after as many rows were put as cleared")
+
+
+@requirement("STAT-01")
+@pytest.mark.parametrize("rank", [None, 0], ids=["no_rank", "one_rank"])
+def test_claims_of_two_processes_add_up(
+    part: PartitionUnderTest, actors: Actors, rank: int | None
+) -> None:
+    first, second = (part.via(actor) for actor in actors(2))
+    part.put_labeled(IDS)
+    first.claim("train", batch_size=2, dp_rank=rank)
+    second.claim("train", batch_size=1, dp_rank=rank)
+    for view in (part, first, second):
+        expect_equal(view.consumed(), True, "status after two processes claimed all rows")

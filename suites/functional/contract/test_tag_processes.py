@@ -51,3 +51,18 @@ def test_tags_that_another_process_puts_are_seen_by_a_second_task(
     expect_equal(tags_by_id(meta), merged, "tags that a second task sees")
     lengths = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=False))
     expect_equal(lengths, {i: 5 + n for n, i in enumerate(IDS)}, "lengths that a second task sees")
+
+
+@requirement("TAG-07")
+@each_pair
+def test_tags_of_one_process_do_not_undo_those_of_another(
+    part: PartitionUnderTest, actors: Actors, pair: tuple[int, int]
+) -> None:
+    looker, changer = looker_and_changer(part, actors, pair)
+    looker.put_labeled(IDS, tags=[{"row": n, "version": 0} for n, _ in enumerate(IDS)])
+    looker.claim("train")  # a process that has seen the tags may keep them
+    changer.put(IDS, [{"version": 1, "reward": n} for n, _ in enumerate(IDS)])
+    looker.put(IDS, [{"std": 0.5}] * 3)
+    got = tags_by_id(changer.claim("prev_lp"))
+    merged = {i: {"row": n, "version": 1, "reward": n, "std": 0.5} for n, i in enumerate(IDS)}
+    expect_equal(got, merged, "tags that both processes put")

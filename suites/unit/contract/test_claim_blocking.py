@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import torch
@@ -283,3 +284,12 @@ def test_one_row_wakes_the_one_claim_that_it_serves(part: PartitionUnderTest) ->
     part.put_labeled(IDS[:3], "y")
     got = sorted(i for claim in others for i in claim.result(part.timeouts.settle).sample_ids)
     expect_equal(got, sorted(IDS[:3]), "rows of the claims for y")
+
+
+@requirement("CLAIM-06")
+def test_rows_of_a_claim_that_timed_out_are_there_for_other_ranks(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:2])
+    with suppress(TimeoutError):  # other checks cover the timeout
+        part.claim(batch_size=3, blocking=True, timeout_s=0.3, dp_rank=0)
+    got = part.claim(batch_size=2, dp_rank=1).sample_ids
+    expect_equal(sorted(got), sorted(IDS[:2]), "rows for a rank after another's claim timed out")

@@ -16,6 +16,7 @@ from rlconform.certify.scenarios.consumers import (
     claim_until_done,
     expect_once,
 )
+from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 
@@ -141,3 +142,18 @@ def test_a_write_that_races_a_claim_does_not_undo_it(part: PartitionUnderTest) -
         )
         claims = Counter([*claimed, *part.claim_all("train")])
         expect_equal(claims, Counter(ids), "claims by id, rows being written to meanwhile")
+
+
+@requirement("CLAIM-08")
+def test_a_write_to_a_row_claimed_long_ago_does_not_make_it_claimable_again(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    step = put_large_step(new_partition)
+    claimed = [i for _ in range(4) for i in step.claim(batch_size=len(STEP_IDS) // 4).sample_ids]
+    expect_equal(len(claimed), len(STEP_IDS), "rows claimed")
+    old = [claimed[0], claimed[3000], claimed[-1]]
+    step.put(old, x=torch.tensor([7, 8, 9]))
+    step.put(old, y=torch.tensor([7, 8, 9]))
+    expect_equal(step.claim(batch_size=3).sample_ids, [], "rows claimed again after a write")
+    again = step.claim(fields=["x", "y"], batch_size=3).sample_ids
+    expect_equal(again, [], "rows claimed again by other fields")

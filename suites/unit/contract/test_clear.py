@@ -311,3 +311,14 @@ def test_an_id_cleared_while_absent_can_be_put_and_claimed(
     expect_ids(meta, IDS, "ids that were cleared while they were absent, claimable")
     expect_equal(tags_by_id(meta), {i: {"n": n} for n, i in enumerate(IDS)}, "their tags")
     part.expect_labeled(IDS, version=1)
+
+
+@requirement("CLEAR-03")
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_none_drops_the_rest_of_a_put_that_was_cleared_in_part(
+    part: PartitionUnderTest, first: int
+) -> None:
+    part.put_labeled(IDS)
+    part.clear([IDS[first]])
+    part.clear(None)
+    part.expect_absent(IDS)

@@ -6,6 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import expect_waiting
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
 from rlconform.certify.threads import BackgroundCall
 
@@ -39,3 +40,15 @@ def test_a_client_works_in_a_thread_while_the_event_loop_is_blocked(
     busy = BackgroundCall(lambda: asyncio.run(step()), "a round trip beside a busy event loop")
     busy.result(part.timeouts.check / 2)
     expect_ids(part.claim("train"), IDS, "rows put beside a busy event loop")
+
+
+@requirement("LIFE-05")
+def test_a_claim_waits_inside_a_running_event_loop(part: PartitionUnderTest) -> None:
+    async def waiting() -> None:
+        meta = part.claim(batch_size=3, blocking=True, timeout_s=part.timeouts.operation)
+        expect_ids(meta, IDS, "rows claimed inside an event loop")
+
+    claim = BackgroundCall(lambda: asyncio.run(waiting()), "a claim inside an event loop")
+    expect_waiting(claim, part, "rows", "an answer without them")
+    part.put_labeled(IDS)
+    claim.result(part.call_s)

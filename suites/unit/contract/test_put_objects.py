@@ -32,6 +32,9 @@ from rlconform.wire import object_array, object_rows
 
 IDS = ["u0_g0", "u0_g1", "u1_g0"]
 
+#: A line with every kind of line end, and characters at which some formats end a text.
+LINE = "one\r\ntwo\rthree\nfour\x00\x1a\u2028 "
+
 COLUMNS: dict[str, list[Any]] = {
     "strings": ["", "text", "ünïcode 文"],
     "with_none": [None, "text", None],
@@ -44,6 +47,8 @@ COLUMNS: dict[str, list[Any]] = {
     "numbers_as_keys": [{1: "a"}, {151643: -0.25, -1: {0: []}}, [{7: None}]],
     "large_numbers": [2**63 - 1, {"seed": -(2**63)}, [2**53 + 1]],
     "long_texts": ["a" * 70_000, {"content": "ü" * 70_000}, ["", "b" * 70_000]],
+    "line_ends": [LINE, {"content": LINE}, ["a", LINE]],
+    "long_line_ends": [LINE * 4000, {"content": LINE * 4000}, ["a", LINE * 5000]],
     "message_logs": [[{"role": "user", "content": str(i), "turns": [i, None]}] for i in range(3)],
 }
 

@@ -262,3 +262,29 @@ def test_a_large_put_that_fails_at_its_last_row_leaves_nothing(
                 read = partial(part.get, [sample_id], field)
                 expect_unreadable(read, sample_id, field)
         expect_equal(part.claim("train", batch_size=len(ids)).sample_ids, [], "rows claimable")
+
+
+@requirement("PUT-16")
+def test_a_put_of_another_dtype_that_fails_changes_no_tags(part: PartitionUnderTest) -> None:
+    part.put(IDS, [{"m": n} for n, _ in enumerate(IDS)], x=torch.zeros(3, 4))
+    other = torch.zeros(3, 4, dtype=torch.int16)
+    if not is_rejected(lambda: part.put(IDS, [{"m": 9, "new": 1}] * 3, x=other)):
+        return  # the put succeeded; PUT-23 checks whether it may
+    part.expect_rows(IDS, x=[torch.zeros(4)] * 3)
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, {i: {"m": n} for n, i in enumerate(IDS)}, "tags as before the failed put")
+
+
+@requirement("PUT-16")
+@pytest.mark.parametrize("bad", [0, 300, 599])
+def test_objects_of_a_put_that_fails_leave_no_rows(
+    new_partition: Callable[..., PartitionUnderTest], bad: int
+) -> None:
+    ids = [f"r{n}" for n in range(600)]
+    part = new_partition(fields=["x", "log"], num_samples=len(ids))
+    logs: list[Any] = [{"n": n} for n in range(len(ids))]
+    logs[bad] = {"lock": threading.Lock()}
+    if is_rejected(lambda: part.put(ids, x=torch.arange(len(ids)), log=logs)):
+        for sample_id in (ids[0], ids[bad], ids[-1]):
+            expect_unreadable(partial(part.get, [sample_id], "x"), sample_id, "x")
+        expect_equal(part.claim("train", batch_size=len(ids)).sample_ids, [], "rows claimable")

@@ -134,3 +134,34 @@ def test_rows_with_tags_only_do_not_count(part: PartitionUnderTest) -> None:
     part.put(["tags_only"], [{"std": 0.0}])
     part.claim_all()
     expect_status(part, True, "with every produced row claimed")
+
+
+@requirement("STAT-01")
+def test_false_after_claimed_rows_were_replaced_by_as_many(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    part.claim("train")
+    expect_status(part, True, "with every row claimed")
+    part.put_labeled(["new_g0"])
+    part.clear(IDS[:1])
+    expect_status(part, False, "with a claimed row replaced by a new one")
+    part.clear(IDS[1:])
+    part.put_labeled(["new_g1", "new_g2"])
+    expect_status(part, False, "with every claimed row replaced by a new one")
+
+
+@requirement("STAT-05")
+def test_an_id_cleared_twice_takes_no_other_row_off(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS)
+    part.claim("train", batch_size=2)
+    try:
+        part.clear([IDS[0], IDS[0]])
+    except ContractViolation:
+        raise
+    except Exception:  # noqa: BLE001 - a plane may refuse it
+        part.clear([IDS[0]])
+    part.clear([IDS[0]])
+    left = part.claim("prev_lp").sample_ids
+    expect(len(left) == 2, "two rows left", str(left))
+    expect_status(part, True, "for a task that claimed both rows", "prev_lp")
+    part.put_labeled(["new_g0"])
+    expect_status(part, False, "with a row unclaimed, after an id was cleared twice", "prev_lp")

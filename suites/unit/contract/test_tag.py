@@ -340,3 +340,26 @@ def test_changing_a_nested_tag_changes_nothing_stored(part: PartitionUnderTest, 
         inner.append(9)
     got = tags_by_id(part.claim("train"))
     expect_equal(got, {i: {"std": value} for i in IDS}, "tags after the caller changed its own")
+
+
+@requirement("TAG-05")
+@pytest.mark.parametrize("by_none", [False, True], ids=["by_ids", "by_none"])
+def test_clear_drops_the_tags_of_rows_without_fields(
+    part: PartitionUnderTest, by_none: bool
+) -> None:
+    part.put(IDS, [{"std": 0.5}] * 3)
+    part.clear(None if by_none else IDS)
+    if by_none:
+        part.register()  # clearing everything may end the registration
+    part.put_labeled(IDS)
+    got = {i: tags for i, tags in tags_by_id(part.claim("train")).items() if tags}
+    expect_equal(got, {}, "tags of rows that were cleared before they had fields")
+
+
+@requirement("TAG-06")
+def test_lengths_follow_tags_that_were_put_alone(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS, tags=[{"input_lengths": 10 + n} for n, _ in enumerate(IDS)])
+    part.put(IDS[:2], [{"input_lengths": 20}, {"input_lengths": 21}])
+    meta = part.claim("train")
+    got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
+    expect_equal(got, dict(zip(IDS, [20, 21, 12], strict=True)), "sequence_lengths by id")
