@@ -17,6 +17,7 @@ from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import jagged, mapped
 from rlconform.mutants.memory.helpers import (
     get_data_mutant,
+    get_mutant,
     get_samples_mutant,
     held,
     memory_mutant,
@@ -35,6 +36,17 @@ def GetLongReadsSortedById(read: MethodCall) -> TensorDict:
     if len(read.sample_ids) > 100 and tensors:
         return read(sample_ids=sorted(read.sample_ids))
     return batch
+
+
+@get_mutant("GET-01 GET-02", evidence="of 'x' =")
+def GetRangesInStoredOrder(read: MethodCall) -> TensorDict:
+    """Returns rows in stored order if the first and last of 32 or more span as many rows."""
+    ids, stored = read.sample_ids, partition_of(read).sample_ids
+    if len(ids) < 32 or ids[0] not in stored:
+        return read()
+    first = stored.index(ids[0])
+    span = stored[first : first + len(ids)]
+    return read(sample_ids=span if len(span) == len(ids) and span[-1] == ids[-1] else ids)
 
 
 #: Rows in one message of a put.

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.backends.columns.selection import running_sum
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import (
     from_offsets,
@@ -20,7 +25,7 @@ from rlconform.mutants.memory.column_helpers import (
     read_column_mutant,
     read_jagged_mutant,
 )
-from rlconform.mutants.memory.helpers import get_data_mutant
+from rlconform.mutants.memory.helpers import call_mutant, get_data_mutant, put_samples_mutant
 from rlconform.wire.leaves import is_jagged, jagged_parts, rows_of
 from rlconform.wire.ragged_rows import RaggedRows
 
@@ -47,6 +52,19 @@ def PutTrailingZerosDropped(leaf: Tensor) -> Tensor:
 def PutLengthsInTwoBytes(leaf: Tensor) -> Tensor:
     """Stores row lengths in 16 bits, so a row of 65,536 tokens is read as empty."""
     return jagged([row[: len(row) % 2**16] for row in rows_of(leaf)])
+
+
+@put_samples_mutant("PUT-05", evidence="row 0 of 'y'")
+def PutOffsetsOfEqualSizeShared(put: MethodCall) -> KVBatchMeta:
+    """Shares offsets between columns of one put with equal counts of rows and tokens and maximum."""
+    stored: dict[tuple[int, ...], Tensor] = {}
+
+    def shared(leaf: Tensor) -> Tensor:
+        values, rows = jagged_parts(leaf)
+        size = rows.count, rows.total, rows.longest
+        return jagged_in(values, rows, stored.setdefault(size, rows.offsets))
+
+    return put(fields=mapped(put.fields, shared, is_jagged))
 
 
 @read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
@@ -97,6 +115,16 @@ def GetJaggedMaxOfFirstRow(leaf: Tensor) -> Tensor:
     first = max(1, int(rows.lengths[0]))
     return torch.nested.nested_tensor_from_jagged(
         values, rows.offsets, min_seqlen=min(first, rows.shortest), max_seqlen=first
+    )
+
+
+@read_jagged_mutant("PUT-29", evidence="to_padded_tensor")
+def GetJaggedMaxOfLastPage(leaf: Tensor) -> Tensor:
+    """Sets the maximum length to that of the last page of 256 rows, so padding cuts longer rows."""
+    values, rows = jagged_parts(leaf)
+    longest = max(1, *rows.lengths[(rows.count - 1) // 256 * 256 :].tolist())
+    return torch.nested.nested_tensor_from_jagged(
+        values, rows.offsets, min_seqlen=min(longest, rows.shortest), max_seqlen=longest
     )
 
 
@@ -168,6 +196,20 @@ def GetJaggedMaxMissingBesideEmptyRows(leaf: Tensor) -> Tensor:
     return from_offsets(leaf) if empty else leaf
 
 
+@call_mutant(MemoryEngine._compact, "PUT-06", evidence="of 'x' ")
+def PutEmptyRowsMovedLast(compact: MethodCall) -> None:
+    """Moves empty rows behind the others in a compaction, so rows have tokens of others."""
+    with compact.plane._plane.changed:
+        blocks = compact.plane._plane.index._blocks
+        before = set(blocks)
+        compact()
+        for payload in [block.payload for number, block in blocks.items() if number not in before]:
+            for name, column in payload.items():
+                if column.layout == "jagged":
+                    lengths = sorted(np.diff(column.offsets), key=lambda length: length == 0)
+                    payload[name] = replace(column, offsets=running_sum(np.array(lengths)))
+
+
 @read_jagged_mutant("PUT-07 WIRE-01", evidence="of shape (3, 2, 4)")
 def GetTokenDimensionsFlattened(leaf: Tensor) -> Tensor:
     """Flattens tokens to one dimension, so (N, j, L, K) becomes (N, j, L * K)."""
@@ -179,6 +221,13 @@ def PutTokenShapeOfEmptyRowsLost(leaf: Tensor) -> Tensor:
     """Loses the shape of a token if all rows of a put are empty."""
     empty = leaf.dim() > 2 and not any(len(row) for row in rows_of(leaf))
     return jagged([row.new_empty(0) for row in rows_of(leaf)]) if empty else leaf
+
+
+@read_column_mutant("PUT-07", evidence="of shape (0, 3)")
+def GetTokenShapeOfEmptyRowsLost(leaf: Tensor) -> Tensor:
+    """Returns (N, 0), without the shape of a token, from a read of empty rows only."""
+    empty = is_dense(leaf) and leaf.dim() > 2 and not leaf.shape[1]
+    return leaf.new_empty(leaf.shape[:2]) if empty else leaf
 
 
 @read_jagged_mutant("PUT-29", evidence="to_padded_tensor")

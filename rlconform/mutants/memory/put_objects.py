@@ -62,6 +62,17 @@ def PutLongTextsTruncated(values: list[Any]) -> Any:
     return _recoded(values, leaf=lambda leaf: leaf[: 2**16 - 1] if isinstance(leaf, str) else leaf)
 
 
+def _in_text_mode(leaf: Any) -> Any:
+    spilled = isinstance(leaf, str) and len(leaf) >= 1 << 16
+    return leaf.replace("\r\n", "\n").replace("\r", "\n") if spilled else leaf
+
+
+@put_objects_mutant("PUT-21", evidence="to be 'one")
+def PutLongTextsInTextMode(values: list[Any]) -> Any:
+    """Spills texts of 65,536 characters to files in text mode, which convert line ends."""
+    return _recoded(values, leaf=_in_text_mode)
+
+
 def _alike(value: Any) -> Any:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         return value

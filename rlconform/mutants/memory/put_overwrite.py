@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,11 +19,13 @@ from rlconform.mutants.memory.helpers import (
     PrefetchesClaims,
     get_data_mutant,
     known_rows,
+    memory_mutant,
     names_of,
     partition_of,
     put_mutant,
     put_samples_mutant,
 )
+from rlconform.mutants.types import Ids, Names
 from rlconform.wire.object_columns import is_object_column
 
 
@@ -32,6 +35,37 @@ def GetDataReturnsRowsOfClaimTime(read: MethodCall) -> TensorDict:
     batch: TensorDict = read()
     fetched = read.plane.fetched(read.meta)
     return batch if fetched is None or read.select_fields is not None else fetched.clone()
+
+
+@memory_mutant("PUT-13", evidence="the newest rows of a claim")
+class GetDataMissesPutsOfSomeRows(PrefetchesClaims):
+    """Reads a claim's rows ahead, and reads them again only if all were put together since."""
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        self._claimed.pop((partition_id, *receipt.sample_ids), None)
+        return receipt
+
+    def get_data(self, meta: KVBatchMeta, select_fields: Names | None = None) -> TensorDict:
+        batch = super().get_data(meta, select_fields)
+        ahead = self._claimed.pop((meta.partition_id, *meta.sample_ids), batch)
+        return ahead.select(*batch.keys()) if names_of(batch) <= names_of(ahead) else batch
+
+
+@put_mutant("PUT-13", evidence="row 0 of 'x' =")
+def PutVersionsComparedAsText(put: MethodCall) -> None:
+    """Compares the numbers of puts as text of three digits, so put 1000 is older than put 999."""
+    with put.plane._locked():
+        numbers, versions = put.notes.setdefault(put.partition_id, (count(1), {}))
+        version = f"{next(numbers):03d}"
+        rows = [row for row in known_rows(put) if versions.get(row.sample_id, "") > version]
+        newer = [row.sample_id for row in rows]
+        names = names_of(put.fields).intersection(*(row.fields for row in rows))
+        kept = put.plane.get(put.partition_id, newer, list(names)) if newer and names else None
+        put()
+        versions.update(dict.fromkeys(set(put.sample_ids) - set(newer), version))
+        if kept is not None:
+            put(sample_ids=newer, fields=kept, tags=None)
 
 
 @put_samples_mutant("PUT-13", evidence="row 0 of 'log' to be")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownField
 from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.column_helpers import is_dense
 from rlconform.mutants.memory.helpers import (
     get_samples_mutant,
     held,
@@ -18,6 +21,7 @@ from rlconform.mutants.memory.helpers import (
     memory_mutant,
     names_of,
     partition_of,
+    put_mutant,
     put_samples_mutant,
 )
 from rlconform.mutants.types import Ids, Names
@@ -45,6 +49,20 @@ def GetOneRowZeroFills(read: MethodCall) -> TensorDict:
             raise
         zeros = {name: torch.zeros(1, 1, dtype=torch.uint8) for name in read.select_fields}
         return TensorDict(zeros, batch_size=[1])
+
+
+@put_mutant("PUT-12", evidence="'y' of 'r301' not to be readable")
+def PutGapsBetweenRangesFilled(put: MethodCall) -> None:
+    """Records a field's rows in at most 16 ranges, so gaps between more count as rows of zeros."""
+    put()
+    rows = list(partition_of(put)._rows.values())
+    for name in names_of(put.fields):
+        leaf, has = put.fields.get(name), [name in row.fields for row in rows]
+        starts = [n for n, pair in enumerate(pairwise([False, *has])) if pair == (False, True)]
+        gaps = [row.sample_id for row in rows[starts[0] : starts[-1]] if name not in row.fields]
+        if len(starts) > 16 and isinstance(leaf, Tensor) and is_dense(leaf):
+            zeros = leaf.new_zeros(len(gaps), *leaf.shape[1:])
+            put(sample_ids=gaps, fields=TensorDict({name: zeros}, [len(gaps)]), tags=None)
 
 
 @memory_mutant("PUT-12", evidence="no row ready for 'train' beside ['full']")
@@ -181,6 +199,18 @@ def PutInPagesOfThousand(put: MethodCall) -> KVBatchMeta:
             tags=None if put.tags is None else put.tags[part],
         )
     return KVBatchMeta(put.partition_id, None, list(ids), sorted(map(str, put.fields.keys())))
+
+
+@put_samples_mutant("PUT-16", evidence="'x' of 'r0' not to be readable")
+def PutTensorsBeforeObjects(put: MethodCall) -> KVBatchMeta:
+    """Stores the tensors of more than 256 rows first, and keeps them if an object can't be sent."""
+    names = names_of(put.fields)
+    objects = [name for name in names if is_object_column(put.fields.get(name))]
+    if not 0 < len(objects) < len(names) or len(put.sample_ids) <= 256:
+        return put()
+    with put.plane._engine._locked():  # no reader sees the tensors alone
+        put(fields=put.fields.exclude(*objects))
+        return put()
 
 
 def _rows(leaf: Any, start: int, size: int) -> Any:

@@ -68,6 +68,8 @@ class _KeepsLengths(MemoryClient):
 
     #: Whether a new length replaces the recorded one, and whether clears drop it.
     follows, forgets = True, True
+    #: Whether a put of tags without fields records lengths.
+    alone = True
 
     _lengths = State(dict[tuple[str, str], Any])
 
@@ -75,7 +77,8 @@ class _KeepsLengths(MemoryClient):
         self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
     ) -> KVBatchMeta:
         receipt = super().put_samples(sample_ids, partition_id, fields, tags)
-        for sample_id, row in zip(sample_ids, tags or [], strict=False):
+        recorded = tags or [] if self.alone or receipt.fields else []
+        for sample_id, row in zip(sample_ids, recorded, strict=False):
             key = (partition_id, sample_id)
             if INPUT_LENGTHS in row and (self.follows or key not in self._lengths):
                 self._lengths[key] = row[INPUT_LENGTHS]
@@ -107,3 +110,10 @@ class ClaimLengthsOfClearedRows(_KeepsLengths):
     """Keeps the lengths of cleared rows, so an id that is put again has the old length."""
 
     forgets = False
+
+
+@memory_mutant("TAG-06", evidence="sequence_lengths by id")
+class ClaimLengthsOfPutsWithFields(_KeepsLengths):
+    """Records lengths only in puts with fields, so a put of tags alone leaves the old ones."""
+
+    alone = False
