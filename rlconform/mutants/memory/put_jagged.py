@@ -56,7 +56,7 @@ def PutLengthsInTwoBytes(leaf: Tensor) -> Tensor:
 
 @put_samples_mutant("PUT-05", evidence="row 0 of 'y'")
 def PutOffsetsOfEqualSizeShared(put: MethodCall) -> KVBatchMeta:
-    """Shares offsets between columns of one put with equal counts of rows and tokens and maximum."""
+    """Shares offsets between columns of one put with equal rows, tokens and longest row."""
     stored: dict[tuple[int, ...], Tensor] = {}
 
     def shared(leaf: Tensor) -> Tensor:
