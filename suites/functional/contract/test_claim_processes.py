@@ -18,6 +18,7 @@ from rlconform.certify.scenarios.consumers import (
     start_blocking_claim,
 )
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.two_processes import each_pair, looker_and_changer
 from rlconform.certify.threads import BackgroundCall, run_concurrently
 from rlconform.contract import DataPlaneClient
 
@@ -196,3 +197,23 @@ def test_rows_that_trickle_in_do_not_extend_the_timeout(
             break
         writer.put_labeled([f"r{n}"])
     waiting.result(part.timeouts.operation)
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
+@each_pair
+def test_a_partition_registered_anew_elsewhere_has_its_new_groups(
+    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
+) -> None:
+    part = new_partition(register=False)
+    looker, changer = looker_and_changer(part, actors, pair)
+    for registers, size in ((looker, 4), (changer, 2)):
+        registers.register(grpo_group_size=size)
+        ids = [f"u{n // size}_g{n % size}" for n in range(2 * size)]
+        changer.put_labeled(ids)
+        first = looker.claim("train", batch_size=size).sample_ids
+        expect_equal(len(first), size, f"rows of one group of {size}")
+        rest = looker.claim("train", batch_size=size).sample_ids
+        expect_equal(sorted([*first, *rest]), ids, "rows of two groups")
+        changer.clear(ids)
+        changer.clear(None)
+        looker.clear(None)

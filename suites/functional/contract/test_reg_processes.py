@@ -115,23 +115,3 @@ def test_a_process_uses_the_partition_that_it_names(
                      "partition in the tags")  # fmt: skip
         view.get_data(meta)
         view.expect_rows_by_meta(IDS, x=labeled_rows(part.id, IDS, "x"))
-
-
-@requirement("CLAIM-15", leans_on=("CLAIM-04",))
-@each_pair
-def test_a_partition_registered_anew_elsewhere_has_its_new_groups(
-    new_partition: Callable[..., PartitionUnderTest], actors: Actors, pair: tuple[int, int]
-) -> None:
-    part = new_partition(register=False)
-    looker, changer = looker_and_changer(part, actors, pair)
-    for registers, size in ((looker, 4), (changer, 2)):
-        registers.register(grpo_group_size=size)
-        ids = [f"u{n // size}_g{n % size}" for n in range(2 * size)]
-        changer.put_labeled(ids)
-        first = looker.claim("train", batch_size=size).sample_ids
-        expect_equal(len(first), size, f"rows of one group of {size}")
-        rest = looker.claim("train", batch_size=size).sample_ids
-        expect_equal(sorted([*first, *rest]), ids, "rows of two groups")
-        changer.clear(ids)
-        changer.clear(None)
-        looker.clear(None)
