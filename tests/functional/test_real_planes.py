@@ -93,6 +93,6 @@ def test_the_suite_finds_by_itself_what_is_not_repaired(certify: Callable[..., A
 def test_processes_that_share_a_sqlite_file_pass(certify: Callable[..., Any]) -> None:
     """A right plane of its own engine; its whole certification takes minutes."""
     done = certify("sqlite_target:TARGET", "-k", "test_claim_once.py or test_tag.py or test_flow")
-    assert not BROKEN & set(done.outcomes().values()), done.stdout
-    ran = {check["outcome"] for check in done.report["checks"] if "seconds" in check}
-    assert "PASS" in ran
+    ran = [check["outcome"] for check in done.report["checks"] if "seconds" in check]
+    assert len(ran) > 50
+    assert set(ran) == {"PASS"}, done.stdout

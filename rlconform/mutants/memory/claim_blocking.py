@@ -151,6 +151,23 @@ def ClaimWakesByClearedRows(wait: MethodCall) -> None:
             return
 
 
+@claim_mutant("CLAIM-05", evidence="in place of the one that was cleared", may_fail="CLAIM-10")
+def ClaimWaitingReturnsClearedRows(claim: MethodCall) -> Claimed:
+    """Collects ready ids during a blocking claim, and returns also those cleared meanwhile."""
+    seen: dict[str, IndexRow] = {}
+    with claim.plane._locked():
+        for partition in changes(claim) if claim.wait_s is not None else ():
+            ready = partition.claim(claim.task, frozenset(claim.names), claim.rows)
+            give_back(partition, ready, claim.task)
+            seen.update((row.sample_id, row) for row in ready)
+            seen = {i: row for i, row in seen.items() if claim.task not in row.claimed_by}
+            if len(seen) >= claim.rows:
+                break
+        gone = [i for i, row in seen.items() if not row.fields][: claim.rows]
+        ids, tags = claim(rows=claim.rows - len(gone), wait_s=None)
+    return gone + ids, [{} for _ in gone] + tags
+
+
 @claim_meta_mutant("CLAIM-05", evidence="the claim to wait for a second row")
 def ClaimDefaultDoesNotBlock(claim: MethodCall) -> KVBatchMeta:
     """Does not block in a claim without the argument ``blocking``, which must wait by default."""

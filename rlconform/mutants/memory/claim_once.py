@@ -88,6 +88,22 @@ def ClaimRepeatsStampedRows(row: IndexRow, names: set[str]) -> bool:
     return not names
 
 
+#: Claims that a task remembers.
+WINDOW = 1024
+
+
+@put_mutant("CLAIM-08", evidence="rows claimed again after a write")
+def ClaimRepeatsRowsClaimedLongAgo(put: MethodCall) -> None:
+    """Remembers only the last 1024 claims, so a task claims an older row again after a write."""
+    old = [row for row in known_rows(put) if row.fields & names_of(put.fields)]
+    put()
+    with put.plane._locked():
+        for row in old:
+            for task in row.claimed_by:
+                if partition_of(put)._claimed[task] > row.age + WINDOW:
+                    give_back(partition_of(put), [row], task)
+
+
 @claim_mutant(
     "CLAIM-08", evidence="rows claimed again by other fields", may_fail="CLAIM-02 CLAIM-10"
 )

@@ -9,6 +9,8 @@ from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.helpers import (
     claim_meta_mutant,
     claim_mutant,
+    give_back,
+    partition_of,
     wait_until_ready_mutant,
 )
 from rlconform.mutants.types import Claimed
@@ -63,6 +65,22 @@ def ClaimTimeoutLosesRows(claim: MethodCall) -> Claimed:
         more_ids, more_tags = claim(rows=1, wait_s=max(0.0, deadline - time.monotonic()))
         ids, tags = ids + more_ids, tags + more_tags
     return ids, tags
+
+
+@claim_meta_mutant("CLAIM-06", evidence="after another's claim timed out")
+def ClaimTimeoutKeepsRowsForRank(claim: MethodCall) -> KVBatchMeta:
+    """Reserves the rows of a claim that timed out for its rank, so other ranks get none of them."""
+    task, key = claim.task_name, (claim.partition_id, claim.task_name, claim.dp_rank)
+    with claim.plane._engine._locked():
+        kept = [row for row in claim.notes.pop(key, ()) if row.fields]
+        give_back(partition_of(claim), kept, task)
+    try:
+        return claim()
+    except TimeoutError:
+        with claim.plane._engine._locked():
+            names = frozenset(claim.required_fields)
+            claim.notes[key] = partition_of(claim).claim(task, names, claim.batch_size)
+        raise
 
 
 @wait_until_ready_mutant("CLAIM-06", evidence="it still runs")

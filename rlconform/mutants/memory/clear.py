@@ -95,6 +95,14 @@ def ClearAllSparesClaimedRows(rows: Rows, ids: Ids | None) -> Ids | None:
     return [i for i in rows if not rows[i].claimed_by] if ids is None else ids
 
 
+@ids_mutant("CLEAR-03", evidence="not to be readable", may_fail="CLEAR-01 CLEAR-04 REG-03")
+def ClearAllSparesPutsWithoutFirstRow(rows: Rows, ids: Ids | None) -> Ids | None:
+    """Finds puts by their first id, so None keeps the other rows once that id was cleared."""
+    if ids is not None:
+        return ids
+    return [i for i in rows if all(block.sample_ids[0] in rows for block, *_ in rows[i].parts)]
+
+
 @clear_mutant("CLEAR-03", evidence="UnknownPartition")
 def ClearUnknownPartitionRejected(clear: MethodCall) -> None:
     """Raises an error for a clear of all rows in an unknown partition (TQ-12)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_left
 from collections import Counter, deque
 from contextlib import suppress
@@ -258,4 +259,18 @@ def GetReusesResultBuffers(read: MethodCall) -> TensorDict:
             buffer = ring.popleft() if len(ring) == 32 else torch.empty_like(leaf)
             ring.append(buffer.copy_(leaf))
             batch.set(name, buffer)
+    return batch
+
+
+@get_samples_mutant("GET-13", evidence="a column as it was read")
+def GetLargeBuffersFreedWithBatch(read: MethodCall) -> TensorDict:
+    """Lends buffers for columns of 1 MiB until the batch is gone, even if a column is kept."""
+    batch: TensorDict = read()
+    for name in map(str, batch.keys()):
+        leaf = batch.get(name)
+        if isinstance(leaf, torch.Tensor) and not leaf.is_nested and leaf.nbytes >= 1 << 20:
+            free = read.notes.setdefault((leaf.dtype, leaf.shape), [])
+            buffer = free.pop() if free else torch.empty_like(leaf)
+            batch.set(name, buffer.copy_(leaf))
+            weakref.finalize(batch, free.append, buffer)
     return batch

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownSample
 from rlconform.mutants.call import MethodCall, State
-from rlconform.mutants.memory.helpers import PrefetchesClaims, get_data_mutant, held
+from rlconform.mutants.memory.helpers import PrefetchesClaims, get_data_mutant, held, mark, rows_in
 from rlconform.mutants.types import Ids
 
 
@@ -96,3 +96,14 @@ def GetDataWithoutFieldsReadsAll(read: MethodCall) -> TensorDict:
             raise
         row = held(read.plane, read.meta.partition_id)._rows[read.meta.sample_ids[0]]
         return read(select_fields=sorted(row.fields))
+
+
+@get_data_mutant("GET-11", evidence="after a read by an old meta")
+def GetDataConfirmsClaim(read: MethodCall) -> TensorDict:
+    """Marks the ids of a claim's meta as claimed again, also if they are new rows by now."""
+    batch, meta = read(), read.meta
+    if task := getattr(meta, "task_name", None):
+        with read.plane._engine._locked() as index:
+            rows = rows_in(index, meta.partition_id, meta.sample_ids)
+            mark(held(read.plane, meta.partition_id), rows, task)
+    return batch

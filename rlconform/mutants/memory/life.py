@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -13,8 +14,10 @@ from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
+    are_ready,
     check_consumption_status_mutant,
     claim_meta_mutant,
+    claim_mutant,
     clear_samples_mutant,
     close_mutant,
     engine_mutant,
@@ -24,7 +27,7 @@ from rlconform.mutants.memory.helpers import (
     partition_of,
     put_samples_mutant,
 )
-from rlconform.mutants.types import AnyBatch, Ids, MaybeTags, Names
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names
 
 
 @close_mutant("LIFE-01", evidence="ClientClosed")
@@ -94,14 +97,28 @@ class CloseKeepsTagsInModule(MemoryEngine):
                 del _STAMPED[key]
 
 
+def _in_own_loop(call: Callable[[], Any]) -> Any:
+    """Make a call in an event loop of its own."""
+
+    async def run() -> Any:
+        return call()
+
+    return asyncio.run(run())
+
+
 @get_samples_mutant("LIFE-05", evidence="RuntimeError")
 def CallsRunOwnEventLoop(read: MethodCall) -> TensorDict:
     """Calls ``asyncio.run`` in each read, which fails for a caller in an event loop (TQ-10)."""
+    batch: TensorDict = _in_own_loop(read)
+    return batch
 
-    async def fetch() -> TensorDict:
-        return read()
 
-    return asyncio.run(fetch())
+@claim_mutant("LIFE-05", evidence="RuntimeError")
+def ClaimWaitsInOwnEventLoop(claim: MethodCall) -> Claimed:
+    """Calls ``asyncio.run`` in a claim that must wait, which fails in an event loop."""
+    waits = claim.wait_s is not None and not are_ready(claim, claim.rows)
+    claimed: Claimed = _in_own_loop(claim) if waits else claim()
+    return claimed
 
 
 @claim_meta_mutant("LIFE-07", evidence="claim_meta with {'required_fields': []} to be rejected")

@@ -162,6 +162,14 @@ def PutDuplicateIdStoresPart(put: MethodCall) -> KVBatchMeta:
     return put()
 
 
+@put_mutant("PUT-16", evidence="tags as before the failed put")
+def PutFailedStampsTags(put: MethodCall) -> None:
+    """Stores tags of known rows before it stores the columns, so a failed put changes tags."""
+    if put.tags and len(known_rows(put)) == len(put.sample_ids):
+        put(fields=None)
+    put()
+
+
 @put_samples_mutant("PUT-17", evidence="tags put before the fields")
 def PutFirstFieldsDropTags(put: MethodCall) -> KVBatchMeta:
     """Drops the tags of a row when a put adds its first fields."""

@@ -10,6 +10,7 @@ from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     all_claimed_mutant,
     check_consumption_status_mutant,
+    clear_mutant,
     engine_mutant,
     find_rows,
     held,
@@ -44,6 +45,15 @@ class StatusTrueIsCached(MemoryEngine):
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         super().clear(partition_id, sample_ids)
         self._done = {key for key in self._done if key[0] != partition_id}
+
+
+@all_claimed_mutant("STAT-01", evidence="with a claimed row replaced by a new one")
+def StatusTrueCachedByRowCount(status: MethodCall) -> bool:
+    """Caches True with the number of rows, and returns it again whenever the number is the same."""
+    key, produced = (status.partition_id, *status.tasks), partition_of(status)._produced
+    if status():
+        status.notes[key] = produced
+    return bool(status.notes.get(key) == produced)
 
 
 class _CountsClaims(MemoryEngine):
@@ -172,6 +182,17 @@ def StatusTagOnlyRowsCounted(status: MethodCall) -> bool:
     """Counts rows that have only tags, which no task can claim, so it never returns True."""
     partition = partition_of(status)
     return partition._produced == partition.size and status()
+
+
+@clear_mutant("STAT-05", evidence="for a task that claimed both rows", may_fail="STAT-01")
+def StatusIdClearedTwiceCountedTwice(clear: MethodCall) -> None:
+    """Subtracts a row from its counts twice if a clear names the id twice."""
+    twice = [i for i, times in Counter(clear.sample_ids).items() if times > 1]
+    for row in find_rows(clear.plane, clear.partition_id, twice):
+        if row.fields:
+            partition_of(clear)._produced -= 1
+            partition_of(clear)._claimed.subtract(row.claimed_by)
+    clear()
 
 
 @engine_mutant("STAT-05", evidence="once the unclaimed row was cleared", may_fail="STAT-01")

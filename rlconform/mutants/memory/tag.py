@@ -183,10 +183,10 @@ def TagFirstValueKept(put: MethodCall) -> None:
     _put_and_stamp(put, lambda old, new: {**new, **old})
 
 
-@engine_mutant("TAG-05", evidence="tags after the clear", may_fail="CLEAR-04")
-class TagsSurviveClear(MemoryEngine):
-    """Keeps the tags of cleared rows, so a row put again without tags has the old tags."""
+class _KeepsTags(MemoryEngine):
+    """Keeps the tags of cleared rows that had fields, or of those that had none."""
 
+    _of_fields = True
     _left = State(dict[tuple[str, str], Tags])
 
     def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
@@ -195,9 +195,21 @@ class TagsSurviveClear(MemoryEngine):
 
     def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
         for row in find_rows(self, partition_id, sample_ids):
-            if row.fields:
+            if bool(row.fields) is self._of_fields:
                 self._left[partition_id, row.sample_id] = row.tags
         super().clear(partition_id, sample_ids)
+
+
+@engine_mutant("TAG-05", evidence="tags after the clear", may_fail="CLEAR-04")
+class TagsSurviveClear(_KeepsTags):
+    """Keeps the tags of cleared rows, so a row put again without tags has the old tags."""
+
+
+@engine_mutant("TAG-05", evidence="before they had fields", may_fail="CLEAR-03 CLEAR-04 CLEAR-05")
+class TagsOfRowsWithoutFieldsSurviveClear(_KeepsTags):
+    """Keeps the tags of cleared rows that had no fields, so the ids' next rows have them."""
+
+    _of_fields = False
 
 
 @put_samples_mutant("TAG-08", evidence="to keep its tag std=", may_fail="TAG-01")

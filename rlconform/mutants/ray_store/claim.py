@@ -95,3 +95,23 @@ def AttachedClaimDropsRowsOfOtherRanks(claim: MethodCall) -> KVBatchMeta:
         return meta
     ranks = [zlib.crc32(sample_id.encode()) % 4 for sample_id in meta.sample_ids]
     return meta.subset([n for n, rank in enumerate(ranks) if rank == claim.dp_rank])
+
+
+@ray_call_mutant(
+    RayStoreClient.claim_meta,
+    "CLAIM-06",
+    evidence="the blocked claim to come back",
+    plane=NoticesOwnPuts,
+)
+def ClaimTimeoutRestartsOnRows(claim: MethodCall) -> KVBatchMeta:
+    """Waits for ``timeout_s`` again if rows of other processes arrived, as an idle timeout does."""
+    rows, timed_out = -1, TimeoutError()
+    while rows < (rows := len(claim.plane.list_sample_ids(claim.partition_id))):
+        claim.plane.news.clear()
+        try:
+            return claim()
+        except TimeoutError as error:
+            timed_out = error
+        if claim.plane.news.is_set():
+            break
+    raise timed_out

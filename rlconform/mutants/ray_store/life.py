@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tensordict import TensorDict
+
 from rlconform.backends.ray_store.client import RayStoreClient
-from rlconform.contract import KVBatchMeta
+from rlconform.contract import KVBatchMeta, UnknownSample
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
-from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 
 
 @ray_call_mutant(RayStoreClient.close, "LIFE-02", evidence="PlaneUnavailable", may_fail="LIFE-06")
@@ -70,3 +72,28 @@ def AttachedClaimEmptyFieldsEndsPlane(claim: MethodCall) -> KVBatchMeta:
     if claim.required_fields == [] and not claim.plane._owner:
         claim.plane._connection._stop()
     return claim()
+
+
+@ray_mutant("LIFE-06", evidence="never put")
+class AttachedLoadsFirstPageOnly(RayStoreClient):
+    """Loads only the first 1024 rows of each partition when it attaches.
+
+    The process can read the other rows that were put before only once it has claimed them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        saved = [] if self._owner else self._engine.snapshot()
+        self._missed = {(p.partition_id, row.sample_id) for p in saved for row in p.rows[1024:]}
+
+    def get_samples(self, sample_ids: Ids, partition_id: str, select_fields: Names) -> TensorDict:
+        batch = super().get_samples(sample_ids, partition_id, select_fields)
+        for sample_id in sample_ids:
+            if (partition_id, sample_id) in self._missed:
+                raise UnknownSample(f"sample {sample_id!r} was never put")
+        return batch
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        self._missed -= {(meta.partition_id, sample_id) for sample_id in meta.sample_ids}
+        return meta

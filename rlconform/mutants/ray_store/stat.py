@@ -1,10 +1,14 @@
-"""A consumption status that counts only the calls of the asking process."""
+"""Consumption statuses that miss what other processes have put or claimed."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
+from ray.experimental import internal_kv
+
+from rlconform.backends.process_id import process_id
 from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import State
@@ -34,3 +38,57 @@ class StatusCountsOwnCallsOnly(RayStoreClient):
         answer = super().check_consumption_status(partition_id, task_names)
         put = len(self._put.get(partition_id, ()))
         return answer and any(self._claimed[partition_id, task] >= put for task in task_names)
+
+
+@ray_mutant("STAT-02", evidence="status after as many rows were put as cleared", may_fail="STAT-01")
+class StatusTrueUntilCountChanges(RayStoreClient):
+    """Repeats an answer of True until the same process writes or the number of rows changes."""
+
+    _rows = State(dict[tuple[str, ...], int])
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        answer = super().check_consumption_status(partition_id, task_names)
+        key, rows = (partition_id, *task_names), len(self.list_sample_ids(partition_id))
+        if answer:
+            self._rows[key] = rows
+        return self._rows.get(key) == rows
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        self._rows.clear()
+        return super().put_samples(*args, **kwargs)
+
+    def clear_samples(self, *args: Any, **kwargs: Any) -> None:
+        self._rows.clear()
+        super().clear_samples(*args, **kwargs)
+
+
+@ray_mutant("STAT-01", evidence="status after two processes claimed all rows")
+class StatusOfLastProcessOfRank(RayStoreClient):
+    """Counts, for each rank, only the rows claimed by the process of that rank that claimed last.
+
+    Each process saves its claimed rows under its rank, and so overwrites those of another process.
+    """
+
+    _claimed = State(dict[str, list[str]])
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(*args, **kwargs)
+        rank, client = kwargs.get("dp_rank"), f"{process_id()} {id(self)}"
+        key = f"{self._key(meta.partition_id, meta.task_name)}{client if rank is None else rank}"
+        if meta.sample_ids:
+            rows = self._claimed.setdefault(key, [])
+            rows += meta.sample_ids
+            internal_kv._internal_kv_put(key, json.dumps(rows))
+        return meta
+
+    def check_consumption_status(self, partition_id: str, task_names: Names) -> bool:
+        answer = super().check_consumption_status(partition_id, task_names)
+        rows = set(self.list_sample_ids(partition_id))
+        return answer and all(rows <= self._saved(partition_id, task) for task in task_names)
+
+    def _key(self, partition_id: str, task: str | None) -> str:
+        return f"{self._connection._controller._actor_id.hex()} {partition_id} {task} "
+
+    def _saved(self, partition_id: str, task: str) -> set[str]:
+        keys = internal_kv._internal_kv_list(self._key(partition_id, task))
+        return {i for key in keys for i in json.loads(internal_kv._internal_kv_get(key))}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from rlconform.certify.assertions.expect import expect_column, expect_objects
+from rlconform.certify.assertions.expect import expect_column, expect_equal, expect_objects
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_unreadable
@@ -93,11 +93,15 @@ def test_a_meta_of_many_fields_reads_those_fields_in_another_process(
     fields = [f"f{n}" for n in range(12)]
     part = new_partition(fields=fields)
     looker, changer = looker_and_changer(part, actors, pair)
-    for view, names in ((changer, fields[::-1]), (looker, [*fields[5:], *fields[:5]])):
-        ids = [f"{view is looker:d}_{i}" for i in IDS]
-        view.put_labeled(ids, *names)  # each process meets the fields in an order of its own
-        meta = view.claim("train", names)
+    metas = []
+    # Each process meets other fields in another order before it sees a meta of the other.
+    for view, names in ((changer, fields[:10]), (looker, fields[:1:-1])):
+        ids = [f"{names[0]}_{i}" for i in IDS]
+        view.put_labeled(ids, *names)
+        metas.append(view.claim("train", names))
+        expect_equal(sorted(metas[-1].fields or []), sorted(names), "fields of the claim's meta")
+    for meta in metas:
         for reader in (looker, changer):
             batch = reader.get_data(meta)
-            for field in names:
+            for field in meta.fields or []:
                 expect_column(batch, field, labeled_rows(part.id, meta.sample_ids, field))

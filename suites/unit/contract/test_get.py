@@ -161,17 +161,6 @@ def test_a_cleared_row_raises(part: PartitionUnderTest, asked: list[str], read: 
     part.expect_labeled(IDS[2:])
 
 
-@requirement("GET-06")
-def test_the_meta_of_cleared_rows_reads_no_newer_rows(part: PartitionUnderTest) -> None:
-    part.put_labeled(IDS[:2])
-    meta = part.claim("train")
-    part.clear(IDS[:2])
-    part.put_labeled(IDS[2:])  # may reuse the cleared rows' slots
-    expect_lookup_error(
-        lambda: part.get_data(meta), "get_data with the meta of rows cleared since (a late reader)"
-    )
-
-
 @requirement("GET-07")
 def test_no_ids_return_an_empty_batch(part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
@@ -200,31 +189,6 @@ def test_batch_size_is_the_number_of_rows(part: PartitionUnderTest, count: int) 
         expect_equal(tuple(batch.batch_size), (count,), f"batch size of {' and '.join(fields)}")
         batch = part.get_data(meta_of(part, IDS[:count], fields))
         expect_equal(tuple(batch.batch_size), (count,), "batch size of the same by get_data")
-
-
-@requirement("GET-11")
-def test_select_fields_override_the_fields_of_the_meta(part: PartitionUnderTest) -> None:
-    part.put_labeled(IDS, "x", "y")
-    for named, select, expected in (
-        (["x"], ["y"], ["y"]),
-        (["x"], None, ["x"]),
-        (None, ["y"], ["y"]),
-    ):
-        batch = part.get_data(meta_of(part, IDS[::-1], named), select)
-        got = sorted(map(str, batch.keys()))
-        expect_equal(got, expected, f"fields for meta.fields={named}, select_fields={select}")
-        for field in expected:
-            expect_column(batch, field, labeled_rows(part.id, IDS[::-1], field))
-    expect(not part.consumed("train"), "get_data to move no cursor", "consumed")
-    expect_ids(part.claim("train"), IDS, "rows claimable after get_data")
-
-
-@requirement("GET-11")
-def test_get_data_without_any_fields_raises(part: PartitionUnderTest) -> None:
-    part.put_labeled(IDS)
-    expect_rejection(
-        lambda: part.get_data(meta_of(part, IDS, None)), "a meta that names no fields", ValueError
-    )
 
 
 @requirement("GET-12")

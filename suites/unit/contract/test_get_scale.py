@@ -12,6 +12,7 @@ import torch
 
 from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.recording.recorder import MAX_CALLS
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.wire import rows_of
 
@@ -65,6 +66,8 @@ def test_a_column_outlives_the_batch_that_it_was_read_in(
 ) -> None:
     ids = ["r0", "r1", "r2", "r3"]
     part.put(ids, x=torch.arange(4).repeat_interleave(elements).reshape(4, elements))
+    for _ in range(MAX_CALLS):  # the recording keeps the batches of so many calls alive
+        part.client.check_consumption_status(partition_id=part.id, task_names=["train"])
     kept = part.get(ids[:2], "x")["x"]
     for _ in range(3):  # the batch is gone, and a plane that lends buffers may reuse its own
         part.get(ids[2:], "x")

@@ -1,0 +1,46 @@
+"""Tags that an attached client loses, or completes from its own copy."""
+
+from __future__ import annotations
+
+from rlconform.backends.ray_store.client import RayStoreClient
+from rlconform.contract import KVBatchMeta, Tags
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.ray_store.mutant import ray_call_mutant, ray_mutant
+from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags
+
+
+@ray_mutant("TAG-07", evidence="tags that both processes put", may_fail="TAG-03")
+class TagsCompletedFromOwnCopy(RayStoreClient):
+    """Sends all tags that the process has put on a row again in each put of tags.
+
+    This undoes what another process has put in the meantime.
+    """
+
+    _own = State(dict[tuple[str, str], Tags])
+
+    def put_samples(
+        self, sample_ids: Ids, partition_id: str, fields: MaybeBatch = None, tags: MaybeTags = None
+    ) -> KVBatchMeta:
+        meta = super().put_samples(sample_ids, partition_id, fields, tags)
+        for sample_id, row in zip(sample_ids, tags or [], strict=False):
+            own = self._own.setdefault((partition_id, sample_id), {})
+            if own:
+                super().put_samples([sample_id], partition_id, tags=[{**own, **row}])
+            own.update(row)
+        return meta
+
+    def clear_samples(self, sample_ids: Ids | None, partition_id: str) -> None:
+        super().clear_samples(sample_ids, partition_id)
+        for key in list(self._own):
+            if key[0] == partition_id and (sample_ids is None or key[1] in sample_ids):
+                del self._own[key]
+
+
+@ray_call_mutant(RayStoreClient.put_samples, "TAG-08", evidence="tag", scattered=True)
+def AttachedPutDropsOtherTags(put: MethodCall) -> KVBatchMeta:
+    """Drops a tag of an attached client's put if the value is no number, text, bool or None."""
+    if put.plane._owner or put.tags is None:
+        return put()
+    plain = (int, float, str, bool, type(None))
+    kept = [{key: row[key] for key in row if type(row[key]) in plain} for row in put.tags]
+    return put(tags=kept)
