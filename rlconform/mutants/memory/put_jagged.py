@@ -223,7 +223,7 @@ def PutTokenShapeOfEmptyRowsLost(leaf: Tensor) -> Tensor:
     return jagged([row.new_empty(0) for row in rows_of(leaf)]) if empty else leaf
 
 
-@read_column_mutant("PUT-07", evidence="of shape (0, 3)")
+@read_column_mutant("PUT-07", evidence="of shape (0, 3)", may_fail="PUT-04 PUT-29")
 def GetTokenShapeOfEmptyRowsLost(leaf: Tensor) -> Tensor:
     """Returns (N, 0), without the shape of a token, from a read of empty rows only."""
     empty = is_dense(leaf) and leaf.dim() > 2 and not leaf.shape[1]
