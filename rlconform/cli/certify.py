@@ -119,7 +119,8 @@ def certify(
         fail(str(error))
     if folder != out:
         console.print(
-            f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it"
+            f"{escape(str(out))} keeps the report of a run of more checks; --force replaces it",
+            soft_wrap=True,  # a path of any length can be copied as it stands
         )
     print_folder(console, certificate.run, folder)
     raise typer.Exit(certificate.conclusion.exit_code)

@@ -60,7 +60,7 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
     """``certify(*arguments)`` runs the command in the planes' folder; no process may remain."""
 
     def run(
-        *arguments: str, timeout_s: float = 900, out: Path = tmp_path / "report"
+        *arguments: str, timeout_s: float = 1800, out: Path = tmp_path / "report"
     ) -> Certification:
         mark = uuid.uuid4().hex
         done = subprocess.run(
