@@ -246,12 +246,12 @@ def test_a_new_plane_holds_nothing_of_the_old(
     for sample_id in IDS:
         expect_unreadable(partial(new.get, [sample_id], "x"), sample_id, "x")
     expect_equal(new.claim_all(), [], "rows claimable in a new plane")
+    new.put(IDS, y=torch.arange(3))  # the old plane had floats in this field
     new.put_labeled(IDS, version=1)
     new.expect_labeled(IDS, version=1)
     meta = new.claim("train")
     expect_ids(meta, IDS, "rows of the new plane")
     expect(not any(meta.tags or []), "no tags of the old plane", meta.tags)
-    new.put(IDS, y=torch.arange(3))  # the old plane had floats in this field
     new.expect_rows(IDS, y=list(torch.arange(3)))
 
 

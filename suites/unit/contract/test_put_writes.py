@@ -265,10 +265,13 @@ def test_a_large_put_that_fails_at_its_last_row_leaves_nothing(
 
 
 @requirement("PUT-16")
-def test_a_put_of_another_dtype_that_fails_changes_no_tags(part: PartitionUnderTest) -> None:
+@pytest.mark.parametrize("rows", [3, 2], ids=["all_rows", "some_rows"])
+def test_a_put_of_another_dtype_that_fails_changes_no_tags(
+    part: PartitionUnderTest, rows: int
+) -> None:
     part.put(IDS, [{"m": n} for n, _ in enumerate(IDS)], x=torch.zeros(3, 4))
-    other = torch.zeros(3, 4, dtype=torch.int16)
-    if not is_rejected(lambda: part.put(IDS, [{"m": 9, "new": 1}] * 3, x=other)):
+    other = torch.zeros(rows, 4, dtype=torch.int16)
+    if not is_rejected(lambda: part.put(IDS[:rows], [{"m": 9, "new": 1}] * rows, x=other)):
         return  # the put succeeded; PUT-23 checks whether it may
     part.expect_rows(IDS, x=[torch.zeros(4)] * 3)
     got = tags_by_id(part.claim("train"))
