@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from rlconform.certify.isolation.forkserver import ForkServer
 from rlconform.certify.isolation.runner import Listener, Runner
 from rlconform.certify.options import CertifyOptions
 from rlconform.certify.report.root_causes import root_causes, with_followers
@@ -24,14 +25,17 @@ def certify(
     waivers: Sequence[Waiver] = (),
     allow_deviations: bool = False,
     listener: Listener | None = None,
+    fork_server: ForkServer | None = None,
 ) -> Certificate:
     """Run the checks and judge the plane; call ``listener`` with every event of the run.
+
+    With a ``fork_server``, which stays open, several certifications share its slow start.
 
     Raises:
         PlaneDidNotStart: The plane can't be opened, or pytest can't use the options.
         KeyboardInterrupt: The user interrupts the run before the first check.
     """
-    run = Runner(options, listener).certify()
+    run = Runner(options, listener, fork_server).certify()
     requirements = load_requirements()
     level = run.target["level"]
     if not any(row.published and row.profile == level for row in requirements.values()):

@@ -1,4 +1,4 @@
-"""Fixtures that run ``rlconform certify`` as a user does, in a separate process and any folder."""
+"""Fixtures that certify planes: ``certify`` by the command, ``certify_here`` in this process."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ import psutil
 import pytest
 
 from rlconform._resources import resource_dir
+from rlconform.certify import certify as certification
+from rlconform.certify.isolation.forkserver import ForkServer
+from rlconform.certify.options import CertifyOptions
+from rlconform.certify.report.json_report import write_report
 
 
 @pytest.hookimpl(trylast=True)
@@ -53,7 +57,7 @@ class Certification:
         return {check["id"]: check for check in self.report["checks"]}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def planes() -> Path:
     """Folder of the example and hostile planes."""
     return resource_dir("fixtures") / "planes"
@@ -78,6 +82,29 @@ def certify(tmp_path: Path, planes: Path) -> Callable[..., Certification]:
         )
         assert processes_with("RLCONFORM_TEST", mark) == []
         return Certification(done.returncode, done.stdout, done.stderr, out)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def fork_server(planes: Path) -> Iterator[ForkServer]:
+    """One fork server for all tests of this process, as starting it takes seconds."""
+    path = [str(planes), *filter(None, [os.environ.get("PYTHONPATH")])]
+    server = ForkServer({"PYTHONPATH": os.pathsep.join(path)})
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def certify_here(tmp_path: Path, fork_server: ForkServer) -> Callable[..., Certification]:
+    """``certify_here(target, select)``: the report without the command; no process may remain."""
+
+    def run(target: str, select: str = "") -> Certification:
+        options = CertifyOptions(target, select=select)
+        done = certification.certify(options, fork_server=fork_server)
+        assert fork_server.end_leftovers() == []
+        out = write_report(done, tmp_path / "report")
+        return Certification(done.conclusion.exit_code, "", "", out)
 
     return run
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from rlconform.selftest.shared_ray import SharedRay
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -39,6 +42,7 @@ class Kind(NamedTuple):
     right: str = "memory"
 
 
+#: Kinds that show in a plane of one process.
 KINDS = {
     "data_where_an_error_is_due": Kind(
         "rlconform.mutants.memory.get:DropsUnknownIds",
@@ -137,6 +141,10 @@ KINDS = {
         "GET-01",
         ("attempt(client.put_samples, ",),
     ),
+}
+
+#: Kinds that show between processes.
+SHARED = {
     "attached_client": Kind(
         "rlconform.mutants.ray_store.life:AttachedClaimIgnoresEarlierPuts",
         "test_a_late_client_sees_what_was_put_before",
@@ -172,12 +180,9 @@ def ran(script: Path, planes: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_reproducer_tells_a_broken_plane_from_a_right_one(
-    certify: Callable[..., Any], planes: Path, kind: Kind
-) -> None:
-    done = certify(kind.spec, "-k", kind.select)
-    assert done.outcomes()[kind.id] in {"FAIL", "TIMEOUT", "CRASH"}, done.stdout
+def tell_apart(done: Any, planes: Path, kind: Kind) -> None:
+    """The script of this certification fails on the broken plane and succeeds on the right one."""
+    assert done.outcomes()[kind.id] in {"FAIL", "TIMEOUT", "CRASH"}, done.report["notes"]
     script = done.out / "reproducers" / f"{kind.id}.py"
     text = script.read_text("utf-8")
     assert [part for part in kind.holds if part not in text] == [], text
@@ -194,3 +199,39 @@ def test_a_reproducer_tells_a_broken_plane_from_a_right_one(
     assert code == 0, said
     assert (lines[-2].partition(" ")[0], lines[-1].partition(" ")[0]) == ("expected", "got"), said
     assert CALLS in said
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_reproducer_tells_a_broken_plane_from_a_right_one(
+    certify_here: Callable[..., Any], planes: Path, kind: Kind
+) -> None:
+    tell_apart(certify_here(kind.spec, kind.select), planes, kind)
+
+
+def test_a_reproducer_starts_the_processes_that_it_needs(
+    certify: Callable[..., Any], planes: Path
+) -> None:
+    kind = SHARED["attached_client"]
+    tell_apart(certify(kind.spec, "-k", kind.select), planes, kind)
+
+
+@pytest.fixture(scope="module")
+def shared_ray() -> Iterator[Mapping[str, str]]:
+    """Variables with which certifications and scripts share a Ray and its actors."""
+    with closing(SharedRay()) as ray:
+        yield ray.environment()
+
+
+@pytest.mark.xdist_group("reproducers")
+@pytest.mark.parametrize("name", sorted(SHARED.keys() - {"attached_client"}))
+def test_a_reproducer_of_several_processes_tells_a_broken_plane_from_a_right_one(
+    certify: Callable[..., Any],
+    planes: Path,
+    shared_ray: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    for variable, value in shared_ray.items():
+        monkeypatch.setenv(variable, value)
+    kind = SHARED[name]
+    tell_apart(certify(kind.spec, "-k", kind.select), planes, kind)
