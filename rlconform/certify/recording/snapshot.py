@@ -8,6 +8,7 @@ torch's count of in-place changes.
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
@@ -21,6 +22,10 @@ from rlconform.wire.leaves import is_jagged
 
 #: Bytes of a tensor from which its values are not compared.
 LARGE = 1 << 20
+
+#: Types whose values are their own fingerprints. Most arguments are of these and of lists of them;
+#: ``fingerprint`` treats them first, as all arguments of all calls are watched.
+PLAIN = frozenset({type(None), bool, int, str, bytes})
 
 
 class Snapshot:
@@ -37,11 +42,28 @@ class Snapshot:
 
 def fingerprint(value: Any) -> Any:
     """Return a value that is equal for equal types, shapes, order and bits; else the identity."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, value
+    if kind is float:
+        return kind, struct.pack("d", value)  # tells apart zeros and NaNs
+    if kind is list or kind is tuple:
+        kinds = {*map(type, value)}
+        if len(kinds) == 1 and kinds <= PLAIN:  # ids, above all
+            return kind, kinds.pop(), tuple(value)
+        return kind, tuple(map(fingerprint, value))
+    if kind is dict:
+        return kind, tuple(map(fingerprint, value)), tuple(map(fingerprint, value.values()))
+    return _of_object(value)
+
+
+def _of_object(value: Any) -> Any:
+    """Return the fingerprint of a value of any other type."""
     match value:
-        case None | bool() | int() | str() | bytes():
+        case int() | str() | bytes():
             return type(value), value
         case float():
-            return float, np.float64(value).tobytes()
+            return type(value), struct.pack("d", value)
         case torch.Tensor():
             return _of_tensor(value)
         case NonTensorData():
