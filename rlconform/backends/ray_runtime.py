@@ -28,6 +28,7 @@ import psutil
 import ray
 
 from rlconform._env import SHARED_RAY
+from rlconform.backends.lean_ray import without_extras
 
 #: Logical CPUs: enough for the actors of a plane and of a check. They needn't exist physically.
 _LOGICAL_CPUS = 16
@@ -106,13 +107,14 @@ def ensure_ray(object_store_bytes: int | None = None) -> RayRuntime:
         _temp_dir=folder,
     )
     others = {process.pid for process in psutil.Process().children(recursive=True)}
-    try:
-        start()
-    except Exception as error:  # Ray gives up after 30 s, also on a busy machine
-        if type(error) is not Exception:  # Ray raises no narrower type for it
-            raise
-        _end_children(others)
-        start()
+    with without_extras():
+        try:
+            start()
+        except Exception as error:  # Ray gives up after 30 s, also on a busy machine
+            if type(error) is not Exception:  # Ray raises no narrower type for it
+                raise
+            _end_children(others)
+            start()
     return runtime
 
 

@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 import torch
@@ -445,6 +446,17 @@ def test_an_owner_ends_the_ray_that_it_started_and_no_other() -> None:
         "    assert ray.is_initialized()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_local_ray_starts_no_process_that_no_plane_uses(ray_runtime: RayRuntime) -> None:
+    assert ray_runtime.started
+    commands = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            commands.append(" ".join(process.cmdline()))
+    assert any("gcs_server" in command for command in commands)
+    extras = ("dashboard.py", "monitor.py")  # of logs, and of the autoscaler
+    assert [each for each in commands if any(name in each for name in extras)] == []
 
 
 LATE_NODE = """

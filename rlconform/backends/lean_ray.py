@@ -1,0 +1,41 @@
+"""``without_extras``: starts Ray without the processes that a plane on one machine never uses.
+
+Ray's dashboard serves pages, its log monitor prints what workers print, its autoscaler asks for
+more machines. Each is a Python process that takes half a second of CPU time to start, and more
+while Ray runs; ``ray.init`` also waits for the dashboard. Ray has no public options for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+
+@contextmanager
+def without_extras() -> Iterator[None]:
+    """Start no such process in the block; a Ray with other internals starts them all the same."""
+    try:
+        from ray._private.node import Node  # noqa: PLC0415 - it may not exist
+        from ray._private.parameter import RayParams  # noqa: PLC0415
+
+        known = {"include_log_monitor", "no_monitor"} <= vars(RayParams()).keys()
+        known = known and hasattr(Node, "start_api_server")
+    except (ImportError, TypeError):
+        known = False
+    if not known:
+        yield
+        return
+    ordinary: Any = RayParams.update_if_absent
+
+    def update_if_absent(params: Any, **defaults: object) -> None:
+        params.no_monitor = True
+        params.include_log_monitor = False
+        ordinary(params, **defaults)
+
+    with (
+        patch.object(RayParams, "update_if_absent", update_if_absent),
+        patch.object(Node, "start_api_server", lambda _node, **_options: None),
+    ):
+        yield
