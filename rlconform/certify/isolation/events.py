@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, dataclass_transform
 
 from pydantic import TypeAdapter
@@ -168,7 +168,9 @@ _ADAPTERS = {kind.__name__: TypeAdapter(kind) for kind in Event.__subclasses__()
 
 def encode(event: Event) -> bytes:
     """Return the event as one line of JSON."""
-    return (json.dumps({"event": type(event).__name__, **asdict(event)}) + "\n").encode()
+    # not by ``asdict``, which copies every value first: there is an event for each call
+    body = {"event": type(event).__name__, **vars(event)}
+    return (json.dumps(body, default=vars) + "\n").encode()
 
 
 def decode(line: str) -> Event | None:

@@ -64,6 +64,7 @@ class Runner:
         self._tries_round_trip = True
         self._last_count = 0  # results of the last test process
         self._hangs = HungCalls(options.max_hangs)
+        self._timeouts = Timeouts()
         self.run = RunRecord()
 
     def certify(self) -> RunRecord:
@@ -154,10 +155,6 @@ class Runner:
         files = list(dict.fromkeys(check.id.partition("::")[0] for check in self.run.pending))
         return files[:1] if self._last_count < MIN_RESULTS_BEFORE_RESTART else files
 
-    @property
-    def _timeouts(self) -> Timeouts:
-        return Timeouts(**self.run.target.get("timeouts", {}))
-
     def _patience(self, last: Event | None) -> float:
         """Return how many seconds the next event may take after ``last`` (None: at the start)."""
         timeouts = self._timeouts
@@ -184,6 +181,7 @@ class Runner:
         match event:
             case events.TargetDescribed(description):
                 self.run.target |= description
+                self._timeouts = Timeouts(**self.run.target.get("timeouts", {}))
             case events.StartFailed(message, detail, plain):
                 self._start_failed(message, detail, plain)
             case events.ChecksCollected(checks):
