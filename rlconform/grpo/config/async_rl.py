@@ -66,7 +66,8 @@ class CustomSamplerConfig(ConfigModel):
 
     name: Literal["custom"]
     target: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
-    options: dict[str, Any] = {}  # keyword arguments of the class, after the buffer
+    #: Keyword arguments of the class, after the buffer.
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 SamplerConfig = Annotated[

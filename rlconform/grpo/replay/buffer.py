@@ -185,6 +185,10 @@ class ReplayBuffer:
         self.changed.notify()
         return slots
 
+    def training_slots(self, group_ids: Sequence[str]) -> list[Slot]:
+        """Return the slots of groups that a step has taken; ``UnknownGroup`` for others."""
+        return [self._slot(group_id, SlotState.TRAINING) for group_id in group_ids]
+
     def mark_trained(self, group_ids: Iterable[str]) -> None:
         """Note that the groups' gradients are in the weights."""
         for group_id in group_ids:
@@ -201,8 +205,8 @@ class ReplayBuffer:
         self.changed.notify()
         return len(released)
 
-    def promote_ready_group(self, to_target_step: int) -> str | None:
-        """Move the earliest ready group of a later step to a step that lacks one."""
+    def promote_ready_group(self, to_target_step: int) -> Slot | None:
+        """Move the earliest ready group of a later step to a step that lacks one; return it."""
         steps = self._ready_for.counts()
         later = [step for step in steps if step is not None and step > to_target_step]
         if not later:
@@ -215,7 +219,7 @@ class ReplayBuffer:
         self._of_step[to_target_step] += 1
         self._ready_for.add(to_target_step, group_id)
         self.changed.notify()
-        return group_id
+        return slot
 
     async def remove_group(
         self, group_id: str, reason: DropReason, remove_in_dp: bool = True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rlconform.grpo.config.async_rl import RolloutFailureConfig
@@ -89,15 +89,27 @@ class PromptQueue:
         """Return the prompts that wait, in no order."""
         return [*self._again, *self._delayed.values(), *self._fresh]
 
-    def restore(self, prompts: Sequence[Prompt], dispatched: int, skipped: int) -> None:
+    def restore(
+        self, prompts: Sequence[Prompt], dispatched: int, lost: Mapping[int | None, int]
+    ) -> None:
         """Set the state of a resumed run; ``prompts`` are attempted before any other."""
         self._again.extend(prompts)
         self.dispatched = dispatched
-        self._skipped[Failure.INFRA] += skipped
+        self._lost.update(lost)
 
-    def take_lost(self, step: int) -> int:
-        """Return how many prompts this step lacks, of those skipped since the last call."""
-        return self._lost.pop(step, 0) + self._lost.pop(None, 0)
+    def take_lost(self, step: int, most: int) -> int:
+        """Take the prompts that this step lacks because they were skipped, at most ``most``."""
+        taken = 0
+        for key in (step, None):
+            count = min(self._lost[key], most - taken)
+            self._lost[key] -= count
+            taken += count
+        return taken
+
+    @property
+    def lost(self) -> dict[int | None, int]:
+        """Number of skipped prompts that each step, or any, still lacks."""
+        return {step: count for step, count in self._lost.items() if count}
 
     def add_lost(self, step: int | None) -> None:
         """Note that a step lacks one more prompt."""

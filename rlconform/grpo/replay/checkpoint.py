@@ -1,0 +1,127 @@
+"""The asynchronous part of a checkpoint: ready groups, and prompts that have none.
+
+    save ── SavedRun.of(buffer, ...) ──▶ JSON     rows are saved beside it, or not at all
+    load ── SavedRun.parse(text, ...) ──▶ groups to restore, prompts to dispatch again
+
+A plane may end with the driver, so its rows count as lost after a restart. A ready group whose rows
+aren't saved is dropped with the reason ``restart``, and its prompt is dispatched again. So every
+prompt that was dispatched is trained on once, also over restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from rlconform.grpo.replay.buffer import ReplayBuffer
+from rlconform.grpo.replay.slots import GroupRecord, Prompt, Slot, SlotState
+
+FORMAT = 1
+
+
+class RestoreError(ValueError):
+    """A checkpoint does not fit the run's configuration, or is incomplete."""
+
+
+@dataclass(frozen=True)
+class SavedGroup:
+    """A ready group."""
+
+    prompt: Prompt
+    start_version: int
+    target_step: int | None
+    record: GroupRecord
+
+    def slot(self) -> Slot:
+        """Return the group as a slot for ``ReplayBuffer.restore``."""
+        return Slot(self.prompt, self.start_version, self.target_step, record=self.record)
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """What an asynchronous run had dispatched and not yet trained on."""
+
+    format: int
+    partition_id: str
+    group_size: int
+    groups: list[SavedGroup]
+    unfinished: list[Prompt]
+    batches: int  # steps whose prompts were dispatched
+    dispatched: int
+    lost: list[tuple[int | None, int]]  # steps that lack prompts, and how many
+    fates: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        buffer: ReplayBuffer,
+        unfinished: Iterable[Prompt],
+        lost: Mapping[int | None, int],
+        *,
+        batches: int,
+        dispatched: int,
+    ) -> SavedRun:
+        """Collect the state between two steps; ``RestoreError`` while a step is being trained."""
+        if buffer.slots(SlotState.TRAINING, SlotState.TRAINED):
+            raise RestoreError("a checkpoint is made between two steps, after the weight sync")
+        groups = [
+            SavedGroup(slot.prompt, slot.start_version, slot.target_step, slot.record)
+            for slot in buffer.slots(SlotState.READY)
+            if slot.record is not None
+        ]
+        return cls(
+            FORMAT, buffer.partition_id, buffer.group_size, groups, list(unfinished), batches,
+            dispatched, list(lost.items()), dict(buffer.fates),
+        )  # fmt: skip
+
+    def dump(self) -> str:
+        """Return the state as JSON."""
+        return _ADAPTER.dump_json(self).decode()
+
+    @classmethod
+    def parse(
+        cls, text: str, *, max_groups: int, expected_partition_id: str, expected_group_size: int
+    ) -> SavedRun:
+        """Read the state; ``RestoreError`` if it is incomplete or doesn't fit the configuration.
+
+        A smaller buffer than before is refused: to leave out groups would leave a step without its
+        prompts, which waits for ever.
+        """
+        try:
+            saved = _ADAPTER.validate_json(text)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise RestoreError(f"the checkpoint's {where or 'text'}: {wrong['msg']}") from error
+        for name, expected in (
+            ("format", FORMAT),
+            ("partition_id", expected_partition_id),
+            ("group_size", expected_group_size),
+        ):
+            if getattr(saved, name) != expected:
+                raise RestoreError(
+                    f"the checkpoint's {name} is {getattr(saved, name)!r}; expected {expected!r}"
+                )
+        if len(saved.groups) > max_groups:
+            raise RestoreError(
+                f"the checkpoint has {len(saved.groups)} ready groups, and "
+                f"async_rl.max_buffered_rollouts is {max_groups}: raise it to resume"
+            )
+        return saved
+
+    def without_rows(self) -> SavedRun:
+        """Return the state for a run that has lost the rows: all prompts are unfinished."""
+        lost = [group.prompt for group in self.groups]
+        fates = {**self.fates, "restart": self.fates.get("restart", 0) + len(lost)}
+        prompts = sorted([*lost, *self.unfinished], key=lambda prompt: prompt.sequence)
+        return replace(self, groups=[], unfinished=prompts, fates=fates)
+
+
+def next_attempts(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the prompts with the next attempt's group id, since the last one may have rows."""
+    return [replace(prompt, attempt=prompt.attempt + 1) for prompt in prompts]
+
+
+_ADAPTER = TypeAdapter(SavedRun)
