@@ -156,7 +156,10 @@ class Sampler(ABC):
         return joined_meta(self._buffer.take(chosen)), len(chosen)
 
     def should_abort_inflight(
-        self, *, start_weight_version: int, current_train_weight: int
+        self,
+        *,
+        start_weight_version: int,  # noqa: ARG002 - an argument of the protocol
+        current_train_weight: int,  # noqa: ARG002
     ) -> bool:
         """Return False: these groups are swept when they are ready."""
         return False
@@ -221,7 +224,7 @@ class WindowedSampler(Sampler):
         """Whether the group is older than the window already."""
         return is_stale(start_weight_version, current_train_weight, self._window)
 
-    def _choose(self, version: int, most: int) -> list[str]:
+    def _choose(self, version: int, most: int) -> list[str]:  # noqa: ARG002
         return self._of_versions(self._order(self._buffer.ready_by_start(), most))
 
 
@@ -232,7 +235,7 @@ class ReadyFirstSampler(Sampler):
     The sweep holds it.
     """
 
-    def _choose(self, version: int, most: int) -> list[str]:
+    def _choose(self, version: int, most: int) -> list[str]:  # noqa: ARG002
         return self._buffer.ready_first(most)
 
 
@@ -242,7 +245,7 @@ class WeightFifoSampler(Sampler):
     A step may straddle versions, see ``oldest_first``.
     """
 
-    def _choose(self, version: int, most: int) -> list[str]:
+    def _choose(self, version: int, most: int) -> list[str]:  # noqa: ARG002
         return self._of_versions(oldest_first(self._buffer.ready_by_start(), most))
 
 

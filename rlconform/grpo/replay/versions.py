@@ -77,9 +77,8 @@ def staleness_metrics(groups: Iterable[GroupVersions]) -> dict[str, float]:
     """
     counts: Counter[tuple[str, int]] = Counter()
     for versions in groups:
-        lags = staleness(versions)._asdict()
-        assert versions.consumed is not None and versions.dispatch is not None  # checked above
-        lags["dispatch"] = versions.consumed - versions.dispatch
+        lags = staleness(versions)._asdict()  # raises unless all versions are there
+        lags["dispatch"] = (versions.consumed or 0) - (versions.dispatch or 0)
         counts.update(lags.items())
     metrics = {f"staleness/{name}/{lag}": float(n) for (name, lag), n in sorted(counts.items())}
     for name in sorted({name for name, _ in counts}):

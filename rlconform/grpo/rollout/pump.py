@@ -126,6 +126,11 @@ class RolloutPump:
         """Number of attempts in flight."""
         return len(self._tasks)
 
+    @property
+    def paused(self) -> bool:
+        """Whether no generation starts."""
+        return self._paused
+
     def generating(self) -> dict[str, int]:
         """Return the start version of each group that an actor is generating."""
         return dict(self._generating)
