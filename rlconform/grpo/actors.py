@@ -135,7 +135,8 @@ class RunActors:
 
         Raises ``TornWeights`` if an engine then holds other weights than rank 0 sent.
         """
-        (weights, digest), *_ = self.workers.start(PolicyWorker.published_weights)
+        published = self.workers.start(PolicyWorker.published_weights)  # type: ignore[arg-type]
+        weights, digest = published[0]
         refits = [
             self.start_on_rollout_worker(index, RolloutWorker.refit, weights, version)
             for index in range(len(self.rollout_workers))

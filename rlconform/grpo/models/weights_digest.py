@@ -19,6 +19,6 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
     digest = blake2b(digest_size=16)
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
-        crc = zlib.crc32(tensor.flatten().view(torch.uint8).numpy())
+        crc = zlib.crc32(tensor.flatten().view(torch.uint8).numpy().data)
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {crc:08x}\n".encode())
     return digest.hexdigest()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.rollout.turn_loop import RolloutRow
@@ -46,3 +46,37 @@ class AbortedGroup:
     """The result of a group that was aborted; none of its rows is in the plane."""
 
     partial: PartialGroup
+
+
+class GroupsInFlight:
+    """The groups that are being generated in this process, each with a flag to abort it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._aborted: dict[str, threading.Event] = {}
+
+    @contextmanager
+    def enter(self, group_id: str) -> Iterator[threading.Event]:
+        """Yield the group's flag; the group is in flight for the length of the ``with`` block.
+
+        ``ValueError`` if a group with this id is in flight already.
+        """
+        flag = threading.Event()
+        with self._lock:
+            if group_id in self._aborted:
+                raise ValueError(f"group {group_id!r} is already in flight")
+            self._aborted[group_id] = flag
+        try:
+            yield flag
+        finally:
+            with self._lock:
+                del self._aborted[group_id]
+
+    def abort(self, group_ids: Sequence[str] | None) -> None:
+        """Set the flags of the groups that are in flight, of all if None; ignore other ids."""
+        with self._lock:
+            names = (
+                self._aborted.keys() if group_ids is None else self._aborted.keys() & set(group_ids)
+            )
+            for name in names:
+                self._aborted[name].set()

@@ -86,9 +86,7 @@ def remote_class(
     ``threads`` is the number of calls that an actor runs at the same time.
     """
     num_gpus = gpu_share if config.device == "cuda" else 0
-    return ray.remote(actor_class).options(
-        num_cpus=1, num_gpus=num_gpus, max_concurrency=threads
-    )
+    return ray.remote(actor_class).options(num_cpus=1, num_gpus=num_gpus, max_concurrency=threads)
 
 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:
