@@ -22,6 +22,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.models import weights_digest
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
 from rlconform.grpo.workers.data_parallel import whole_weights
 from rlconform.grpo.workers.determinism import make_deterministic
@@ -91,6 +92,12 @@ class PolicyWorker:
     def weights(self) -> dict[str, Tensor]:
         """Return all weights by name on rank 0, {} on other ranks; every rank must call this."""
         return whole_weights(self.policy.model)
+
+    @ray.method(num_returns=2)
+    def published_weights(self) -> tuple[dict[str, Tensor], str]:
+        """Return ``weights`` and their digest as two objects, so the digest is read alone."""
+        weights = self.weights()
+        return weights, weights_digest(weights)
 
     def save(self, folder: Path) -> None:
         """Write this rank's part of a checkpoint; every rank must call this."""
