@@ -26,6 +26,7 @@ from rlconform.grpo.models import load_tokenizer
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.tasks import build_task
+from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.base import StepResult, Trainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
@@ -90,10 +91,14 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
     with _keep_sigterm_handler():
         client = build_data_plane_client(config.data_plane)  # starts a Ray of the size it needs
     stack.callback(client.close)
-    actors = RunActors(PlanePolicyWorker, PlaneRolloutWorker, config.cluster)
+    in_flight = 1 if config.async_rl is None else config.async_rl.max_inflight_prompts
+    actors = RunActors(
+        PlanePolicyWorker, PlaneRolloutWorker, config.cluster, groups_in_flight=in_flight
+    )
     stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)
-    return PlaneTrainer(config, actors, client, attach)
+    trainer = PlaneTrainer if config.async_rl is None else AsyncPlaneTrainer
+    return trainer(config, actors, client, attach)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ loss_fn        clipping, KL, importance sampling, normalisation
 data           the task and its problems
 generation     the generation engine
 data_plane     the plane that carries the rows, or ``enabled: false``
+async_rl       asynchronous training: sampler, capacities, failures; left out for synchronous
 cluster        number of ranks and their device
 checkpointing  checkpoints
 logger         metrics
@@ -19,6 +20,7 @@ from rlconform.grpo.config.algorithm import (
     RewardScalingConfig,
     RewardShapingConfig,
 )
+from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.config.infrastructure import (
     CheckpointingConfig,
     ClusterConfig,
@@ -37,6 +39,7 @@ from rlconform.grpo.config.policy import (
 )
 
 __all__ = [
+    "AsyncRLConfig",
     "CheckpointingConfig",
     "ClippedPGLossConfig",
     "ClusterConfig",

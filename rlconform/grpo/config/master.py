@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
 from rlconform.grpo.config.algorithm import ClippedPGLossConfig, GRPOConfig
+from rlconform.grpo.config.async_rl import AsyncRLConfig, check_async
 from rlconform.grpo.config.base import ConfigModel
 from rlconform.grpo.config.infrastructure import (
     CheckpointingConfig,
@@ -38,6 +39,8 @@ class MasterConfig(ConfigModel):
     generation: GenerationConfig
     #: See ``backends.config``; with ``enabled: false`` the legacy trainer keeps rows in memory.
     data_plane: Annotated[SerializeAsAny[DataPlaneConfig], BeforeValidator(_data_plane)]
+    #: See ``config.async_rl``; without it rollouts and training take turns.
+    async_rl: AsyncRLConfig | None = None
     cluster: ClusterConfig = ClusterConfig()
     checkpointing: CheckpointingConfig = CheckpointingConfig()
     logger: LoggerConfig = LoggerConfig()
@@ -60,6 +63,24 @@ class MasterConfig(ConfigModel):
                 f"a global batch of {size} rows can't be split evenly over cluster.dp_size "
                 f"{self.cluster.dp_size}"
             )
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_legacy_async_block(cls, tree: Any) -> Any:
+        grpo = tree.get("grpo") if isinstance(tree, Mapping) else None
+        if isinstance(grpo, Mapping) and grpo.get("async_grpo") is not None:
+            raise ValueError("there is no key grpo.async_grpo: use the section async_rl")
+        return tree
+
+    @model_validator(mode="after")
+    def _check_async(self) -> Self:
+        if self.async_rl is None:
+            return self
+        if not self.data_plane.enabled:
+            raise ValueError("async_rl needs a data plane: set data_plane.enabled: true")
+        updates = self.grpo.rows_per_step // self.train_global_batch_size
+        check_async(self.async_rl, self.grpo.num_prompts_per_step, updates)
         return self
 
     @model_validator(mode="after")

@@ -10,13 +10,14 @@ prompt that was dispatched is trained on once, also over restarts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
 
 from rlconform.grpo.replay.buffer import ReplayBuffer
-from rlconform.grpo.replay.slots import GroupRecord, Prompt, Slot, SlotState
+from rlconform.grpo.replay.slots import Failure, GroupRecord, Prompt, Slot, SlotState
+from rlconform.grpo.rollout.prompt_queue import PromptQueue
 
 FORMAT = 1
 
@@ -50,18 +51,13 @@ class SavedRun:
     unfinished: list[Prompt]
     batches: int  # steps whose prompts were dispatched
     dispatched: int
+    skipped: dict[Failure, int]
     lost: list[tuple[int | None, int]]  # steps that lack prompts, and how many
     fates: dict[str, int]
 
     @classmethod
     def of(
-        cls,
-        buffer: ReplayBuffer,
-        unfinished: Iterable[Prompt],
-        lost: Mapping[int | None, int],
-        *,
-        batches: int,
-        dispatched: int,
+        cls, buffer: ReplayBuffer, queue: PromptQueue, unfinished: Iterable[Prompt], batches: int
     ) -> SavedRun:
         """Collect the state between two steps; ``RestoreError`` while a step is being trained."""
         if buffer.slots(SlotState.TRAINING, SlotState.TRAINED):
@@ -72,9 +68,17 @@ class SavedRun:
             if slot.record is not None
         ]
         return cls(
-            FORMAT, buffer.partition_id, buffer.group_size, groups, list(unfinished), batches,
-            dispatched, list(lost.items()), dict(buffer.fates),
-        )  # fmt: skip
+            format=FORMAT,
+            partition_id=buffer.partition_id,
+            group_size=buffer.group_size,
+            groups=groups,
+            unfinished=list(unfinished),
+            batches=batches,
+            dispatched=queue.dispatched,
+            skipped=dict(queue.skipped),
+            lost=list(queue.lost.items()),
+            fates=dict(buffer.fates),
+        )
 
     def dump(self) -> str:
         """Return the state as JSON."""

@@ -45,7 +45,7 @@ class PromptQueue:
         self._again: deque[Prompt] = deque()
         self._delayed: dict[str, Prompt] = {}  # by group id, until their backoff is over
         self._lost: Counter[int | None] = Counter()  # skipped prompts by step
-        self._skipped: Counter[Failure] = Counter()
+        self.skipped: Counter[Failure] = Counter()  # prompts that were given up, by cause
         self._skipped_in_a_row = 0
         self.last_error = ""
         self.dispatched = 0  # prompts, each counted once
@@ -62,11 +62,6 @@ class PromptQueue:
     def has_delayed(self) -> bool:
         """Whether a prompt waits for the end of its backoff."""
         return bool(self._delayed)
-
-    @property
-    def skipped(self) -> int:
-        """Number of prompts that were given up."""
-        return self._skipped.total()
 
     def dispatch(self, count: int, step: int | None) -> None:
         """Add the next problems for a step, or for any; ``DataloaderFailed`` if there are none."""
@@ -90,11 +85,16 @@ class PromptQueue:
         return [*self._again, *self._delayed.values(), *self._fresh]
 
     def restore(
-        self, prompts: Sequence[Prompt], dispatched: int, lost: Mapping[int | None, int]
+        self,
+        prompts: Sequence[Prompt],
+        dispatched: int,
+        skipped: Mapping[Failure, int],
+        lost: Mapping[int | None, int],
     ) -> None:
         """Set the state of a resumed run; ``prompts`` are attempted before any other."""
         self._again.extend(prompts)
         self.dispatched = dispatched
+        self.skipped.update(skipped)
         self._lost.update(lost)
 
     def take_lost(self, step: int, most: int) -> int:
@@ -150,9 +150,9 @@ class PromptQueue:
             self._skip(slot.target_step, failure)
 
     def _skip(self, step: int | None, failure: Failure) -> None:
-        self._skipped[failure] += 1
+        self.skipped[failure] += 1
         self._skipped_in_a_row += 1
-        check_skips(self._skipped, self._skipped_in_a_row, self.last_error, self._options)
+        check_skips(self.skipped, self._skipped_in_a_row, self.last_error, self._options)
         if self._options.on_dropped_prompt == "replace":
             self.dispatch(1, step)
         else:

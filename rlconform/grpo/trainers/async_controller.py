@@ -158,14 +158,8 @@ class AsyncController:
 
     def saved(self) -> SavedRun:
         """Return what is dispatched and not trained on, for a checkpoint between two steps."""
-        queue = self.pump.queue
-        return SavedRun.of(
-            self.buffer,
-            self.pump.unfinished(),
-            queue.lost,
-            batches=self.pump.batches,
-            dispatched=queue.dispatched,
-        )
+        pump = self.pump
+        return SavedRun.of(self.buffer, pump.queue, pump.unfinished(), pump.batches)
 
     def restore(self, saved: SavedRun) -> None:
         """Go on from a checkpoint, before the first step; ready groups need their rows."""
@@ -173,8 +167,9 @@ class AsyncController:
             self.buffer.restore(group.slot())
         self.buffer.fates.update(saved.fates)
         self.pump.batches = saved.batches
-        unfinished = next_attempts(saved.unfinished)
-        self.pump.queue.restore(unfinished, saved.dispatched, dict(saved.lost))
+        self.pump.queue.restore(
+            next_attempts(saved.unfinished), saved.dispatched, saved.skipped, dict(saved.lost)
+        )
         self._sampler.set_dispatch_index(saved.batches)
 
     async def _step(self) -> tuple[TrainedStep, dict[str, float]]:
@@ -214,5 +209,5 @@ class AsyncController:
             "buffer/ready": float(counts[SlotState.READY.value]),
             "rollout/inflight": float(self.pump.inflight),
             "rollout/dispatched": float(self.pump.queue.dispatched),
-            "rollout/skipped": float(self.pump.queue.skipped),
+            "rollout/skipped": float(self.pump.queue.skipped.total()),
         }

@@ -17,8 +17,9 @@ while generations in flight go on in their actors: validation and checkpoints se
 doesn't change. Rows are written by rollout workers once their rewards are known, and cleared by the
 driver after their step; the driver itself never has rows, but for a checkpoint.
 
-With lookahead 0 and one group in flight, the steps equal those of ``PlaneTrainer`` bit for bit, if
-that generates one group at a time too (``generation.batch_size``), as an engine rounds by its batch.
+With lookahead 0 and one group in flight, the steps equal those of ``PlaneTrainer`` bit for bit. An
+engine rounds by its batch, so that one must generate group by group too, with
+``generation.batch_size`` equal to ``grpo.num_generations_per_prompt``.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class AsyncPlaneTrainer(Trainer):
 
     def step(self) -> StepResult:
         """Train one step, while prompts of later steps are generated."""
-        trained, metrics = self._loop.run(self._controller.step())
+        _, metrics = self._loop.run(self._controller.step())
         self.steps_done = self._controller.version
         result = self._steps.result()
         times = self.timer.take("step")
@@ -127,7 +128,9 @@ class AsyncPlaneTrainer(Trainer):
         saved = self._controller.saved()
         assert self.config.async_rl is not None  # checked at the start
         if self.config.async_rl.checkpoint_rows:
-            save_rows(self._policy, [group.record.meta for group in saved.groups], folder / _ROWS)
+            save_rows(
+                self._policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
+            )
         else:
             saved = saved.without_rows()
         (folder / _RUN).write_text(saved.dump(), "utf-8")
@@ -149,7 +152,9 @@ class AsyncPlaneTrainer(Trainer):
             mint_sample_ids(unfinished, self.config.grpo.num_generations_per_prompt)
         )
         if saved.groups:
-            load_rows(self._policy, [group.record.meta for group in saved.groups], folder / _ROWS)
+            load_rows(
+                self._policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
+            )
 
     def shutdown(self) -> None:
         """End what is in flight, clear its rows, and detach the actors from the plane."""
@@ -170,5 +175,3 @@ class AsyncPlaneTrainer(Trainer):
         rewards = torch.tensor([summary.reward for summary in record.summaries])
         _, std = group_baseline(rewards, ["group"] * len(rewards))
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
-
-

@@ -71,7 +71,7 @@ def describe_stall(view: RunView, seconds: float) -> str:
 async def watch(
     options: StallWatchdogConfig, changes: Callable[[], int], view: Callable[[], RunView]
 ) -> None:
-    """Look until cancelled; raise ``StallError``, or warn, when nothing has changed for too long."""
+    """Look until cancelled; raise ``StallError``, or warn, when nothing changes for too long."""
     clock = asyncio.get_running_loop().time
     seen, since = changes(), clock()
     while True:

@@ -16,15 +16,20 @@ from typing import Any, TypeVar
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.config.async_rl import AsyncRLConfig
+from rlconform.grpo.replay.budget import StepTooSmall, TooManySkippedPrompts
 from rlconform.grpo.replay.slots import Failure, GroupRecord, Slot
-from rlconform.grpo.rollout.pump import Aborted, AttemptFailed
+from rlconform.grpo.rollout.pump import Aborted, AttemptFailed, TooManyUniformGroups
 from rlconform.grpo.rollout.worker import RowSummary
 from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import AsyncController, Ports, RunSize
+from rlconform.grpo.trainers.stall_watchdog import StallError
 from rlconform.plane import mint_sample_ids
 
 T = TypeVar("T")
 GROUP = 2
+
+#: Errors with which a run may end.
+TYPED_ERRORS = (TooManySkippedPrompts, StepTooSmall, TooManyUniformGroups, StallError)
 
 
 class Deadlock(AssertionError):
@@ -94,7 +99,10 @@ class World:
         return [Problem(f"p{i}", (), "") for i in range(first, self.position)]
 
     async def generate(
-        self, problem: Problem, group_id: str, partial: float | None
+        self,
+        problem: Problem,  # noqa: ARG002
+        group_id: str,
+        partial: float | None,
     ) -> GroupRecord | Aborted:
         assert group_id not in self.aborts, "one call per group at a time"
         self.starts.setdefault(group_id, self.engine_version)
@@ -114,7 +122,8 @@ class World:
             self.rows.update(ids)
         finally:
             del self.aborts[group_id]
-        summaries = tuple(RowSummary(float(i), ((1, 2),), False) for i in range(GROUP))
+        versions = ((self.starts[group_id], self.engine_version),)
+        summaries = tuple(RowSummary(float(i), ((1, 2),), False, versions) for i in range(GROUP))
         return GroupRecord(KVBatchMeta("train", None, ids), summaries, self.engine_version)
 
     def abort(self, group_ids: Sequence[str]) -> None:
@@ -182,7 +191,7 @@ class Outcome:
     """A run that has ended."""
 
     world: World
-    controller: AsyncController
+    controller: AsyncController | None  # None if the run ended with an error
     metrics: list[dict[str, float]]
     error: Exception | None = None
 
@@ -208,10 +217,12 @@ def run_steps(
 
     saved, ends = None, [*restarts, steps]
     for first, last in zip([0, *restarts], ends, strict=True):
-        position = world.position
-        saved, controller = simulate(part(first, last, saved))
-        assert world.position >= position
+        try:
+            saved, controller = simulate(part(first, last, saved))
+        except TYPED_ERRORS as error:
+            return Outcome(world, None, metrics, error)
         if saved is not None:
+            world.position = saved.dispatched  # the dataloader's, in the same checkpoint
             saved = saved if config.checkpoint_rows else saved.without_rows()
             # The plane has ended with the driver; a checkpoint with rows puts them back.
             kept = [group.prompt.group_id for group in saved.groups]
@@ -219,18 +230,22 @@ def run_steps(
     return Outcome(world, controller, metrics)
 
 
-def check_run(outcome: Outcome, bound: int, prompts: int, steps: int) -> None:
-    """Assert what must hold for every run that has ended without an error."""
+def check_run(outcome: Outcome, bound: int, steps: int) -> None:
+    """Assert what must hold for every run, whether it ended with a typed error or not."""
     world = outcome.world
-    prompts_trained = Counter(group_id.partition("-r")[0] for _, group_id in world.trained)
-    assert max(prompts_trained.values()) == 1, "no prompt is trained on twice"
+    prompts = Counter(group_id.partition("-r")[0] for _, group_id in world.trained)
+    assert set(prompts.values()) <= {1}, "no prompt is trained on twice"
     for step, group_id in world.trained:
         assert step - world.starts[group_id] <= bound, (step, group_id)
+    assert not world.aborts, "nothing is being generated any more"
+    if outcome.controller is None:
+        return
     assert world.updates == steps
-    skipped = outcome.controller.pump.queue.skipped
-    assert world.position == len(world.trained) + skipped + outcome.controller.buffer.fates[
-        "filtered_uniform"
-    ]
+    controller = outcome.controller
+    uniform = controller.buffer.fates["filtered_uniform"]
+    skipped = controller.pump.queue.skipped.total()
+    shutdown = controller.buffer.fates["shutdown"]
+    assert world.position == len(world.trained) + skipped + uniform + shutdown
     assert not world.rows, "the plane is empty at the end"
-    assert outcome.controller.buffer.size == 0
-    assert outcome.controller.pump.inflight == 0
+    assert controller.buffer.size == 0
+    assert controller.pump.inflight == 0
