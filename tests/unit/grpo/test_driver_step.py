@@ -52,7 +52,7 @@ def config(*overrides: str) -> MasterConfig:
 
 def summaries() -> RowSummaries:
     return {
-        sample_id: RowSummary(reward, spans, truncated=sample_id == "b_g0")
+        sample_id: RowSummary(reward, spans, sample_id == "b_g0", versions=((3, 3),) * len(spans))
         for sample_id, reward, spans in zip(IDS, REWARDS, SPANS, strict=True)
     }
 
@@ -183,7 +183,7 @@ def rollout(ids: list[str], rows: list[list[int]]) -> Rollout:
     width = max(map(len, rows))
     padded = torch.tensor([row + [9] * (width - len(row)) for row in rows])
     columns = {INPUT_IDS: padded, INPUT_LENGTHS: torch.tensor([len(row) for row in rows])}
-    return Rollout(ids, TensorDict(columns, batch_size=[len(ids)]), [], 0)
+    return Rollout(ids, TensorDict(columns, batch_size=[len(ids)]), [])
 
 
 def test_rows_of_several_rollouts_become_one_batch_of_one_width() -> None:
