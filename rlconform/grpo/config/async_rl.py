@@ -70,6 +70,15 @@ class CustomSamplerConfig(ConfigModel):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+#: Sections of the samplers by name.
+SAMPLERS: dict[str, type[ConfigModel]] = {
+    "in_order": InOrderConfig,
+    "windowed": WindowedConfig,
+    "ready_first": ReadyFirstConfig,
+    "weight_fifo": WeightFifoConfig,
+    "custom": CustomSamplerConfig,
+}
+
 SamplerConfig = Annotated[
     InOrderConfig | WindowedConfig | ReadyFirstConfig | WeightFifoConfig | CustomSamplerConfig,
     Field(discriminator="name"),
