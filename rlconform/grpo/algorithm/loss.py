@@ -4,8 +4,8 @@
     logprobs, reference ────────────────▶ penalty x KL (k3) ────────────────────────┴─▶ weigh, sum
 
 The weights contain the *global* normalisers. So the loss of a batch is the plain sum of the losses
-of its parts, and the same holds for the gradients, over micro-batches as well as over ranks. FSDP
-averages over ranks; its ``loss_scale`` multiplies by the number of ranks to undo that.
+of its parts, and the same holds for the gradients, over micro-batches as well as over ranks.
+Without counts everything is a sum, which ``algorithm.normalisation`` divides after the last part.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def policy_gradient_loss(
     sample_mask: Tensor,
     options: ClippedPGLossConfig,
     *,
-    valid_tokens: int,
-    valid_samples: int,
+    valid_tokens: int | None,
+    valid_samples: int | None,
     engine_logprobs: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Compute the loss of some rows of a batch, and their share of the batch's metrics.
@@ -57,7 +57,8 @@ def policy_gradient_loss(
 
     ``sample_mask`` is (B,), all other tensors (B, T), where column t belongs to the same token;
     only ``logprobs`` has a gradient. ``valid_tokens`` and ``valid_samples`` count the *whole*
-    batch, over all ranks and micro-batches (``masking.count_valid``).
+    batch, over all ranks and micro-batches (``masking.count_valid``); with None for both, neither
+    the loss nor the metrics are divided by them.
 
     Returns:
         The loss, a scalar in the dtype of ``logprobs``, and metrics by name, float64 scalars that
@@ -125,24 +126,30 @@ def policy_gradient_loss(
     metrics |= {name: term.detach().double() for name, term in terms.items()}
     for name, values in per_token.items():
         total = torch.where(trained, values.detach(), 0).sum(dtype=torch.float64)
-        metrics[name] = total / max(valid_tokens, 1)
+        metrics[name] = total / max(valid_tokens or 1, 1)
     return torch.stack(list(terms.values())).sum(), metrics
 
 
 def _normalising_weights(
-    trained: Tensor, options: ClippedPGLossConfig, valid_tokens: int, valid_samples: int
+    trained: Tensor,
+    options: ClippedPGLossConfig,
+    valid_tokens: int | None,
+    valid_samples: int | None,
 ) -> Tensor:
     """Return each token's weight in the loss, (B, T) float64; a whole batch's weights sum to 1."""
     of_row = trained.sum(dim=1, keepdim=True)
+    weights = trained.double()
+    if not options.token_level_loss:
+        weights = weights / of_row.clamp(min=1)
+    if valid_tokens is None or valid_samples is None:
+        return weights
     tokens, samples = int(of_row.sum()), int((of_row > 0).sum())
     if tokens > valid_tokens or samples > valid_samples:
         raise ValueError(
             f"expected at most the whole batch's counts, {valid_tokens} trained tokens in "
             f"{valid_samples} rows; got {tokens} in {samples}"
         )
-    if options.token_level_loss:
-        return trained.double() / max(valid_tokens, 1)
-    return trained.double() / of_row.clamp(min=1) / max(valid_samples, 1)
+    return weights / max(valid_tokens if options.token_level_loss else valid_samples, 1)
 
 
 def _clipped_surrogate(ratio: Tensor, advantage: Tensor, options: ClippedPGLossConfig) -> Tensor:

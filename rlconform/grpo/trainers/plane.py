@@ -30,6 +30,7 @@ from rlconform.grpo.trainers.driver_step import (
     RowSummaries,
     StepRows,
     advantages_and_mask,
+    prompts_to_generate,
     score_rollout,
     select_rows,
     set_padded_width,
@@ -54,7 +55,8 @@ class PlaneTrainer(Trainer):
     def step(self) -> StepResult:
         """Run one step: generate rows, compute logprobs and advantages, train, refit the engine."""
         with self.timer.stage("prepare"):
-            self._policy.prepare_step()
+            group = self.config.grpo.num_generations_per_prompt
+            self._policy.prepare_step(prompts_to_generate(self.config.grpo) * group, group)
 
         with self.timer.stage("generation"):
             generated = self._generate()
