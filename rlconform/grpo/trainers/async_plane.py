@@ -25,6 +25,7 @@ engine rounds by its batch, so that one must generate group by group too, with
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import torch
@@ -95,10 +96,11 @@ class AsyncPlaneTrainer(Trainer):
 
     def step(self) -> StepResult:
         """Train one step, while prompts of later steps are generated."""
+        started = time.perf_counter()
         _, metrics = self._loop.run(self._controller.step())
         self.steps_done = self._controller.version
         result = self._steps.result()
-        times = self.timer.take("step")
+        times = {**self.timer.take(), "time/step": time.perf_counter() - started}
         metrics = {**result.metrics, **metrics, **times, **self._policy.traffic()}
         return StepResult(result.sample_ids, result.advantages, metrics)
 
