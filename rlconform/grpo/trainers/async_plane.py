@@ -66,12 +66,12 @@ class AsyncPlaneTrainer(Trainer):
         if config.async_rl is None:
             raise ValueError("asynchronous training needs the section async_rl:")
         grpo = config.grpo
-        self._policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
-        self._policy.prepare_step(
+        self.policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
+        self.policy.prepare_step(
             config.async_rl.max_buffered_rollouts * grpo.num_generations_per_prompt,
             grpo.num_generations_per_prompt,
         )
-        self._steps = StreamingStep(self._policy, config, self.timer)
+        self._steps = StreamingStep(self.policy, config, self.timer)
         port = GroupPort(actors, TRAIN_PARTITION)
         self._controller = AsyncController(
             config.async_rl,
@@ -101,7 +101,7 @@ class AsyncPlaneTrainer(Trainer):
         self.steps_done = self._controller.version
         result = self._steps.result()
         times = {**self.timer.take(), "time/step": time.perf_counter() - started}
-        metrics = {**result.metrics, **metrics, **times, **self._policy.traffic()}
+        metrics = {**result.metrics, **metrics, **times, **self.policy.traffic()}
         return StepResult(result.sample_ids, result.advantages, metrics)
 
     def validate(self) -> dict[str, float]:
@@ -110,7 +110,7 @@ class AsyncPlaneTrainer(Trainer):
         summaries: list[RowSummary] = []
         failed = 0
         with self.timer.stage("validation"):
-            self._policy.prepare_val_partition(len(problems))
+            self.policy.prepare_val_partition(len(problems))
             for problem in problems:
                 try:
                     meta, rows = self.actors.call_rollout_worker(
@@ -120,7 +120,7 @@ class AsyncPlaneTrainer(Trainer):
                     failed += 1
                     continue
                 summaries += rows
-                self._policy.finish_step(meta)
+                self.policy.finish_step(meta)
         metrics = validation_metrics(summaries) if summaries else {}
         return {**metrics, "val/failed": float(failed), **self.timer.take()}
 
@@ -131,7 +131,7 @@ class AsyncPlaneTrainer(Trainer):
         assert self.config.async_rl is not None  # checked at the start
         if self.config.async_rl.checkpoint_rows:
             save_rows(
-                self._policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
+                self.policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
             )
         else:
             saved = saved.without_rows()
@@ -150,25 +150,25 @@ class AsyncPlaneTrainer(Trainer):
         self._controller.version = self.steps_done
         self._controller.restore(saved)
         unfinished = [prompt.group_id for prompt in saved.unfinished]
-        self._policy.discard_samples(
+        self.policy.discard_samples(
             mint_sample_ids(unfinished, self.config.grpo.num_generations_per_prompt)
         )
         if saved.groups:
             load_rows(
-                self._policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
+                self.policy.client, [group.record.meta for group in saved.groups], folder / _ROWS
             )
 
     def shutdown(self) -> None:
         """End what is in flight, clear its rows, and detach the actors from the plane."""
         self._loop.run(self._controller.close())
         self._loop.close()
-        self._policy.shutdown()
+        self.policy.shutdown()
 
     async def _transfer(self, version: int) -> None:
         await asyncio.to_thread(self.actors.refit, version)
 
     async def _clear_rows(self, sample_ids: list[str]) -> None:
-        await asyncio.to_thread(self._policy.discard_samples, sample_ids)
+        await asyncio.to_thread(self.policy.discard_samples, sample_ids)
 
     def _is_uniform(self, record: GroupRecord) -> bool:
         """Whether dynamic sampling replaces the group: by the rewards as the task gave them."""
