@@ -1,4 +1,4 @@
-"""What becomes of a prompt whose group was not trained on: pure decisions of the rollout pump.
+"""Decides whether a prompt whose group was not trained on gets another attempt, or is skipped.
 
     attempt failed ── retry_delay ──▶ seconds, or None: skipped      within the budget of its class
     prompt skipped ── check_skips ────▶ raises when the run has skipped too many

@@ -1,4 +1,4 @@
-"""``PromptQueue``: the dispatched prompts that wait for an attempt, and what becomes of failures.
+"""``PromptQueue``: the dispatched prompts that wait for an attempt; it retries or skips failures.
 
     dispatch(count, step) ── the dataloader's next problems ──▶ fresh ─┐
     dropped(slot, reason) ── within its budget: backoff ──▶ again ─────┴─▶ pop ──▶ an attempt
