@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 #: Dense peak in TFLOP/s per GPU, as ``torch.cuda.get_device_name`` names it: 16-bit formats on
-#: tensor cores, and float32 without TF32 (see ``determinism``). Source: NVIDIA's data sheets; where
-#: they give a rate "with sparsity", half of it.
+#: tensor cores, and float32 without TF32 (see ``determinism``). Source: NVIDIA's data sheets, half
+#: of a rate "with sparsity"; the numbers are those of NeMo-RL's ``flops_tracker`` where it has the
+#: GPU.
 PEAK_TFLOPS: dict[str, tuple[float, float]] = {
     "NVIDIA A100-SXM4-40GB": (312.0, 19.5),
     "NVIDIA A100-SXM4-80GB": (312.0, 19.5),

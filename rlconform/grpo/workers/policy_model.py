@@ -176,6 +176,7 @@ class PolicyModel:
         step = self._opened()
         step.check_chunks(self._device)
         sums = step.sums(self._device)
+        metrics = self._metrics(step, sums)
         self._parallel.finish_gradients(self.model, loss_count(sums, step.loss_fn))
         norm = clip_gradients(self.model, self._config.policy.max_grad_norm)
         rate = float(self.schedule.get_last_lr()[0])
@@ -183,7 +184,7 @@ class PolicyModel:
         self.schedule.step()
         self.witnessed = step.witness.passes() if step.witness else Counter()
         self._step = None
-        return {**self._metrics(step, sums), "grad_norm": norm, "lr": rate}
+        return {**metrics, "grad_norm": norm, "lr": rate}
 
     def abort_train_step(self) -> None:
         """Drop the open step; weights, optimizer and schedule are as before it. Idempotent.
@@ -206,7 +207,8 @@ class PolicyModel:
     ) -> list[Metrics]:
         """Compute the metrics of each global batch without an update, so no ``grad_norm``, ``lr``.
 
-        Arguments and errors are those of ``train``; ``total_flops`` is that of forward passes.
+        Arguments are those of ``train``; an open step is left as it is. ``total_flops`` is that of
+        forward passes.
         """
         self.model.eval()
         evaluated = []

@@ -62,6 +62,11 @@ def test_an_id_given_twice_clears_no_other_row(part: PartitionUnderTest) -> None
     else:
         part.expect_absent(["u_g1"])
         part.expect_labeled([i for i in NEIGHBOURS if i != "u_g1"])
+        # Rows that are put next may get the freed places, each its own.
+        new = [f"v_g{n}" for n in range(4)]
+        for sample_id in new:
+            part.put_labeled([sample_id], "x", "y")
+        part.expect_labeled([*new, *(i for i in NEIGHBOURS if i != "u_g1")])
 
 
 @requirement("CLEAR-01")
