@@ -60,6 +60,9 @@ def some_of(names: Sequence[str]) -> list[list[str]]:
     return chosen + [some[::-1] for some in chosen if len(some) > 1]
 
 
+#: Rows that each id stands for: one, or more than a small page, word or batch of a plane.
+BLOCK = st.sampled_from([1, 1, 48])
+
 SOME_IDS = st.sampled_from(some_of(IDS))
 SOME_IDS_OR_ALL = st.sampled_from([*some_of(IDS), None])
 ANY_IDS = st.sampled_from(some_of([*IDS, "nobody"]))
@@ -111,6 +114,11 @@ class PlaneStateMachine(RuleBasedStateMachine):
     def __init__(self, sequence: CallSequence) -> None:
         super().__init__()
         self.sequence = sequence
+
+    @initialize(block=BLOCK)
+    def choose_block(self, block: int) -> None:
+        """Choose how many rows each id stands for in this example."""
+        self.sequence.judge.block = block
 
     put_first = step("put", initialize, ids=SOME_IDS, fields=SOME_FIELDS)
     put = step("put", ids=SOME_IDS, fields=SOME_FIELDS, width=WIDTH)

@@ -223,6 +223,21 @@ def test_closing_twice_is_no_error(client: DataPlaneClient) -> None:
     client.close()
 
 
+@requirement("LIFE-01", ends_plane=True)
+def test_closing_an_old_client_again_leaves_a_new_plane_alone(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    old = part.client
+    old.close()
+    plane.renew()
+    new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
+    new.register()
+    new.put_labeled(IDS)
+    old.close()  # as a finalizer does
+    new.expect_labeled(IDS)
+    expect_ids(new.claim("train"), IDS, "rows claimable after an old client was closed again")
+
+
 @requirement("LIFE-03", ends_plane=True)
 def test_calls_after_close_are_rejected(client: DataPlaneClient, part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
