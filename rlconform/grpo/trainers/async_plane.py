@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,7 +41,9 @@ from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.replay.slots import GroupRecord
 from rlconform.grpo.rollout.group_port import GroupPort
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
+from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
+from rlconform.grpo.tasks import Problem
 from rlconform.grpo.trainers.async_controller import AsyncController, Ports, RunSize
 from rlconform.grpo.trainers.base import StepResult, Trainer
 from rlconform.grpo.trainers.driver_step import validation_metrics
@@ -72,7 +75,7 @@ class AsyncPlaneTrainer(Trainer):
             grpo.num_generations_per_prompt,
         )
         self._steps = StreamingStep(self.policy, config, self.timer)
-        port = GroupPort(actors, TRAIN_PARTITION)
+        self._port = GroupPort(actors, TRAIN_PARTITION)
         self._controller = AsyncController(
             config.async_rl,
             RunSize(
@@ -84,8 +87,8 @@ class AsyncPlaneTrainer(Trainer):
             ),
             Ports(
                 self._loader.take,
-                port.generate,
-                port.abort,
+                self._generate,
+                self._port.abort,
                 self._steps,
                 self._transfer,
                 self._clear_rows,
@@ -164,8 +167,15 @@ class AsyncPlaneTrainer(Trainer):
         self._loop.close()
         self.policy.shutdown()
 
+    async def _generate(
+        self, problem: Problem, group_id: str, partial: Any
+    ) -> GroupRecord | Aborted:
+        with self.timer.span("generation"):
+            return await self._port.generate(problem, group_id, partial)
+
     async def _transfer(self, version: int) -> None:
-        await asyncio.to_thread(self.actors.refit, version)
+        with self.timer.span("weight_sync"):
+            await asyncio.to_thread(self.actors.refit, version)
 
     async def _clear_rows(self, sample_ids: list[str]) -> None:
         await asyncio.to_thread(self.policy.discard_samples, sample_ids)

@@ -106,16 +106,29 @@ class StageTimer:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        #: Set it to a list to keep each stage as (name, start, end), on ``time.perf_counter``.
+        self.spans: list[tuple[str, float, float]] | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time of the ``with`` block to the stage."""
         started = time.perf_counter()
+        with self.span(name):
+            try:
+                yield
+            finally:
+                elapsed = time.perf_counter() - started
+                self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Keep the time of the ``with`` block among ``spans``, in no stage; blocks may overlap."""
+        started = time.perf_counter()
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - started
-            self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
+            if self.spans is not None:
+                self.spans.append((name, started, time.perf_counter()))
 
     def take(self, total: str = "") -> dict[str, float]:
         """Return the seconds since the last call as ``time/<stage>``; ``total`` adds their sum."""

@@ -239,6 +239,19 @@ def test_a_claim_that_waits_while_its_partition_is_registered_again_is_served(
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited")
 
 
+@requirement("CLAIM-05")
+def test_a_claim_waits_on_when_a_later_one_times_out(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:1])
+    earlier = BackgroundCall(
+        lambda: part.claim(batch_size=3, blocking=True, timeout_s=part.timeouts.operation),
+        "the earlier claim",
+    )
+    expect_blocked(earlier, part, "two more rows")
+    expect_timeout(part, 5, 0.3)
+    part.put_labeled(IDS[1:3])
+    expect_ids(earlier.result(part.timeouts.settle), IDS[:3], "rows of the claim that waited on")
+
+
 @requirement("CLAIM-06")
 def test_rows_that_trickle_in_do_not_extend_the_timeout_of_this_process(
     part: PartitionUnderTest,
