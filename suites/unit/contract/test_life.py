@@ -330,3 +330,15 @@ def test_no_call_that_fails_changes_its_arguments(
         expect(
             not before.changed(), f"the arguments of a {name} that fails as before", arguments[name]
         )
+
+
+@requirement("LIFE-09")
+def test_a_put_whose_dtype_is_refused_does_not_change_its_batch(
+    client: DataPlaneClient, part: PartitionUnderTest, target: Target
+) -> None:
+    part.put_labeled(["other"], "x")
+    arguments = _arguments(part, target)["put_samples"]
+    arguments["fields"]["x"] = torch.ones(3, 2, dtype=torch.bfloat16)  # may be refused: PUT-23
+    before = Snapshot(arguments)
+    is_rejected(lambda: client.put_samples(**arguments))
+    expect(not before.changed(), "the arguments of the put as before", arguments)
