@@ -1,4 +1,4 @@
-"""``ModelledPartition`` makes the calls of a sequence on one partition, and compares with the model."""
+"""``ModelledPartition`` makes the calls of a sequence on one partition, beside a model of it."""
 
 from __future__ import annotations
 
