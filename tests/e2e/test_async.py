@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,7 @@ def on_policy(*overrides: str) -> MasterConfig:
     return load_config("tiny_llama_copy_async", [*SHORT, *UNCORRECTED, *ON_POLICY, *overrides])
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(180)
 def test_on_policy_the_asynchronous_run_equals_the_synchronous_one(
     runs: Any, owner: DataPlaneClient, attach: Attach
@@ -55,7 +57,7 @@ SAMPLERS = (
 MODES = (
     "async_rl.in_flight_weight_updates=false",
     "async_rl.in_flight_weight_updates=true",
-    "async_rl.partial_rollouts=true",
+    pytest.param("async_rl.partial_rollouts=true", marks=pytest.mark.smoke),
 )
 
 
@@ -68,7 +70,7 @@ def staleness_of(run: Any) -> list[float]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.removeprefix("async_rl."))
+@pytest.mark.parametrize("mode", MODES, ids=["drain", "in_flight", "partial"])
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda block: block[7:].partition(",")[0])
 def test_every_sampler_trains_each_prompt_once(
     runs: Any, owner: DataPlaneClient, attach: Attach, sampler: str, mode: str
@@ -87,6 +89,7 @@ def test_every_sampler_trains_each_prompt_once(
     assert run.series("groups/trained")[-1] == len(prompts)
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(180)
 def test_the_witness_saw_every_row_once(runs: Any, owner: DataPlaneClient, attach: Attach) -> None:
     config = one_behind("grpo.max_num_steps=4", "policy.witness=true")
@@ -101,6 +104,7 @@ def test_the_witness_saw_every_row_once(runs: Any, owner: DataPlaneClient, attac
         trainer.shutdown()
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("rows", ["true", "false"])
 def test_a_resumed_run_trains_each_prompt_once(
@@ -140,3 +144,25 @@ def test_a_run_without_rollout_workers_ends_with_a_typed_error(
             list(fit(trainer))
     finally:
         actors.shutdown()
+
+
+#: Mean reward over the last steps, as in ``test_learning``; an untrained policy is near 0.1.
+BAR = 0.9
+LAST = 10
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("window", [0, 1, 2])
+@pytest.mark.parametrize("plane_name", ["ray_store", "transfer_queue/simple"], scope="module")
+def test_it_learns_as_far_as_the_synchronous_run(
+    runs: Any, owner: DataPlaneClient, attach: Attach, window: int
+) -> None:
+    config = one_behind(
+        f"async_rl.sampler.max_lookahead_versions={window}",
+        f"async_rl.max_buffered_rollouts={8 * (window + 1)}",
+    )
+    run = runs.plane(config, owner, attach)
+    rewards = run.series("train/reward")
+    assert statistics.fmean(rewards[:LAST]) < BAR / 2
+    assert statistics.fmean(rewards[-LAST:]) > BAR
+    assert max(staleness_of(run)) == window, "older weights were used, up to the bound"
