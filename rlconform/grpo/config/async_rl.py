@@ -143,6 +143,12 @@ class AsyncRLConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_updates(self) -> AsyncRLConfig:
+        recompute = self.recompute_kv_cache_after_weight_updates
+        if recompute and not self.in_flight_weight_updates:
+            raise ValueError(
+                "recompute_kv_cache_after_weight_updates needs in_flight_weight_updates: true: "
+                "otherwise no generation spans an update"
+            )
         if self.partial_rollouts and self.in_flight_weight_updates:
             raise ValueError(
                 "partial_rollouts needs in_flight_weight_updates: false, because with it no "

@@ -29,7 +29,15 @@ from itertools import islice
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.replay.changed import Changed
-from rlconform.grpo.replay.slots import DropReason, GroupRecord, Prompt, Slot, SlotIndex, SlotState
+from rlconform.grpo.replay.slots import (
+    DropReason,
+    GroupRecord,
+    Prompt,
+    SavedGroup,
+    Slot,
+    SlotIndex,
+    SlotState,
+)
 from rlconform.plane import mint_sample_ids
 
 #: Clears rows in the plane.
@@ -52,6 +60,10 @@ class DuplicateGroup(ReplayBufferError):
 
 class UnknownGroup(ReplayBufferError, KeyError):
     """The group is not in the buffer, or not in the state that the call needs."""
+
+
+class RestoreError(ReplayBufferError, ValueError):
+    """A checkpoint does not fit the run's configuration, or is incomplete."""
 
 
 class TornGroupRecord(ReplayBufferError, ValueError):
@@ -253,16 +265,33 @@ class ReplayBuffer:
         """Return the slots in these states in the order in which they were reserved."""
         return [slot for slot in self._slots.values() if slot.state in states]
 
-    def restore(self, slot: Slot) -> None:
-        """Put a ready group of a checkpoint back; its rows must be in the plane again."""
-        if slot.record is None:
-            raise TornGroupRecord(f"group {slot.group_id!r} was not ready")
-        self.reserve(slot.prompt, slot.start_version)
-        restored = self._slots[slot.group_id]
-        self._of_step[restored.target_step] -= 1
-        restored.target_step = slot.target_step
-        self._of_step[restored.target_step] += 1
-        self.commit(slot.group_id, slot.record)
+    def state_dict(self) -> list[SavedGroup]:
+        """Return the ready groups, for a checkpoint between two steps; they don't have the rows.
+
+        ``RestoreError`` while a step is being trained.
+        """
+        if self.slots(SlotState.TRAINING, SlotState.TRAINED):
+            raise RestoreError("a checkpoint is made between two steps, after the weight sync")
+        return [
+            SavedGroup(slot.prompt, slot.start_version, slot.target_step, slot.record)
+            for slot in self.slots(SlotState.READY)
+            if slot.record is not None
+        ]
+
+    def load_state_dict(self, groups: Sequence[SavedGroup]) -> None:
+        """Make the groups of a checkpoint ready; their rows must be put into the plane again.
+
+        ``RestoreError`` if they don't fit: to leave out groups would leave a step without its
+        prompts, which waits for ever.
+        """
+        if len(groups) > self.capacity - self.size:
+            raise RestoreError(
+                f"the checkpoint has {len(groups)} ready groups, and async_rl."
+                f"max_buffered_rollouts is {self.capacity}: raise it to resume"
+            )
+        for group in groups:
+            self._insert(Slot(group.prompt, group.start_version, group.target_step))
+            self.commit(group.prompt.group_id, group.record)
 
     def _slot(self, group_id: str, *states: SlotState) -> Slot:
         slot = self._slots.get(group_id)

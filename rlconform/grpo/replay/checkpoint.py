@@ -15,29 +15,11 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from rlconform.grpo.replay.buffer import ReplayBuffer
-from rlconform.grpo.replay.slots import Failure, GroupRecord, Prompt, Slot, SlotState
+from rlconform.grpo.replay.buffer import ReplayBuffer, RestoreError
+from rlconform.grpo.replay.slots import Failure, Prompt, SavedGroup
 from rlconform.grpo.rollout.prompt_queue import PromptQueue
 
 FORMAT = 1
-
-
-class RestoreError(ValueError):
-    """A checkpoint does not fit the run's configuration, or is incomplete."""
-
-
-@dataclass(frozen=True)
-class SavedGroup:
-    """A ready group."""
-
-    prompt: Prompt
-    start_version: int
-    target_step: int | None
-    record: GroupRecord
-
-    def slot(self) -> Slot:
-        """Return the group as a slot for ``ReplayBuffer.restore``."""
-        return Slot(self.prompt, self.start_version, self.target_step, record=self.record)
 
 
 @dataclass(frozen=True)
@@ -60,18 +42,11 @@ class SavedRun:
         cls, buffer: ReplayBuffer, queue: PromptQueue, unfinished: Iterable[Prompt], batches: int
     ) -> SavedRun:
         """Collect the state between two steps; ``RestoreError`` while a step is being trained."""
-        if buffer.slots(SlotState.TRAINING, SlotState.TRAINED):
-            raise RestoreError("a checkpoint is made between two steps, after the weight sync")
-        groups = [
-            SavedGroup(slot.prompt, slot.start_version, slot.target_step, slot.record)
-            for slot in buffer.slots(SlotState.READY)
-            if slot.record is not None
-        ]
         return cls(
             format=FORMAT,
             partition_id=buffer.partition_id,
             group_size=buffer.group_size,
-            groups=groups,
+            groups=buffer.state_dict(),
             unfinished=list(unfinished),
             batches=batches,
             dispatched=queue.dispatched,
@@ -85,14 +60,8 @@ class SavedRun:
         return _ADAPTER.dump_json(self).decode()
 
     @classmethod
-    def parse(
-        cls, text: str, *, max_groups: int, expected_partition_id: str, expected_group_size: int
-    ) -> SavedRun:
-        """Read the state; ``RestoreError`` if it is incomplete or doesn't fit the configuration.
-
-        A smaller buffer than before is refused: to leave out groups would leave a step without its
-        prompts, which waits for ever.
-        """
+    def parse(cls, text: str, *, expected_partition_id: str, expected_group_size: int) -> SavedRun:
+        """Read the state; ``RestoreError`` if it is incomplete or doesn't fit the configuration."""
         try:
             saved = _ADAPTER.validate_json(text)
         except ValidationError as error:
@@ -108,11 +77,6 @@ class SavedRun:
                 raise RestoreError(
                     f"the checkpoint's {name} is {getattr(saved, name)!r}; expected {expected!r}"
                 )
-        if len(saved.groups) > max_groups:
-            raise RestoreError(
-                f"the checkpoint has {len(saved.groups)} ready groups, and "
-                f"async_rl.max_buffered_rollouts is {max_groups}: raise it to resume"
-            )
         return saved
 
     def without_rows(self) -> SavedRun:

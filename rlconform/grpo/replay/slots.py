@@ -99,6 +99,16 @@ class Slot:
         return GroupVersions(self.prompt.dispatch_version, self.start_version, end, consumed)
 
 
+@dataclass(frozen=True)
+class SavedGroup:
+    """A ready group in a checkpoint."""
+
+    prompt: Prompt
+    start_version: int
+    target_step: int | None
+    record: GroupRecord
+
+
 class SlotIndex(Generic[K]):
     """Group ids by a key, in the order in which they were added; every operation is O(1)."""
 

@@ -152,11 +152,11 @@ class PromptQueue:
     def _skip(self, step: int | None, failure: Failure) -> None:
         self.skipped[failure] += 1
         self._skipped_in_a_row += 1
-        check_skips(self.skipped, self._skipped_in_a_row, self.last_error, self._options)
         if self._options.on_dropped_prompt == "replace":
             self.dispatch(1, step)
         else:
             self.add_lost(step)
+        check_skips(self.skipped, self._skipped_in_a_row, self.last_error, self._options)
 
     def _end_backoff(self, prompt: Prompt) -> None:
         del self._delayed[prompt.group_id]

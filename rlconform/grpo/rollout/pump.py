@@ -141,6 +141,11 @@ class RolloutPump:
         prompts = [*self.queue.waiting(), *reserved]
         return sorted(prompts, key=lambda prompt: prompt.sequence)
 
+    def check(self) -> None:
+        """Raise the error that ends the run, if there is one already."""
+        if self._fatal is not None and self._fatal.done():
+            self._fatal.result()
+
     def pause(self) -> None:
         """Start no generation until ``resume``."""
         self._paused = True

@@ -111,8 +111,13 @@ class RolloutWorker:
         self._config = config
         self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
         self._loops: dict[Split, TurnLoop] = {}  # filled by ``_loop``
+        block = config.async_rl
         self._engine = build_engine(
-            config.generation, config.policy, seed=config.grpo.seed, device=self._device
+            config.generation,
+            config.policy,
+            seed=config.grpo.seed,
+            device=self._device,
+            recompute_kv_cache=block is not None and block.recompute_kv_cache_after_weight_updates,
         )
 
     @property

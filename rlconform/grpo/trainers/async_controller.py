@@ -129,7 +129,9 @@ class AsyncController:
             for task in self._background:
                 if task.done():
                     task.result()
-        return training.result()
+        result = training.result()
+        self.pump.check()  # an error at the same moment: no checkpoint may follow it
+        return result
 
     async def close(self) -> None:
         """End the pumps, and drop what is left in the buffer. Idempotent."""
@@ -163,8 +165,7 @@ class AsyncController:
 
     def restore(self, saved: SavedRun) -> None:
         """Go on from a checkpoint, before the first step; ready groups need their rows."""
-        for group in saved.groups:
-            self.buffer.restore(group.slot())
+        self.buffer.load_state_dict(saved.groups)
         self.buffer.fates.update(saved.fates)
         self.pump.batches = saved.batches
         self.pump.queue.restore(

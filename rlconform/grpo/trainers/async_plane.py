@@ -143,10 +143,8 @@ class AsyncPlaneTrainer(Trainer):
     def load(self, folder: Path) -> None:
         """Load a checkpoint; put the rows of its ready groups into the plane again."""
         super().load(folder)
-        assert self.config.async_rl is not None  # checked at the start
         saved = SavedRun.parse(
             (folder / _RUN).read_text("utf-8"),
-            max_groups=self.config.async_rl.max_buffered_rollouts,
             expected_partition_id=TRAIN_PARTITION,
             expected_group_size=self.config.grpo.num_generations_per_prompt,
         )

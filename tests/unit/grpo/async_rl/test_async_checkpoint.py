@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from rlconform.grpo.config.async_rl import AsyncRLConfig
-from rlconform.grpo.replay.checkpoint import RestoreError, SavedRun
+from rlconform.grpo.replay.buffer import ReplayBuffer, RestoreError
+from rlconform.grpo.replay.checkpoint import SavedRun
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 
 from .simulated_run import GROUP, World, simulate
 
 FITS: dict[str, Any] = {
-    "max_groups": 8, "expected_partition_id": "train", "expected_group_size": GROUP,
+    "expected_partition_id": "train", "expected_group_size": GROUP,
 }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def test_without_rows_every_prompt_is_dispatched_again(saved: SavedRun) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"max_groups": 0}, {"expected_group_size": 4}, {"expected_partition_id": "other"}],
+    [{"expected_group_size": 4}, {"expected_partition_id": "other"}],
     ids=lambda changes: next(iter(changes)),
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(
@@ -63,6 +64,13 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(RestoreError):
         SavedRun.parse(saved.dump(), **FITS | changes)
+
+
+def test_a_buffer_that_is_too_small_refuses_the_groups(saved: SavedRun) -> None:
+    buffer = ReplayBuffer(len(saved.groups) - 1, GROUP, "train", World(lambda _: 1.0).clear_rows)
+    with pytest.raises(RestoreError, match="max_buffered_rollouts"):
+        buffer.load_state_dict(saved.groups)
+    assert buffer.size == 0
 
 
 @pytest.mark.parametrize("field", ["groups", "unfinished", "dispatched", "lost", "format"])
