@@ -171,6 +171,8 @@ class RolloutPump:
     async def close(self) -> None:
         """Abort what is in flight and drop all groups, with the reason ``shutdown``."""
         self._buffer.on_drop = _ignore
+        if self._fatal is not None and self._fatal.done():
+            self._fatal.exception()  # marks it as seen: ``run`` may have been cancelled before
         if self._generating:
             self._abort(list(self._generating))
         tasks = list(self._tasks.values())

@@ -35,7 +35,7 @@ def window_of(block: dict[str, Any]) -> int:
     return window
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_any_run_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
     prompts = data.draw(st.integers(1, 4), "prompts")
