@@ -124,8 +124,9 @@ def curves(actors: RunActors, client: DataPlaneClient) -> dict[str, list[float]]
 
 def _uncorrected(name: str) -> Sequence[str]:
     """Return overrides that give both trainers the same loss."""
-    off = "loss_fn.use_importance_sampling_correction=false"
-    return () if name == SYNC else (off, "loss_fn.truncated_importance_sampling_ratio=null")
+    truncation = "loss_fn.truncated_importance_sampling"
+    off = ("loss_fn.use_importance_sampling_correction=false", f"{truncation}_type=null")
+    return () if name == SYNC else (*off, f"{truncation}_ratio=null")
 
 
 def _median(metrics: Metrics, name: str) -> float:

@@ -29,6 +29,7 @@ SHORT = ("grpo.max_num_steps=4", "cluster.dp_size=2", BY_GROUP)
 #: The asynchronous configuration corrects for older weights; on-policy it must not matter.
 UNCORRECTED = (
     "loss_fn.use_importance_sampling_correction=false",
+    "loss_fn.truncated_importance_sampling_type=null",
     "loss_fn.truncated_importance_sampling_ratio=null",
 )
 ON_POLICY = ("async_rl.sampler.max_lookahead_versions=0", "async_rl.max_inflight_prompts=1")

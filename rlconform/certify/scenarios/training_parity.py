@@ -53,6 +53,7 @@ SMALL = (
     "generation.max_new_tokens=6",
     "loss_fn.reference_policy_kl_penalty=0.01",
     "loss_fn.use_importance_sampling_correction=true",
+    "loss_fn.truncated_importance_sampling_type=tis",
     "loss_fn.truncated_importance_sampling_ratio=2.0",
 )
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from rlconform.grpo.config import ClippedPGLossConfig
 
 #: Metrics of ``policy_gradient_loss`` that stay sums.
-COUNTS = frozenset({"tokens", "samples"})
+COUNTS = frozenset({"tokens", "samples", "engine_unknown"})
 
 
 def loss_count(sums: Mapping[str, float], options: ClippedPGLossConfig) -> float:

@@ -3,8 +3,8 @@
 config = load_config("tiny_llama_copy", ["grpo.max_num_steps=3", "policy.packing.mode=none"])
 
 policy         model, optimizer, micro-batches
-grpo           group sizes, baseline, dynamic sampling, validation, seed
-loss_fn        clipping, KL, importance sampling, normalisation
+grpo           group sizes, advantages, dynamic sampling, validation, seed
+loss_fn        ratios, clipping, KL, importance sampling, normalisation
 data           the task and its problems
 generation     the generation engine
 data_plane     the plane that carries the rows, or ``enabled: false``
@@ -15,7 +15,7 @@ logger         metrics
 """
 
 from rlconform.grpo.config.algorithm import (
-    ClippedPGLossConfig,
+    AdvEstimatorConfig,
     GRPOConfig,
     RewardScalingConfig,
     RewardShapingConfig,
@@ -29,6 +29,7 @@ from rlconform.grpo.config.infrastructure import (
     LoggerConfig,
 )
 from rlconform.grpo.config.load import load_config, parse_config, reference_config_names
+from rlconform.grpo.config.loss import ClippedPGLossConfig
 from rlconform.grpo.config.master import MasterConfig
 from rlconform.grpo.config.policy import (
     OptimizerConfig,
@@ -39,6 +40,7 @@ from rlconform.grpo.config.policy import (
 )
 
 __all__ = [
+    "AdvEstimatorConfig",
     "AsyncRLConfig",
     "CheckpointingConfig",
     "ClippedPGLossConfig",

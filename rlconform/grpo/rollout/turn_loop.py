@@ -48,6 +48,7 @@ class RolloutRow:
     #: What the policy has written of its next turn, if it was cut.
     cut: Prefix = field(default_factory=Prefix.empty)
     reward: float = 0.0  # summed over the turns
+    components: dict[str, float] = field(default_factory=dict)  # of the reward, by name
     truncated: bool = False  # whether the last turn reached the token limit
     done: bool = False
 
@@ -145,6 +146,8 @@ class TurnLoop:
         """Add the environment's reward and, unless the row ends, its observation."""
         outcome = self._task.respond(row.problem, row.turns)
         row.reward += outcome.reward
+        for name, part in outcome.components.items():
+            row.components[name] = row.components.get(name, 0.0) + part
         row.done = outcome.observation is None or row.truncated
         if outcome.observation is None or row.done:
             return

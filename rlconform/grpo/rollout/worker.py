@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -61,6 +61,7 @@ class RowSummary:
     #: (lowest, highest) version of the weights that wrote the turn, one per turn; without a change
     #: of workers these are the versions of its first and its last token.
     versions: tuple[tuple[int, int], ...]
+    components: Mapping[str, float] = field(default_factory=dict)  # of the reward, over the turns
 
     @property
     def response_length(self) -> int:
@@ -154,7 +155,9 @@ class RolloutWorker:
             self._engine = None
 
     def _group_size(self, split: Split) -> int:
-        return self._config.grpo.num_generations_per_prompt if split == "train" else 1
+        grpo = self._config.grpo
+        training = split == "train"
+        return grpo.num_generations_per_prompt if training else grpo.val_num_generations_per_prompt
 
     def _loop(self, split: Split) -> TurnLoop:
         """Return the split's loop; the first call creates its task."""
@@ -184,7 +187,8 @@ def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor
 def _summary(row: RolloutRow) -> RowSummary:
     bounds = [response.versions.aminmax() for response in row.responses]
     versions = tuple((int(lowest), int(highest)) for lowest, highest in bounds)
-    return RowSummary(row.reward, tuple(row.spans), row.truncated, versions)
+    components = dict(row.components)
+    return RowSummary(row.reward, tuple(row.spans), row.truncated, versions, components)
 
 
 def _columns(rows: Sequence[RolloutRow], pad_token_id: int) -> TensorDict:

@@ -34,7 +34,7 @@ import torch
 from rlconform.contract import DataPlaneClient
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.advantages import group_baseline
-from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.config import GRPOConfig, MasterConfig
 from rlconform.grpo.failures import DataFailure, ModelFailure
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.replay.checkpoint import SavedRun
@@ -43,7 +43,7 @@ from rlconform.grpo.rollout.group_port import GroupPort
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.pump import Aborted
 from rlconform.grpo.rollout.worker import RowSummary
-from rlconform.grpo.tasks import Problem
+from rlconform.grpo.tasks import Problem, build_task
 from rlconform.grpo.trainers.async_controller import AsyncController, Ports, RunSize
 from rlconform.grpo.trainers.base import StepResult, Trainer
 from rlconform.grpo.trainers.driver_step import validation_metrics
@@ -69,6 +69,7 @@ class AsyncPlaneTrainer(Trainer):
         if config.async_rl is None:
             raise ValueError("asynchronous training needs the section async_rl:")
         grpo = config.grpo
+        self._last_step = last_step(grpo, build_task(config.data, grpo.seed, "train").size)
         self.policy = PlanePolicy(actors, config, client, attach, self.pad_token_id)
         self.policy.prepare_step(
             config.async_rl.max_buffered_rollouts * grpo.num_generations_per_prompt,
@@ -81,7 +82,7 @@ class AsyncPlaneTrainer(Trainer):
             RunSize(
                 grpo.num_prompts_per_step,
                 grpo.num_generations_per_prompt,
-                grpo.max_num_steps,
+                self._last_step,
                 TRAIN_PARTITION,
                 grpo.dynamic_sampling_max_gen_batches * grpo.num_prompts_per_step,
             ),
@@ -107,25 +108,41 @@ class AsyncPlaneTrainer(Trainer):
         metrics = {**result.metrics, **metrics, **times, **self.policy.traffic()}
         return StepResult(result.sample_ids, result.advantages, metrics)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the run has made its last step; the dataloader is ahead of the steps."""
+        return self.steps_done >= self._last_step
+
     def validate(self) -> dict[str, float]:
         """Generate answers to the validation problems; a problem that fails is counted."""
-        problems = self.validation_problems()
+        grpo = self.config.grpo
         summaries: list[RowSummary] = []
         failed = 0
         with self.timer.stage("validation"):
-            self.policy.prepare_val_partition(len(problems))
-            for problem in problems:
+            for problems in self.validation_batches():
+                self.policy.prepare_val_partition(
+                    len(problems) * grpo.val_num_generations_per_prompt
+                )
                 try:
-                    meta, rows = self.actors.call_rollout_worker(
-                        PlaneRolloutWorker.collect_to_plane, [problem], "val", VAL_PARTITION
-                    )
-                except (DataFailure, ModelFailure):
-                    failed += 1
+                    summaries += self._validate(problems)
                     continue
-                summaries += rows
-                self.policy.finish_step(meta)
-        metrics = validation_metrics(summaries) if summaries else {}
+                except (DataFailure, ModelFailure):
+                    pass  # one problem of the batch; the others are answered one by one
+                for problem in problems:
+                    try:
+                        summaries += self._validate([problem])
+                    except (DataFailure, ModelFailure):
+                        failed += 1
+        generations = grpo.val_num_generations_per_prompt
+        metrics = validation_metrics(summaries, generations) if summaries else {}
         return {**metrics, "val/failed": float(failed), **self.timer.take()}
+
+    def _validate(self, problems: list[Problem]) -> list[RowSummary]:
+        meta, summaries = self.actors.call_rollout_worker(
+            PlaneRolloutWorker.collect_to_plane, problems, "val", VAL_PARTITION
+        )
+        self.policy.finish_step(meta)
+        return summaries
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint, with the groups that are dispatched and not trained on."""
@@ -185,3 +202,15 @@ class AsyncPlaneTrainer(Trainer):
         rewards = torch.tensor([summary.reward for summary in record.summaries])
         _, std = group_baseline(rewards, ["group"] * len(rewards))
         return bool(std[0] <= self.config.grpo.dynamic_sampling_std_tolerance)
+
+
+def last_step(config: GRPOConfig, problems: int | None) -> int:
+    """Return the number of a run's last step; ``problems`` is the size of an epoch, if it has one.
+
+    The last problems of the last epoch are left out if they are too few for a step.
+    """
+    if problems is None or config.max_num_epochs is None:
+        return config.max_num_steps
+    return min(
+        config.max_num_steps, problems * config.max_num_epochs // config.num_prompts_per_step
+    )

@@ -59,6 +59,16 @@ class Trainer(ABC):
         """Version of the policy's weights: the number of steps that they were trained for."""
         return self.steps_done
 
+    @property
+    def finished(self) -> bool:
+        """Whether the run has made its last step, or too few problems are left for another one.
+
+        A step that generates again under dynamic sampling may go beyond the last epoch.
+        """
+        done = self.steps_done >= self.config.grpo.max_num_steps
+        epochs = self.config.grpo.max_num_epochs
+        return done or not self._loader.has(prompts_to_generate(self.config.grpo), epochs)
+
     @abstractmethod
     def step(self) -> StepResult:
         """Generate rows, train on them, and copy the new weights to the engine."""
@@ -89,11 +99,17 @@ class Trainer(ABC):
         """Take the problems of the next generation batch."""
         return self._loader.take(prompts_to_generate(self.config.grpo))
 
-    def validation_problems(self) -> list[Problem]:
-        """Return the first ``grpo.max_val_samples`` validation problems, the same each time."""
+    def validation_batches(self) -> list[list[Problem]]:
+        """Return the first ``grpo.max_val_samples`` validation problems, the same each time.
+
+        Each batch has ``grpo.val_batch_size`` problems, and the last one the rest.
+        """
         task = build_task(self.config.data, self.config.grpo.seed, "val")
         most = self.config.grpo.max_val_samples
-        return [task.problem(i) for i in range(most if task.size is None else min(most, task.size))]
+        count = most if task.size is None else min(most, task.size)
+        problems = [task.problem(index) for index in range(count)]
+        size = self.config.grpo.val_batch_size or count
+        return [problems[start : start + size] for start in range(0, count, size)]
 
     def finish_update(self) -> None:
         """Count the step, and copy the updated weights to the engine."""

@@ -28,7 +28,7 @@ from rlconform.grpo.plane_traffic import Attach, Traffic, TrafficMeter
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import ROLLOUT_FIELDS, TOKEN_VERSIONS
 from rlconform.grpo.trainers.base import StageTimer
-from rlconform.grpo.trainers.driver_step import set_padded_width, train_fields
+from rlconform.grpo.trainers.driver_step import driver_fields, set_padded_width, train_fields
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy_model import Metrics
 from rlconform.grpo.workers.train_step import TrainStepError
@@ -73,7 +73,7 @@ class PlanePolicy:
 
     def prepare_step(self, num_samples: int, group_size: int | None = None) -> None:
         """Register the partition of a step with this many rows, in groups of ``group_size``."""
-        fields = [*ROLLOUT_FIELDS, *train_fields(self._config)]
+        fields = [*ROLLOUT_FIELDS, *driver_fields(self._config), *train_fields(self._config)]
         if self._config.async_rl is not None:
             fields.append(TOKEN_VERSIONS)
         self._client.register_partition(

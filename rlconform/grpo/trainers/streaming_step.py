@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rlconform.contract import KVBatchMeta
-from rlconform.contract.fields import ADVANTAGES, GENERATION_LOGPROBS, PREV_LOGPROBS
+from rlconform.contract.fields import ADVANTAGES
 from rlconform.grpo.algorithm.dynamic_sampling import STD
 from rlconform.grpo.config import MasterConfig
 from rlconform.grpo.replay.slots import Slot
@@ -28,6 +28,7 @@ from rlconform.grpo.trainers.driver_step import (
     StepRows,
     TrainTargets,
     advantages_and_mask,
+    driver_fields,
     score_rollout,
     set_padded_width,
     step_metrics,
@@ -88,10 +89,10 @@ class StreamingStep:
                 policy.get_reference_policy_logprobs_from_meta(meta)
         rows = StepRows(meta, summaries, 1)
         with self._timer.stage("advantages"):
-            read = policy.read_from_dataplane(meta, [PREV_LOGPROBS, GENERATION_LOGPROBS])
-            targets = advantages_and_mask(
-                rows, read[PREV_LOGPROBS], read[GENERATION_LOGPROBS], config
-            )
+            fields = driver_fields(config)
+            read = policy.read_from_dataplane(meta, fields)
+            prev, engine, *reference = (read[name] for name in fields)
+            targets = advantages_and_mask(rows, prev, engine, config, *reference)
             meta = policy.write_to_dataplane(meta, targets.columns)
         with self._timer.stage("train"):
             policy.train_microbatches_from_meta(meta)

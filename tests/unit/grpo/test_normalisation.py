@@ -19,6 +19,7 @@ OPTIONS = [
         reference_policy_kl_penalty=0.1,
         ratio_clip_c=3.0,
         use_importance_sampling_correction=True,
+        truncated_importance_sampling_type="tis",
         truncated_importance_sampling_ratio=1.5,
         token_level_loss=token_level,
     )

@@ -84,6 +84,19 @@ def test_a_validation_has_one_row_of_each_problem() -> None:
     assert len(rollout.sample_ids) == len(set(rollout.sample_ids)) == 3
 
 
+def test_a_validation_may_have_several_rows_of_each_problem() -> None:
+    conf = config("grpo.val_num_generations_per_prompt=2", "generation.val_greedy=false")
+    rollout = collected(conf, n_problems=2, split="val")
+    uids = [build_task(conf.data, 0, "val").problem(i).uid for i in range(2)]
+    assert rollout.sample_ids == [f"{uid}_g{i}" for uid in uids for i in range(2)]
+
+
+def test_summaries_have_the_components_of_the_rewards() -> None:
+    for summary in collected(config()).summaries:
+        assert summary.components["format"] == (not summary.truncated)
+        assert set(summary.components) == {"correctness", "format"}
+
+
 def test_message_logs_come_back_from_their_spans() -> None:
     rollout = collected(config())
     logs = rebuild_message_logs(rollout.columns[MESSAGE_LOGS], rollout.columns[INPUT_IDS])

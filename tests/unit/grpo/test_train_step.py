@@ -248,7 +248,12 @@ def test_a_step_with_a_chunk_that_failed_cannot_be_finished() -> None:
 
 
 def test_options_of_a_call_replace_those_of_the_configuration() -> None:
-    other = ClippedPGLossConfig(ratio_clip_min=0.0, ratio_clip_max=0.0, token_level_loss=False)
+    other = ClippedPGLossConfig(
+        ratio_clip_min=0.0,
+        ratio_clip_max=0.0,
+        token_level_loss=False,
+        reference_policy_kl_penalty=0.0,
+    )
     configured = config(
         "loss_fn={ratio_clip_min: 0.0, ratio_clip_max: 0.0, token_level_loss: false}",
         "loss_fn.reference_policy_kl_penalty=0.0",

@@ -65,3 +65,10 @@ def test_windowed_needs_a_whole_step() -> None:
 def test_what_does_not_go_together_is_refused(override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_config(ASYNC, ["async_rl.partial_rollouts=true", override])
+
+
+def test_an_estimator_over_the_whole_batch_refuses_chunks() -> None:
+    whole = "grpo.adv_estimator={name: reinforce_plus_plus}"
+    load_config(ASYNC, [whole])
+    with pytest.raises(ConfigError, match="min_groups_for_streaming_train is 4"):
+        load_config(ASYNC, [whole, "async_rl.min_groups_for_streaming_train=4"])
