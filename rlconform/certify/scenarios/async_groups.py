@@ -3,9 +3,10 @@
     rollout processes ── put x ──▶ plane                 each called by a thread of the check
                       ── name of the group ──▶ queue
     driver ── takes a chunk of groups from the queue, stamps tags ──▶ plane
-    rank   ── reads x, writes y of the chunk ◀──▶ plane    ┐ at the same time
-    driver ── clears a group of an earlier chunk ──▶ plane ┘
-           ── reads y, writes z of the chunk ◀──▶ plane
+    rank   ── reads x of the chunk, writes y group by group ◀──▶ plane  ┐ at the same time
+    driver ── clears all groups but one of the chunk before ──▶ plane   ┘
+           ── reads y and writes z of the chunk ◀──▶ plane
+           ── clears the last group of the chunk before ──▶ plane
     all    ── read what must be there, and what must be gone ◀── plane
 
 The driver waits for the queue and for the rank. A rollout process waits while ``AHEAD`` of its
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,9 +32,9 @@ from rlconform.contract import DataPlaneClient
 GROUP_SIZE = 4
 WIDTH = 1 << 14
 #: Groups that each rollout process may be ahead of the driver.
-AHEAD = 3
+AHEAD = 4
 #: Groups that the driver trains on at a time.
-CHUNK = 2
+CHUNK = 4
 #: Columns of the rollout, of a rank and of the driver.
 COLUMNS = ("x", "y", "z")
 
@@ -43,6 +44,11 @@ def row_ids(group: str) -> list[str]:
     return [f"{group}_g{n}" for n in range(GROUP_SIZE)]
 
 
+def ids_of(groups: Sequence[str]) -> list[str]:
+    """Return the ids of the rows of several groups."""
+    return [sample_id for group in groups for sample_id in row_ids(group)]
+
+
 def put_group(part: PartitionUnderTest, group: str, weight_version: int) -> None:
     """Put all rows of a new group in one put, as a rollout process does."""
     ids = row_ids(group)
@@ -50,17 +56,49 @@ def put_group(part: PartitionUnderTest, group: str, weight_version: int) -> None
     part.put(ids, tags, x=labeled_column(part.id, ids, "x", width=WIDTH))
 
 
+def clear_groups(part: PartitionUnderTest, groups: Sequence[str]) -> None:
+    """Clear all rows of the groups in one call."""
+    part.clear(ids_of(groups))
+
+
+def overlap(
+    clearing: PartitionUnderTest,
+    write_back: Callable[[str], None],
+    written: Sequence[str],
+    cleared: Sequence[str],
+) -> None:
+    """Write back to groups one by one; from the second write on, clear groups one by one too."""
+    begun = threading.Event()
+
+    def write() -> None:
+        try:
+            for group in written:
+                write_back(group)
+                begun.set()
+        finally:
+            begun.set()
+
+    def clear() -> None:
+        begun.wait()
+        for group in cleared:
+            clear_groups(clearing, [group])
+
+    run_concurrently([write, clear], clearing.timeouts.check / 2, "write-back and clear")
+
+
 def expect_whole(part: PartitionUnderTest, groups: Sequence[str], *columns: str) -> None:
     """Expect a read of all rows of the groups to return their own bytes in each column."""
-    ids = [sample_id for group in groups for sample_id in row_ids(group)]
+    ids = ids_of(groups)
     widths = {"x": WIDTH}
     rows = {c: labeled_rows(part.id, ids, c, width=widths.get(c, 0)) for c in columns}
     part.expect_rows(ids, **rows)
 
 
-def expect_gone(part: PartitionUnderTest, group: str, *columns: str) -> None:
-    """Expect each row of the group to be unreadable in each column."""
-    for sample_id in row_ids(group):
+def expect_gone(
+    part: PartitionUnderTest, group: str, *columns: str, rows: int = GROUP_SIZE
+) -> None:
+    """Expect the first ``rows`` of the group to be unreadable in each column, by default in all."""
+    for sample_id in row_ids(group)[:rows]:
         for column in columns or COLUMNS:
             expect_unreadable(partial(part.get, [sample_id], column), sample_id, column)
 
@@ -80,33 +118,35 @@ class AsyncGroups:
     def run(self, chunks: int) -> None:
         """Train on this many chunks, fewer on a slow plane; every group is cleared in the end."""
         cleared: list[str] = []
-        waiting: list[str] = []  # trained, and not yet cleared
+        trained: list[str] = []  # the chunk before
         with self._rolling_out() as take:
             for _ in self.part.rounds(chunks):
                 chunk = [take() for _ in range(CHUNK)]
-                leaving, staying = waiting[:1], waiting[1:]
+                leaving, staying = trained[:-1], trained[-1:]
                 self._train(chunk, leaving)
                 for view in self._views():
                     expect_whole(view, [*chunk, *staying], *COLUMNS)
-                self.part.clear([i for group in staying for i in row_ids(group)])
-                for group in leaving + staying:
+                clear_groups(self.part, staying)
+                for group in trained:
                     expect_gone(self.part, group)
-                cleared += leaving + staying
-                waiting = chunk
-        self.part.clear([i for group in waiting for i in row_ids(group)])
-        for group in cleared + waiting:
-            for view in self._views()[:2]:
-                expect_gone(view, group)
+                cleared += trained
+                trained = chunk
+        clear_groups(self.part, trained)
+        for group in cleared + trained:
+            for view in self._views():
+                expect_gone(view, group, rows=1)
 
     def _train(self, chunk: Sequence[str], leaving: Sequence[str]) -> None:
-        """Write the columns of a chunk while another group is cleared."""
+        """Write the columns of a chunk; groups of an earlier chunk are cleared meanwhile."""
         part, rank = self.part, self.part.via(self.rank)
-        ids = [sample_id for group in chunk for sample_id in row_ids(group)]
+        ids = ids_of(chunk)
         part.put(ids, [{"reward": 1.0} for _ in ids])
         expect_whole(rank, chunk, "x")
-        doomed = [sample_id for group in leaving for sample_id in row_ids(group)]
-        calls = [partial(rank.put_labeled, ids, "y"), partial(part.clear, doomed)]
-        run_concurrently(calls, part.timeouts.check / 2, "rank and driver")
+
+        def write_back(group: str) -> None:
+            rank.put_labeled(row_ids(group), "y")
+
+        overlap(part, write_back, chunk, leaving)
         expect_whole(part, chunk, "x", "y")
         part.put_labeled(ids, "z")
 
@@ -130,11 +170,11 @@ class AsyncGroups:
             over.set()
             for each in free:
                 each.release()
-        for each in putting:
-            each.result(self.part.timeouts.operation + self.part.call_s)
+        for rollout in putting:
+            rollout.result(self.part.timeouts.operation + self.part.call_s)
         left = list(ready.queue)  # put, and not trained on
         expect_whole(self.part, left, "x")
-        self.part.clear([i for group in left for i in row_ids(group)])
+        clear_groups(self.part, left)
 
     def _roll_out(
         self,
@@ -154,7 +194,7 @@ class AsyncGroups:
 
 @dataclass
 class Take:
-    """Takes the next group from the queue; calling it waits, and raises a rollout's error."""
+    """Takes groups from the queue."""
 
     ready: queue.Queue[str]
     free: Sequence[threading.Semaphore]
@@ -162,6 +202,7 @@ class Take:
     timeout_s: float
 
     def __call__(self) -> str:
+        """Wait for the next group and return its name; raise the error of a rollout process."""
         try:
             group = self.ready.get(timeout=self.timeout_s)
         except queue.Empty:

@@ -8,20 +8,22 @@ from functools import partial
 from rlconform.certify.assertions.expect import ContractViolation
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.async_groups import (
+    GROUP_SIZE,
     AsyncGroups,
+    clear_groups,
     expect_gone,
     expect_whole,
+    overlap,
     put_group,
     row_ids,
 )
 from rlconform.certify.scenarios.partition import PartitionUnderTest
-from rlconform.certify.threads import run_concurrently
 from rlconform.contract import DataPlaneClient
 
 Actors = Callable[[int], list[DataPlaneClient]]
 
-#: Chunks of groups that the driver trains on, and groups that are cleared during a write-back.
-CHUNKS, CLEARED = 12, 24
+#: Chunks of groups that the driver trains on; rounds of groups that become stale together.
+CHUNKS, ROUNDS, STALE = 8, 10, 4
 
 
 @requirement("ASYNC-03")
@@ -38,23 +40,25 @@ def test_a_write_back_during_the_clear_brings_nothing_back(
 ) -> None:
     rank, other = (part.via(actor) for actor in actors(2))
     put_group(other, "stays", 0)
-    for n in part.rounds(CLEARED):
-        group, clearing = f"stale{n}", other if n % 2 else part
-        ids = row_ids(group)
-        put_group(other, group, n)
-        calls = [partial(write_late, rank, ids), partial(clearing.clear, ids)]
-        run_concurrently(calls, part.timeouts.check / 2, "rank and clear")
-        for view in (part, rank):
-            expect_gone(view, group, "x")
-        part.clear(ids)  # the write may have come after the first clear
-        expect_gone(part, group, "x", "y")
+    for n in part.rounds(ROUNDS):
+        stale = [f"stale{n}-{k}" for k in range(STALE)]
+        for group in stale:
+            put_group(other, group, n)
+        order = stale if n % 4 < 2 else stale[::-1]  # with the writes, or towards them
+        overlap(other if n % 2 else part, partial(write_late, rank), stale, order)
+        for view, rows in ((part, GROUP_SIZE), (rank, 1)):
+            for group in stale:
+                expect_gone(view, group, "x", rows=rows)
+        clear_groups(part, stale)  # writes may have come after the first clears
+        for group in stale:
+            expect_gone(part, group, "x", "y", rows=1)
     expect_whole(part, ["stays"], "x")
 
 
-def write_late(part: PartitionUnderTest, ids: list[str]) -> None:
-    """Write a column back; the plane may refuse with any error, as the rows are being cleared."""
+def write_late(rank: PartitionUnderTest, group: str) -> None:
+    """Write a column back; the plane may refuse with any error, as the group is being cleared."""
     try:
-        part.put_labeled(ids, "y")
+        rank.put_labeled(row_ids(group), "y")
     except ContractViolation:
         raise
     except Exception:  # noqa: BLE001 - see above

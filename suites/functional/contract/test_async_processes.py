@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import median
 
 import pytest
 
@@ -30,7 +29,7 @@ PROMPTS, GROUPS = 6, 200
 #: Groups that exist at a time; a quarter of the groups is compared with another one.
 LIVE, QUARTER = 2, 4
 #: The last groups may take this many times as long as the first ones, and this many seconds more.
-SLOWER, SLACK_S = 4, 0.02
+SLOWER, SLACK_S = 3, 0.01
 
 
 @requirement("ASYNC-04")
@@ -94,12 +93,13 @@ def test_hundreds_of_groups_pass_through_one_registration(
     (rollout,) = (part.via(actor) for actor in actors(1))
     seconds = list(pass_groups(part, rollout))
     quarter = max(1, len(seconds) // QUARTER)
-    first, last = median(seconds[:quarter]), min(seconds[-quarter:])  # a busy moment slows a few
+    first, last = min(seconds[:quarter]), min(seconds[-quarter:])  # others may slow down the rest
+    limit = SLOWER * first + SLACK_S
     expect(
-        last <= SLOWER * first + SLACK_S,
-        f"no group of the last {quarter} to take more than {SLOWER} times as long as the first "
-        f"{quarter}, {1e3 * first:.1f} ms",
-        f"{1e3 * last:.1f} ms for the fastest of them",
+        last <= limit,
+        f"a group of the last {quarter} to take at most {1e3 * limit:.0f} ms, as the fastest of "
+        f"the first {quarter} took {1e3 * first:.0f} ms",
+        f"{1e3 * last:.0f} ms for the fastest of the last ones",
     )
 
 
