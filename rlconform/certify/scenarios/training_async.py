@@ -34,7 +34,7 @@ from rlconform.grpo.training_loop import fit
 from rlconform.plane import mint_sample_ids
 
 #: Steps of each run; prompts and rows of a step, as in ``SMALL``.
-STEPS = 5
+STEPS = 8
 PROMPTS, ROWS = 4, 16
 
 #: Both kinds of runs update the weights once per step, and generate group by group: an
@@ -94,7 +94,7 @@ class AsyncRuns:
             for report in fit(trainer):
                 if report.result is not None:
                     passes, without = trainer.policy.witnessed(), trainer.policy.unwitnessed()
-                    _expect_witnessed(report.step, report.result, passes, without)
+                    expect_witnessed(report.step, report.result, passes, without)
                     trained += report.result.sample_ids
                     lags.append(report.metrics["staleness/total/max"])
         dispatched = _dispatched(config)
@@ -123,7 +123,7 @@ def _expect_equal(expected: TrainingRecord, got: TrainingRecord) -> None:
     )
 
 
-def _expect_witnessed(
+def expect_witnessed(
     step: int, result: StepResult, passes: Mapping[str, int], without: Collection[str]
 ) -> None:
     """Expect the gradients of a step to show that each of its rows was trained on once.
