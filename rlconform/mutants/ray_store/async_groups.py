@@ -14,7 +14,7 @@ from rlconform.backends.ray_store.client import RayStoreClient
 from rlconform.backends.ray_store.controller import Controller, StoredPut, answers
 from rlconform.contract import CapacityExceeded, KVBatchMeta
 from rlconform.mutants.call import State
-from rlconform.mutants.memory.helpers import rows_in, take_back
+from rlconform.mutants.memory.helpers import give_back, rows_in, take_back
 from rlconform.mutants.ray_store.mutant import controller_mutant, ray_mutant
 from rlconform.mutants.types import Ids, MaybeBatch, MaybeTags, Names
 from rlconform.wire import rows_of, stack_or_nest
@@ -44,7 +44,10 @@ class ClearLeavesWrittenBackColumns(Controller):
                 n for n, key in keys.items() if self._added_by.pop(key, row.writer) != row.writer
             }
             if added:
-                take_back(self._index.partition(partition_id), row, row.fields - added)
+                partition = self._index.partition(partition_id)
+                for task in row.claimed_by:
+                    give_back(partition, [row], task)
+                take_back(partition, row, row.fields - added)
                 row.tags = {}
                 left.append(row.sample_id)
         ids = None if sample_ids is None else [i for i in sample_ids if i not in left]
@@ -64,9 +67,10 @@ class ClearFreesWholeWriteBack(Controller):
         freed = {id(block) for row in cleared for block, _, _ in row.parts[1:]}
         due = await super().clear(partition_id, sample_ids, writer)
         for row in rows_in(self._index, partition_id, None) if freed else ():
-            for block, _, names in list(row.parts):
-                if id(block) in freed:
-                    take_back(self._index.partition(partition_id), row, names)
+            gone = [part for part in row.parts if id(part[0]) in freed]
+            row.parts = [part for part in row.parts if part not in gone]
+            for _, _, names in gone:
+                take_back(self._index.partition(partition_id), row, names)
         return due
 
 
@@ -165,8 +169,8 @@ class AbortedPromptRefused(Controller):
 
 
 @controller_mutant("ASYNC-06", evidence="CapacityExceeded", chance=False)
-class GroupTableFreedWhenEmpty(Controller):
-    """Has a table of 128 groups for each partition, and frees it when the partition is empty.
+class ClearedGroupsForgottenWhenEmpty(Controller):
+    """Has a table of 128 cleared groups for each partition, emptied when the partition is empty.
 
     That is at the end of each synchronous step, and never in an asynchronous run.
     """
@@ -175,13 +179,12 @@ class GroupTableFreedWhenEmpty(Controller):
 
     @answers
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
-        table = self._tables[put.partition_id]
-        table.update(_groups(put.sample_ids))
-        if len(table) > 128:
-            raise CapacityExceeded("the partition's table of 128 groups is full")
+        if len(self._tables[put.partition_id]) > 128:
+            raise CapacityExceeded("the partition's table of 128 cleared groups is full")
         return await super().commit(put, parcel, reference)
 
     async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        self._tables[partition_id].update(_groups(sample_ids or []))
         due = await super().clear(partition_id, sample_ids, writer)
         if not self._index.sample_ids(partition_id):
             self._tables.pop(partition_id, None)
@@ -190,7 +193,7 @@ class GroupTableFreedWhenEmpty(Controller):
 
 @controller_mutant("ASYNC-06", evidence="ms for the fastest of the last", chance=False)
 class JournalCutWhenEmpty(Controller):
-    """Restores each row of a put or read from a journal of the partition's groups.
+    """Restores each row of a put or read from a journal, which keeps what cleared groups wrote.
 
     The journal is cut when the partition is empty. In an asynchronous run it only grows, and each
     call takes longer than the one before.
@@ -199,11 +202,6 @@ class JournalCutWhenEmpty(Controller):
     _journals = State(lambda: defaultdict[str, list[dict[str, Any]]](list))
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
-        for index, sample_id in enumerate(put.sample_ids):
-            if _group(sample_id):
-                tags = put.tags[index] if put.tags else {}
-                entry = {"id": sample_id, "fields": list(parcel), "tags": dict(tags)}
-                self._journals[put.partition_id].append(entry)
         self._restore(put.partition_id, put.sample_ids)
         return await super().commit(put, parcel, reference)
 
@@ -212,6 +210,11 @@ class JournalCutWhenEmpty(Controller):
         return await super().locate(partition_id, sample_ids, names)
 
     async def clear(self, partition_id: str, sample_ids: Ids | None, writer: str) -> Any:
+        for row in rows_in(self._index, partition_id, sample_ids or []):
+            if _group(row.sample_id):
+                writes = [{"id": row.sample_id, "field": name} for name in sorted(row.fields)]
+                entry = {"writes": writes, "tags": dict(row.tags), "writer": row.writer}
+                self._journals[partition_id].append(entry)
         due = await super().clear(partition_id, sample_ids, writer)
         if not self._index.sample_ids(partition_id):
             self._journals.pop(partition_id, None)
