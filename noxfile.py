@@ -76,8 +76,8 @@ def functional(session: nox.Session) -> None:
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake")
     # Four workers on two cores: these tests wait for more than half of their time. Tests are given
-    # out one by one, as some take minutes.
-    parallel = ("-n", "4", "--dist", "load", "--maxschedchunk", "1")
+    # out one by one, as some take minutes; those of a group that shares a Ray all at once.
+    parallel = ("-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder")
     session.run("pytest", "tests/functional", *parallel, *ANY_ORDER, *session.posargs)
 
 

@@ -21,8 +21,12 @@ from rlconform._resources import resource_dir
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long tests first, so that none of them is the last one to begin."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Put the long tests first, then those that share a Ray: none of them begins last.
+
+    The tests of an ``xdist_group`` run one after another in one process, on one Ray.
+    """
+    first = ("long", "xdist_group")
+    items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in first])
 
 
 @dataclass(frozen=True)

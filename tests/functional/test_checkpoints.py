@@ -21,7 +21,7 @@ from rlconform.backends.ray_runtime import ensure_ray
 from rlconform.backends.ray_store import TARGET as RAY_STORE
 from rlconform.backends.transfer_queue import SIMPLE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("checkpoints")]
 
 OPENS: dict[str, Callable[[], Any]] = {
     "memory": MemoryClient,

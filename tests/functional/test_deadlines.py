@@ -25,6 +25,8 @@ from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import Timeouts
 from rlconform.wire.serialization import RayArgument
 
+pytestmark = pytest.mark.xdist_group("deadlines")
+
 #: Two checks that attach from other processes.
 SELECTED = "test_every_process_gets_the_same_status or test_a_late_client"
 

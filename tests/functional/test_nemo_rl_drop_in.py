@@ -24,7 +24,7 @@ from rlconform.backends.ray_store import TARGET as RAY_STORE
 from rlconform.backends.transfer_queue import SIMPLE
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("nemo_rl_drop_in")]
 
 OPENS: dict[str, Callable[[], DataPlaneClient]] = {
     "memory": MemoryClient,
@@ -35,9 +35,15 @@ IDS = [f"u{prompt}_g{n}" for prompt in range(2) for n in range(2)]
 FIELDS = ["input_ids", "input_lengths", "advantages", "message_log"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ray_running() -> Iterator[None]:
+    with ensure_ray():
+        yield
+
+
 @pytest.fixture(scope="module", params=OPENS)
 def client(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with ensure_ray(), closing(OPENS[request.param]()) as opened:
+    with closing(OPENS[request.param]()) as opened:
         yield opened
 
 

@@ -33,7 +33,7 @@ from rlconform.contract import (
     UnknownSample,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("ray_store")]
 
 MIB = 2**20
 SOON = 20.0  # seconds; much longer than a call, shorter than the deadlines that would hide a hang

@@ -30,7 +30,7 @@ from rlconform.contract import (
     UnknownSample,
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("transfer_queue")]
 
 SMALL: dict[str, Any] = {
     "storage_capacity": 16,

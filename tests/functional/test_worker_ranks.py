@@ -37,7 +37,7 @@ from rlconform.plane.sharding import SequencePacking, shard_meta_for_dp
 from rlconform.plane.worker_mixin import DataPlaneWorkerMixin, ModelRanks, ShardMismatch
 from rlconform.wire import pack_per_token_field, rows_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("worker_ranks")]
 
 CONFIG: dict[str, Any] = dict(TARGET.config)
 PAD = 7

@@ -9,15 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlconform.certify.concurrency.workload_thread import (
-    WorkloadResult,
-    WorkloadSpec,
-    WorkloadThread,
-)
+from rlconform._preload import preload
 from rlconform.contract import DataPlaneClient, Target
-from rlconform.wire.serialization import RayArgument
+
+if TYPE_CHECKING:
+    from rlconform.certify.concurrency.workload_thread import (
+        WorkloadResult,
+        WorkloadSpec,
+        WorkloadThread,
+    )
+    from rlconform.wire.serialization import RayArgument
+
+#: What calls and workloads need. This module imports none of it: Ray imports this module before any
+#: of its code can run, and ``preload`` is faster.
+NEEDED_BY_CLIENTS = (
+    "rlconform.certify.concurrency.workload_thread",
+    "rlconform.wire.serialization",
+)
 
 #: True with a result; or False with name, bases and message of the error, as a vendor's class may
 #: not unpickle in another process.
@@ -37,6 +47,7 @@ class ClientActor:
         from rlconform.certify.target import resolve_target  # noqa: PLC0415 - in the actor only
 
         def resolve() -> None:
+            preload(NEEDED_BY_CLIENTS)
             self._target = resolve_target(spec)
 
         return answer_of(resolve)
@@ -63,6 +74,10 @@ class ClientActor:
 
     def begin(self, spec: WorkloadSpec) -> None:
         """Start a workload in a thread, so that a call that hangs does not block the actor."""
+        from rlconform.certify.concurrency.workload_thread import (  # noqa: PLC0415 - preloaded
+            WorkloadThread,
+        )
+
         assert self._client is not None
         self._workloads[spec.who] = WorkloadThread(self._client)
         self._workloads[spec.who].begin(spec)
@@ -82,6 +97,8 @@ class ClientActor:
 
     def call(self, method: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> RayArgument:
         """Call the client; return an ``Answer`` and the call's (start, end), monotonic seconds."""
+        from rlconform.wire.serialization import RayArgument  # noqa: PLC0415 - preloaded
+
         args, kwargs = arguments
         start = time.monotonic()
         answer = answer_of(lambda: getattr(self._client, method)(*args, **kwargs))

@@ -10,8 +10,6 @@ fork resolves and opens the target itself, in a process that has loaded no other
 from __future__ import annotations
 
 import faulthandler
-import gc
-import importlib
 import json
 import os
 import signal
@@ -20,13 +18,13 @@ import tempfile
 import warnings
 from typing import Any
 
-import pytest
-
+from rlconform._preload import preload
 from rlconform.certify.isolation.events import EventPipe, ProcessEnded, ProcessStarted
-from rlconform.certify.plugin import plugin
 
-#: Imports of the checks that take long, hypothesis above all.
+#: The plugin that runs the checks, with torch and pytest, and imports of the checks that take long,
+#: hypothesis above all.
 NEEDED_BY_CHECKS = (
+    "rlconform.certify.plugin.plugin",
     "rlconform.certify.scenarios.rollout_pipeline",
     "rlconform.certify.properties.state_machine",
 )
@@ -35,9 +33,7 @@ NEEDED_BY_CHECKS = (
 def serve(events_fd: int) -> None:
     """Fork a test process for each line of standard input, and report how each one ended."""
     events = EventPipe(events_fd)
-    for name in NEEDED_BY_CHECKS:
-        importlib.import_module(name)
-    gc.freeze()  # test processes' collectors then skip (and don't copy) these imports
+    preload(NEEDED_BY_CHECKS)
     for line in sys.stdin:
         job = json.loads(line)
         sys.stdout.flush()
@@ -52,6 +48,10 @@ def serve(events_fd: int) -> None:
 
 def run_job(job: dict[str, Any], events_fd: int) -> None:
     """Run pytest in the forked process, then exit without the fork server's exit handlers."""
+    import pytest  # noqa: PLC0415 - preloaded
+
+    from rlconform.certify.plugin import plugin  # noqa: PLC0415 - preloaded
+
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, standard in ((null, 0), (log, 1), (log, 2)):
