@@ -98,11 +98,6 @@ class AsyncPlaneTrainer(Trainer):
         )
         self._loop = asyncio.Runner()
 
-    @property
-    def policy(self) -> PlanePolicy:
-        """The policy, which knows the rows that the last step was trained on."""
-        return self._policy
-
     def step(self) -> StepResult:
         """Train one step, while prompts of later steps are generated."""
         started = time.perf_counter()
