@@ -29,6 +29,13 @@ from itertools import islice
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.replay.changed import Changed
+from rlconform.grpo.replay.errors import (
+    BufferFull,
+    DuplicateGroup,
+    RestoreError,
+    TornGroupRecord,
+    UnknownGroup,
+)
 from rlconform.grpo.replay.slots import (
     DropReason,
     GroupRecord,
@@ -44,30 +51,6 @@ from rlconform.plane import mint_sample_ids
 ClearRows = Callable[[list[str]], Awaitable[None]]
 #: Is told of each dropped group after it was dropped.
 OnDrop = Callable[[Slot, DropReason], None]
-
-
-class ReplayBufferError(RuntimeError):
-    """Base class of the buffer's errors."""
-
-
-class BufferFull(ReplayBufferError):
-    """All slots are in use."""
-
-
-class DuplicateGroup(ReplayBufferError):
-    """The group id was used before; ids are unique in a run."""
-
-
-class UnknownGroup(ReplayBufferError, KeyError):
-    """The group is not in the buffer, or not in the state that the call needs."""
-
-
-class RestoreError(ReplayBufferError, ValueError):
-    """A checkpoint does not fit the run's configuration, or is incomplete."""
-
-
-class TornGroupRecord(ReplayBufferError, ValueError):
-    """A committed group lacks rows, has foreign ones, or has no weight version."""
 
 
 class ReplayBuffer:

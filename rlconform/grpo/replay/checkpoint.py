@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from rlconform.grpo.replay.buffer import ReplayBuffer, RestoreError
+from rlconform.grpo.replay.buffer import ReplayBuffer
+from rlconform.grpo.replay.errors import RestoreError
 from rlconform.grpo.replay.slots import Failure, Prompt, SavedGroup
 from rlconform.grpo.rollout.prompt_queue import PromptQueue
 

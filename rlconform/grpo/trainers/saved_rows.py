@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlconform.contract import DataPlaneClient, KVBatchMeta
 from rlconform.contract.fields import PER_TOKEN_FIELDS
-from rlconform.grpo.replay.buffer import RestoreError
+from rlconform.grpo.replay.errors import RestoreError
 from rlconform.grpo.rollout.worker import TOKEN_VERSIONS
 from rlconform.plane import kv_first_write, read_columns
 from rlconform.wire import object_column, object_rows

@@ -18,7 +18,8 @@ from rlconform.contract import KVBatchMeta
 from rlconform.grpo.algorithm.advantages import group_of
 from rlconform.grpo.config.async_rl import RolloutFailureConfig
 from rlconform.grpo.replay.budget import check_step_size
-from rlconform.grpo.replay.buffer import DuplicateGroup, ReplayBuffer
+from rlconform.grpo.replay.buffer import ReplayBuffer
+from rlconform.grpo.replay.errors import DuplicateGroup
 from rlconform.grpo.replay.idle import IdleClock
 from rlconform.grpo.replay.samplers import StalenessSampler
 from rlconform.grpo.replay.slots import Slot

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from rlconform.grpo.config.async_rl import AsyncRLConfig
-from rlconform.grpo.replay.buffer import ReplayBuffer, RestoreError
+from rlconform.grpo.replay.buffer import ReplayBuffer
 from rlconform.grpo.replay.checkpoint import SavedRun
+from rlconform.grpo.replay.errors import RestoreError
 from rlconform.grpo.trainers.async_controller import AsyncController, RunSize
 
 from .simulated_run import GROUP, World, simulate

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from rlconform.contract import KVBatchMeta
-from rlconform.grpo.replay.buffer import (
-    BufferFull,
-    DuplicateGroup,
-    ReplayBuffer,
-    TornGroupRecord,
-    UnknownGroup,
-)
+from rlconform.grpo.replay.buffer import ReplayBuffer
+from rlconform.grpo.replay.errors import BufferFull, DuplicateGroup, TornGroupRecord, UnknownGroup
 from rlconform.grpo.replay.samplers import WeightFifoSampler
 from rlconform.grpo.replay.slots import DropReason, GroupRecord, Prompt, Slot
 from rlconform.grpo.rollout.worker import RowSummary
