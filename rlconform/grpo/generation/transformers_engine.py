@@ -110,6 +110,7 @@ class _Batch:
         #: (B, T) tokens so far, and whether they are valid; the new ones start at ``_start``.
         self._ids, self._mask = ids.to(device), mask.to(device)
         self._start = ids.shape[1]
+        self._padding = (mask == 0).sum(dim=1).to(device)  # (B,) columns before the prompt
         self._logprobs = torch.empty(len(prompts), 0, device=device)
         self._versions: list[int] = []
         self._draws = _draws(seeds, sampling)
@@ -168,11 +169,11 @@ class _Batch:
 
     def _logits(self) -> Tensor:
         """Compute (B, V) logits of the next token from the tokens that the cache lacks."""
-        position = (self._mask.cumsum(1) - 1).clamp(min=0)
+        columns = torch.arange(self._cached, self._ids.shape[1], device=self._ids.device)
         logits: Tensor = self._model(
             input_ids=self._ids[:, self._cached :],
             attention_mask=self._mask,
-            position_ids=position[:, self._cached :],
+            position_ids=(columns - self._padding[:, None]).clamp(min=0),
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
