@@ -1,6 +1,7 @@
 """Test sessions. ``nox -s quick`` while working, ``nox -s lint unit functional`` on every change.
 
-``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs, ``certify`` one certification;
+``mutants`` runs the self-test of the suite, ``e2e`` whole GRPO runs (``smoke`` a few of them),
+``certify`` one certification;
 ``docs`` renews the generated pages.
 """
 
@@ -86,6 +87,14 @@ def e2e(session: nox.Session) -> None:
     session.run("bash", "ci/system_packages.sh", external=True)
     install(session, "dev", "tq", "mooncake", "grpo")
     session.run("pytest", "tests/e2e", *session.posargs)
+
+
+@nox.session
+def smoke(session: nox.Session) -> None:
+    """The part of ``e2e`` that CI runs: under three minutes."""
+    session.run("bash", "ci/system_packages.sh", external=True)
+    install(session, "dev", "tq", "mooncake", "grpo")
+    session.run("pytest", "tests/e2e", "-m", "smoke", "-k", "ray_store", *session.posargs)
 
 
 @nox.session

@@ -28,6 +28,7 @@ EPILOG = (
     "rlconform train tiny_llama_copy\n\n"
     "rlconform train tiny_moe_copy grpo.max_num_steps=20 policy.packing.mode=sequence_packing\n\n"
     "rlconform train tiny_llama_copy data_plane=transfer_queue_simple\n\n"
+    "rlconform train tiny_llama_copy_async async_rl.sampler.name=windowed\n\n"
     "rlconform train my_run.yaml data_plane.enabled=false logger.log_dir=logs/legacy\n\n"
     "Exit codes: 0 finished, 1 the run failed, 2 the configuration can't be used, 130 interrupted."
 )
@@ -39,6 +40,7 @@ _SHOWN = {
     "grad norm": "train/grad_norm",
     "s": "time/step",
     "s in plane": "plane/s",
+    "staleness": "staleness/total/max",
     "validation": "val/reward",
 }
 
@@ -91,9 +93,11 @@ def _headline(config: MasterConfig) -> str:
     plane = config.data_plane
     engine = f"{plane.impl}/{plane.backend}" if plane.backend else plane.impl
     carried = f"through {engine}" if plane.enabled else "in memory (legacy)"
+    ahead = "" if config.async_rl is None else f", asynchronous ({config.async_rl.sampler.name})"
     return escape(
         f"{config.policy.model_name} on {config.data.task}: {config.grpo.max_num_steps} steps of "
         f"{config.grpo.rows_per_step} rows on {config.cluster.dp_size} ranks, batches {carried}"
+        f"{ahead}"
     )
 
 

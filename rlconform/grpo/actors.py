@@ -1,21 +1,26 @@
-"""The Ray actors of a run: one policy worker per rank, and one rollout worker.
+"""The Ray actors of a run: one policy worker per rank, and one or more rollout workers.
 
     driver ── build, weights ──▶ policy workers (ranks) ◀── collectives ──▶ each other
-           ── collect, refit ──▶ rollout worker ◀── weights of rank 0, through Ray's object store
+           ── collect, refit ──▶ rollout workers ◀── weights of rank 0, through Ray's object store
+           ◀── digests of the weights that rank 0 sent and that each rollout worker holds ──┘
+           ── start_on_rollout_worker ──▶ a thread of the rollout worker, several at once
 
 Starting actors takes seconds, mostly for imports, and ``build`` is quick. Therefore several runs
-can use the same actors. Every call blocks the driver until the actors have answered.
+can use the same actors. Every call blocks the driver until the actors have answered, except
+``start_on_rollout_worker``, which returns Ray's reference at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 
 from rlconform.contract import ConfigError
 from rlconform.grpo.config import ClusterConfig, MasterConfig
+from rlconform.grpo.failures import TornWeights
 from rlconform.grpo.rollout.worker import RolloutWorker
 from rlconform.grpo.workers.policy_worker import PolicyWorker
 from rlconform.grpo.workers.worker_group import ROLLOUT_GPU_SHARE, WorkerGroup, fetch, remote_class
@@ -23,27 +28,46 @@ from rlconform.grpo.workers.worker_group import ROLLOUT_GPU_SHARE, WorkerGroup, 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: Threads of a rollout worker for control calls: a refit, an abort, a read of the traffic, and one
+#: more, because calls of several control loops may overlap.
+CONTROL_CALLS = 4
+
 
 def missing_resources(config: ClusterConfig, available: Mapping[str, float]) -> str:
     """Return an error message if ``available`` has too few CPUs or GPUs for the run, else "".
 
     Without this check, actors that Ray can't schedule would wait forever.
     """
-    needed = {"CPU": config.dp_size + 1}  # one for the rollout worker
+    needed = {"CPU": config.dp_size + config.rollout_workers}
     if config.device == "cuda":
-        needed["GPU"] = config.dp_size
+        # One rollout worker fits beside each rank; a GPU without a rank takes several of them.
+        without_rank = max(0, config.rollout_workers - config.dp_size)
+        needed["GPU"] = config.dp_size + ceil(without_rank / int(1 / ROLLOUT_GPU_SHARE))
     for name, count in needed.items():
         if count > (has := available.get(name, 0)):
             return (
-                f"cluster.dp_size={config.dp_size} on {config.device} takes {count} {name}s, and "
-                f"Ray has {has:g} here: lower it, or start the run from a process that has "
-                "joined a larger Ray"
+                f"cluster.dp_size={config.dp_size} with cluster.rollout_workers="
+                f"{config.rollout_workers} on {config.device} takes {count} {name}s, and Ray has "
+                f"{has:g} here: lower them, or start the run from a process that has joined a "
+                "larger Ray"
             )
     return ""
 
 
+def torn_weights(version: int, sent: str, held: Sequence[str]) -> str:
+    """Return an error message if a rollout worker's digest differs from rank 0's, else ""."""
+    differing = [f"rollout worker {i} holds {own}" for i, own in enumerate(held) if own != sent]
+    if not differing:
+        return ""
+    return f"weights of version {version}: policy rank 0 sent {sent}, {', '.join(differing)}"
+
+
 class RunActors:
-    """The policy workers and the rollout worker of a run.
+    """The policy workers and the rollout workers of a run.
+
+    ``groups_in_flight`` is the number of calls of ``start_on_rollout_worker`` that each rollout
+    worker runs at the same time; each takes a thread, and further calls wait for one. Threads
+    beyond these keep control calls (``refit``, ``abort``, ``traffic``) from waiting.
 
     Raises:
         ConfigError: Ray has too few CPUs or GPUs.
@@ -55,33 +79,78 @@ class RunActors:
         worker_class: type[PolicyWorker],
         rollout_class: type[RolloutWorker],
         config: ClusterConfig,
+        *,
+        groups_in_flight: int = 1,
     ) -> None:
         if missing := missing_resources(config, ray.cluster_resources()):  # type: ignore[no-untyped-call]
             raise ConfigError(missing)
         self._timeout_s = config.timeout_s
         self.workers = WorkerGroup(worker_class, config)
-        rollout_actor = remote_class(rollout_class, config, ROLLOUT_GPU_SHARE)
-        self._rollout_worker = rollout_actor.remote(config.device)
+        rollout_actor = remote_class(
+            rollout_class, config, ROLLOUT_GPU_SHARE, threads=groups_in_flight + CONTROL_CALLS
+        )
+        self.rollout_workers: list[Any] = [
+            rollout_actor.remote(config.device) for _ in range(config.rollout_workers)
+        ]
 
     def build(self, config: MasterConfig) -> None:
-        """Create the policy on every rank, and the generation engine with the same weights."""
+        """Create the policy on every rank, and the generation engines with the same weights."""
         self.workers.all(PolicyWorker.build, config)
-        self.call_rollout_worker(RolloutWorker.build, config)
+        self.call_rollout_workers(RolloutWorker.build, config)
 
     def call_rollout_worker(
         self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call a method on the rollout worker and return its result; raise as ``fetch`` does."""
-        call = getattr(self._rollout_worker, method.__name__).remote(*args, **kwargs)
-        result: R = fetch(call, self._timeout_s, f"the rollout worker's {method.__name__}")
+        """Call a method on the first rollout worker and return its result.
+
+        Raises ``WorkerLost`` if the actor died or the timeout passed, or the actor's exception.
+        """
+        call = self.start_on_rollout_worker(0, method, *args, **kwargs)
+        result: R = self._fetch(call, method)
         return result
 
+    def call_rollout_workers(
+        self, method: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> list[R]:
+        """Call a method on every rollout worker; otherwise it is like ``call_rollout_worker``."""
+        calls = [
+            self.start_on_rollout_worker(index, method, *args, **kwargs)
+            for index in range(len(self.rollout_workers))
+        ]
+        results: list[R] = self._fetch(calls, method)
+        return results
+
+    def start_on_rollout_worker(
+        self,
+        index: int,
+        method: Callable[Concatenate[Any, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Any:
+        """Call a method on rollout worker ``index`` without waiting; return Ray's reference."""
+        return getattr(self.rollout_workers[index], method.__name__).remote(*args, **kwargs)
+
     def refit(self, version: int) -> None:
-        """Copy the policy's weights from rank 0 to the engine; they don't go through the driver."""
-        weights, *_ = self.workers.start(PolicyWorker.weights)
-        self.call_rollout_worker(RolloutWorker.refit, weights, version)
+        """Copy the policy's weights from rank 0 to all engines; they don't go through the driver.
+
+        Raises ``TornWeights`` if an engine then holds other weights than rank 0 sent.
+        """
+        published = self.workers.start(PolicyWorker.published_weights)  # type: ignore[arg-type]
+        weights, digest = published[0]
+        refits = [
+            self.start_on_rollout_worker(index, RolloutWorker.refit, weights, version)
+            for index in range(len(self.rollout_workers))
+        ]
+        sent, *held = self._fetch([digest, *refits], RolloutWorker.refit)
+        if torn := torn_weights(version, sent, held):
+            raise TornWeights(torn)
 
     def shutdown(self) -> None:
         """End the actors. Idempotent."""
         self.workers.shutdown()
-        ray.kill(self._rollout_worker)
+        for worker in self.rollout_workers:
+            ray.kill(worker)
+        self.rollout_workers = []
+
+    def _fetch(self, calls: Any, method: Callable[..., Any]) -> Any:
+        return fetch(calls, self._timeout_s, f"a rollout worker's {method.__name__}")

@@ -31,9 +31,9 @@ class Checkpoints:
         complete = self._complete() if self._config.enabled else []
         return complete[-1] if complete else None
 
-    def is_due(self, step: int, last_step: int) -> bool:
+    def is_due(self, step: int, is_last: bool) -> bool:
         """Whether a checkpoint is due after ``step``: every ``save_period`` steps, and the last."""
-        due = step % self._config.save_period == 0 or step == last_step
+        due = step % self._config.save_period == 0 or is_last
         return self._config.enabled and due
 
     def write(self, step: int, save: Callable[[Path], None]) -> Path:

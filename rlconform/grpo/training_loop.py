@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,19 +18,25 @@ from pathlib import Path
 
 from rlconform.backends.factory import build_data_plane_client
 from rlconform.backends.ray_runtime import ensure_ray
+from rlconform.contract import ConfigError
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.checkpoint_folders import Checkpoints
-from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.config import GRPOConfig, MasterConfig
 from rlconform.grpo.metrics.writer import MetricWriter
 from rlconform.grpo.models import load_tokenizer
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import RolloutWorker
-from rlconform.grpo.tasks import build_task
+from rlconform.grpo.tasks import Dataloader, build_task
+from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.base import StepResult, Trainer
+from rlconform.grpo.trainers.driver_step import prompts_to_generate
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 from rlconform.grpo.workers.policy_worker import PolicyWorker
+
+#: Metrics of a validation, by their names in NeMo-RL.
+_STOP_METRICS = {"accuracy": "val/reward", "pass_k": "val/pass_k"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,10 @@ class StepReport:
 
 
 def train(config: MasterConfig) -> Generator[StepReport, None, None]:
-    """Train from the newest checkpoint, or from the start, to ``grpo.max_num_steps``.
+    """Train from the newest checkpoint, or from the start, to the run's last step.
+
+    That is ``grpo.max_num_steps``, the last step of ``grpo.max_num_epochs``, or the step whose
+    validation reaches ``grpo.stop_at_validation_threshold``.
 
     The run uses this process's Ray if it is connected to one, else it starts a local Ray and ends
     it afterwards. Metrics are written to their file before the report is yielded. Closing the
@@ -58,7 +67,7 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
     with ExitStack() as stack:
         trainer = _start(config, stack)
         resume(trainer)
-        if trainer.steps_done >= config.grpo.max_num_steps:
+        if trainer.finished:
             return
         writer = MetricWriter(
             Path(config.logger.log_dir),
@@ -70,13 +79,20 @@ def train(config: MasterConfig) -> Generator[StepReport, None, None]:
         for report in fit(trainer):
             writer.write(report.step, report.metrics)
             yield report
+        writer.end_at(trainer.steps_done)
         trainer.shutdown()  # not after a failure: actors that hang or died can't answer
 
 
 def _check(config: MasterConfig) -> None:
     """Load the tokenizer and the data, so that their errors come before the actors start."""
     load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
-    build_task(config.data, config.grpo.seed, "train")
+    task = build_task(config.data, config.grpo.seed, "train")
+    count = prompts_to_generate(config.grpo)
+    if not Dataloader(task).has(count, config.grpo.max_num_epochs):
+        raise ConfigError(
+            f"the {task.size} problems of {config.grpo.max_num_epochs} epochs are too few for one "
+            f"step, which takes {count}; raise grpo.max_num_epochs"
+        )
 
 
 def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
@@ -90,10 +106,14 @@ def _start(config: MasterConfig, stack: ExitStack) -> Trainer:
     with _keep_sigterm_handler():
         client = build_data_plane_client(config.data_plane)  # starts a Ray of the size it needs
     stack.callback(client.close)
-    actors = RunActors(PlanePolicyWorker, PlaneRolloutWorker, config.cluster)
+    in_flight = 1 if config.async_rl is None else config.async_rl.max_inflight_prompts
+    actors = RunActors(
+        PlanePolicyWorker, PlaneRolloutWorker, config.cluster, groups_in_flight=in_flight
+    )
     stack.callback(actors.shutdown)
     attach = partial(build_data_plane_client, config.data_plane, bootstrap=False)
-    return PlaneTrainer(config, actors, client, attach)
+    trainer = PlaneTrainer if config.async_rl is None else AsyncPlaneTrainer
+    return trainer(config, actors, client, attach)
 
 
 @contextmanager
@@ -114,15 +134,35 @@ def resume(trainer: Trainer) -> None:
 
 def fit(trainer: Trainer) -> Iterator[StepReport]:
     """Run the remaining steps, with validations and checkpoints where they are due."""
-    config = trainer.config
-    checkpoints = Checkpoints(config.checkpointing)
-    if config.grpo.val_at_start and trainer.steps_done == 0:
-        yield StepReport(0, trainer.validate())
-    while trainer.steps_done < config.grpo.max_num_steps:
+    config = trainer.config.grpo
+    checkpoints = Checkpoints(trainer.config.checkpointing)
+    if config.val_at_start and trainer.steps_done == 0:
+        metrics = trainer.validate()
+        yield StepReport(0, metrics)
+        if reaches_threshold(metrics, config):
+            return
+    is_last = trainer.finished
+    while not is_last:
         result = trainer.step()
-        step, metrics = trainer.steps_done, dict(result.metrics)
-        if config.grpo.val_period and step % config.grpo.val_period == 0:
-            metrics |= trainer.validate()
-        if checkpoints.is_due(step, config.grpo.max_num_steps):
+        step, metrics, is_last = trainer.steps_done, dict(result.metrics), trainer.finished
+        if is_validation_due(step, is_last, config):
+            validation = trainer.validate()
+            metrics |= validation
+            is_last |= reaches_threshold(validation, config)
+        if checkpoints.is_due(step, is_last):
             checkpoints.write(step, trainer.save)
         yield StepReport(step, metrics, result)
+
+
+def is_validation_due(step: int, is_last: bool, config: GRPOConfig) -> bool:
+    """Whether to validate after ``step``: every ``val_period`` steps, or the last (val_at_end)."""
+    periodic = config.val_period > 0 and step % config.val_period == 0
+    return (periodic and step >= config.val_start_at) or (config.val_at_end and is_last)
+
+
+def reaches_threshold(metrics: Mapping[str, float], config: GRPOConfig) -> bool:
+    """Whether a validation's metrics end the run, see ``stop_at_validation_metric``."""
+    if config.stop_at_validation_metric is None or config.stop_at_validation_threshold is None:
+        return False
+    value = metrics[_STOP_METRICS[config.stop_at_validation_metric]]
+    return value >= config.stop_at_validation_threshold

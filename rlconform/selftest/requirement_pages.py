@@ -29,6 +29,7 @@ SECTIONS = {
     "SHARD": "sharding for data-parallel ranks and packing",
     "PAR": "the in-memory path against the plane, byte by byte",
     "FLOW": "rollouts and training at the same time",
+    "ASYNC": "whole groups by their ids, in one partition that is never empty",
     "FAULT": "crashes, pauses and restarts",
     "LOAD": "load and size",
 }

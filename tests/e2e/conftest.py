@@ -18,6 +18,7 @@ from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
 from rlconform.grpo.plane_traffic import Attach
 from rlconform.grpo.rollout.plane_worker import PlaneRolloutWorker
 from rlconform.grpo.rollout.worker import RolloutWorker
+from rlconform.grpo.trainers.async_plane import AsyncPlaneTrainer
 from rlconform.grpo.trainers.legacy import LegacyTrainer
 from rlconform.grpo.trainers.plane import PlaneTrainer
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
@@ -50,7 +51,8 @@ class Runs:
         self, config: MasterConfig, client: DataPlaneClient, attach: Attach
     ) -> TrainingRecord:
         """Run through the plane of ``client``; actors attach to it with ``attach``."""
-        trainer = PlaneTrainer(config, self.plane_actors, client, attach)
+        trainer_class = PlaneTrainer if config.async_rl is None else AsyncPlaneTrainer
+        trainer = trainer_class(config, self.plane_actors, client, attach)
         try:
             return run_to_end(trainer)
         finally:
@@ -63,7 +65,7 @@ def runs() -> Iterator[Runs]:
     cluster = ClusterConfig(dp_size=RANKS)
     with ensure_ray(object_store_bytes=2**28):
         legacy = RunActors(PolicyWorker, RolloutWorker, cluster)
-        plane = RunActors(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+        plane = RunActors(PlanePolicyWorker, PlaneRolloutWorker, cluster, groups_in_flight=8)
         yield Runs(legacy, plane)
         plane.shutdown()
         legacy.shutdown()

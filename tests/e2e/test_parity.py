@@ -43,6 +43,51 @@ def test_a_run_through_the_plane_is_the_run_in_memory(
         assert report.metrics["plane/bytes_read"] > report.metrics["plane/bytes_written"] > 0
 
 
+OTHER_ALGORITHMS = {
+    "REINFORCE++ with the KL in the reward": [
+        "grpo.adv_estimator.name=reinforce_plus_plus",
+        "loss_fn.use_kl_in_reward=true",
+        "loss_fn.disable_ppo_ratio=true",
+        "grpo.val_at_end=true",
+        "grpo.max_val_samples=5",
+        "grpo.val_batch_size=2",
+        "grpo.val_num_generations_per_prompt=2",
+        "generation.val_greedy=false",
+    ],
+    "GDPO and GSPO": [
+        "grpo.adv_estimator={name: gdpo, reward_weights: [1.0, 0.5]}",
+        "grpo.advantage_clip_high=1.5",
+        "loss_fn.sequence_level_importance_ratios=true",
+        "loss_fn.token_level_loss=false",
+        "loss_fn.reference_policy_kl_gradient=unbiased",
+        "loss_fn.use_on_policy_kl_approximation=true",
+    ],
+    "CISPO with icepop": [
+        "loss_fn.use_cispo=true",
+        "loss_fn.truncated_importance_sampling_type=icepop",
+        "loss_fn.truncated_importance_sampling_ratio_min=0.5",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ALGORITHMS)
+def test_other_algorithms_agree(
+    runs: Any,
+    small: Callable[..., MasterConfig],
+    owner: DataPlaneClient,
+    attach: Attach,
+    name: str,
+) -> None:
+    config = small("tiny_llama_copy", "grpo.max_num_steps=3", *OTHER_ALGORITHMS[name])
+    in_memory = runs.legacy(config)
+    through_plane = runs.plane(config, owner, attach)
+    assert differences(in_memory, through_plane) == []
+    assert len(through_plane.reports) == 3
+    assert max(through_plane.series("train/grad_norm")) > 0
+    assert all(map(math.isfinite, through_plane.series("train/loss")))
+    assert ("val/pass_k" in through_plane.reports[-1].metrics) == config.grpo.val_at_end
+
+
 def test_turns_and_shaped_rewards_agree(
     runs: Any,
     small: Callable[..., MasterConfig],

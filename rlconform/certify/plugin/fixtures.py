@@ -38,6 +38,7 @@ from rlconform.contract import DataPlaneClient, Target
 from rlconform.contract.target import LONGEST_SETTLE_S
 
 if TYPE_CHECKING:
+    from rlconform.certify.scenarios.training_async import AsyncRuns
     from rlconform.certify.scenarios.training_parity import ParityRuns
 
 
@@ -57,7 +58,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[PlaneSession]:
             warnings.warn(f"after a check: {error}", CleanUpFailed, stacklevel=1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
     """Yield whole runs of the reference GRPO, in memory and through the plane under test."""
     session: PlaneSession = _checks(request).session
@@ -67,6 +68,14 @@ def parity_runs(request: pytest.FixtureRequest) -> Iterator[ParityRuns]:
         )
     with start_parity_runs(session) as runs:
         yield runs
+
+
+@pytest.fixture(scope="session")
+def async_runs(parity_runs: ParityRuns) -> AsyncRuns:
+    """Return asynchronous runs through the plane under test, on the actors of ``parity_runs``."""
+    from rlconform.certify.scenarios.training_async import AsyncRuns  # noqa: PLC0415 - see above
+
+    return AsyncRuns(parity_runs.plane, parity_runs.through_plane)
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ class Judge:
     stats: SequenceStats
     models: list[PartitionModel] = field(default_factory=list)  # of the sequence's partitions
     widths: list[int] = field(default_factory=lambda: [0])  # of rows, by version
+    block: int = 1  # rows that each drawn id stands for
     written: bool = False  # whether anything was put since the last clear
     waited: bool = False  # whether a claim waited without result
 

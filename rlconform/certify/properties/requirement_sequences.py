@@ -13,7 +13,16 @@ from typing import Literal
 
 #: Calls that a profile adds to puts of new fields, which every profile makes.
 Call = Literal[
-    "overwrite", "tag", "claim", "time_out", "fetch", "read", "status", "clear", "start_anew"
+    "overwrite",
+    "tag",
+    "claim",
+    "time_out",
+    "fetch",
+    "spoil",
+    "read",
+    "status",
+    "clear",
+    "start_anew",
 ]
 
 #: What may go wrong. ``put`` (of new rows and fields) to ``start_anew``: the call raised; a put of
@@ -54,12 +63,12 @@ PROFILES: dict[str, SequenceProfile] = {
         partitions=TWO,
     ),
     "PUT-12": SequenceProfile({"claim", "read"}, {"unproduced", "claims"}),
-    "PUT-13": SequenceProfile({"overwrite", "read"}, {"overwrite", "rows"}),
+    "PUT-13": SequenceProfile({"overwrite", "tag", "read"}, {"overwrite", "rows"}),
     "GET-01": SequenceProfile({"read"}, {"rows"}),
     "GET-04": SequenceProfile({"read"}, {"unknown"}),
     "GET-06": SequenceProfile({"read", "clear"}, {"cleared"}),
-    "TAG-01": SequenceProfile({"tag", "overwrite", "claim"}, {"tag", "tags"}),
-    "CLAIM-02": SequenceProfile({"claim", "tag", "read"}, {"claims"}),
+    "TAG-01": SequenceProfile({"tag", "overwrite", "claim", "spoil"}, {"tag", "tags"}),
+    "CLAIM-02": SequenceProfile({"claim", "spoil", "tag", "read"}, {"claims"}),
     "CLAIM-06": SequenceProfile({"claim", "time_out"}, {"timeouts", "claims"}),
     "CLAIM-08": SequenceProfile({"claim", "overwrite"}, {"claims"}),
     "CLAIM-09": SequenceProfile({"tag", "claim", "fetch", "status"}, {"fetched"}),

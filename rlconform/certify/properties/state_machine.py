@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 from hypothesis.strategies import SearchStrategy
 
 from rlconform.certify.properties.judge import SequenceStats
+from rlconform.certify.properties.modelled_partition import FIELDS, IDS, TASKS
 from rlconform.certify.properties.requirement_sequences import PROFILES, Call, SequenceProfile
 from rlconform.certify.properties.runner import SETTINGS, PropertyRunner
-from rlconform.certify.properties.sequence import FIELDS, IDS, CallSequence
-from rlconform.certify.scenarios.partition import TASKS
+from rlconform.certify.properties.sequence import CallSequence
 
 SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 
@@ -60,6 +60,9 @@ def some_of(names: Sequence[str]) -> list[list[str]]:
     return chosen + [some[::-1] for some in chosen if len(some) > 1]
 
 
+#: Rows that each id stands for: one, or more than a small page, word or batch of a plane.
+BLOCK = st.sampled_from([1, 1, 48, 1, 1, 1, 1, 300])
+
 SOME_IDS = st.sampled_from(some_of(IDS))
 SOME_IDS_OR_ALL = st.sampled_from([*some_of(IDS), None])
 ANY_IDS = st.sampled_from(some_of([*IDS, "nobody"]))
@@ -68,7 +71,8 @@ SOME_FIELDS = st.sampled_from(some_of(FIELDS))
 FIELDS_OR_NONE = st.sampled_from([*some_of(FIELDS), []])
 TASK = st.sampled_from(TASKS)
 SOME_TASKS = st.sampled_from(some_of(TASKS))
-TAG_KEY = st.sampled_from(["m", "n"])
+TAG_KEY = st.sampled_from(["m", "n", *FIELDS])  # tags and fields are apart
+ARRANGE = st.sampled_from(["as claimed", "reversed", "rotated"])
 WIDTH = st.sampled_from([0, 40, 50])
 #: One of the profile's partitions; making a strategy takes longer than a draw, so all are kept.
 PARTITIONS = {each.partitions: st.sampled_from(each.partitions) for each in PROFILES.values()}
@@ -112,6 +116,11 @@ class PlaneStateMachine(RuleBasedStateMachine):
         super().__init__()
         self.sequence = sequence
 
+    @initialize(block=BLOCK)
+    def choose_block(self, block: int) -> None:
+        """Choose how many rows each id stands for in this example."""
+        self.sequence.judge.block = block
+
     put_first = step("put", initialize, ids=SOME_IDS, fields=SOME_FIELDS)
     put = step("put", ids=SOME_IDS, fields=SOME_FIELDS, width=WIDTH)
     overwrite = step("overwrite", ids=SOME_IDS, field=FIELD, width=WIDTH)
@@ -119,7 +128,8 @@ class PlaneStateMachine(RuleBasedStateMachine):
     clear = only_if_written(step("clear", ids=SOME_IDS_OR_ALL))
     start_anew = only_if_written(step("start_anew"))
     claim = step("claim", task=TASK, fields=SOME_FIELDS, size=st.integers(1, len(IDS)), how=HOW)
-    fetch = step("fetch", earlier=st.integers(0, 3))
+    fetch = step("fetch", earlier=st.integers(0, 3), arrange=ARRANGE)
+    spoil = step("spoil")
     time_out = step("time_out", task=TASK, fields=SOME_FIELDS, more=st.integers(1, 2))
     status = step("status", tasks=SOME_TASKS)
     read = step("read", ids=ANY_IDS, fields=SOME_FIELDS)

@@ -3,22 +3,21 @@
     ParityRuns ──▶ RunActors without a plane ──▶ record ┐
                ──▶ RunActors with the plane ───▶ record ┴─ compare_runs.differences ──▶ verdict
 
-Both groups of actors are started once and serve all runs. Runs are made one after the other. The
-reference GRPO needs transformers, so import this module only where level e2e runs.
+Both groups of actors are started once and serve all runs, those of ``training_async`` too. Runs are
+made one after the other. The reference GRPO needs transformers, so import this module only where
+level e2e runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from rlconform.certify.assertions.expect import ContractViolation, expect, expect_equal
+from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.plane_session import PlaneSession
-from rlconform.certify.recording.shorten import shorten
-from rlconform.certify.target import open_target
+from rlconform.certify.scenarios.plane_trainer import plane_trainer
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.compare_runs import TrainingRecord, differences, run_to_end
 from rlconform.grpo.config import ClusterConfig, MasterConfig, load_config
@@ -31,6 +30,9 @@ from rlconform.grpo.workers.policy_worker import PolicyWorker
 
 RANKS = 2
 STEPS = 10
+
+#: Groups that an asynchronous run may generate at the same time.
+GROUPS_IN_FLIGHT = 4
 
 #: Mean reward that a run must reach in memory; an untrained policy is near 0.1.
 LEARNED = 0.9
@@ -53,6 +55,7 @@ SMALL = (
     "generation.max_new_tokens=6",
     "loss_fn.reference_policy_kl_penalty=0.01",
     "loss_fn.use_importance_sampling_correction=true",
+    "loss_fn.truncated_importance_sampling_type=tis",
     "loss_fn.truncated_importance_sampling_ratio=2.0",
 )
 
@@ -61,7 +64,7 @@ class ParityRuns:
     """Trains with and without the plane, and compares the runs."""
 
     def __init__(self, plane: PlaneSession, in_memory: RunActors, through_plane: RunActors) -> None:
-        self._plane, self._in_memory, self._through_plane = plane, in_memory, through_plane
+        self.plane, self.through_plane, self._in_memory = plane, through_plane, in_memory
 
     def expect_equal_runs(self, model: str, packing: str) -> None:
         """Expect both runs to have bitwise equal losses, gradient norms, advantages and weights."""
@@ -100,18 +103,9 @@ class ParityRuns:
 
     def _run_under_test(self, config: MasterConfig) -> TrainingRecord:
         """Train through the plane; errors are violations, as training in memory succeeded."""
-        plane = self._plane
-        used = plane.config or plane.target.config
-        attach = partial(open_target, plane.spec, used, bootstrap=False)
-        try:
-            trainer = PlaneTrainer(config, self._through_plane, plane.owner(), attach)
-            try:
-                return run_to_end(trainer)
-            finally:
-                trainer.shutdown()
-        except Exception as error:  # only the plane differs from the run in memory
-            got = shorten(f"{type(error).__name__}: {error}")
-            raise ContractViolation("a run through the plane, as in memory", got) from error
+        due = "a run through the plane, as in memory"
+        with plane_trainer(self.plane, PlaneTrainer, config, self.through_plane, due) as trainer:
+            return run_to_end(trainer)
 
     def _run_in_memory(self, config: MasterConfig) -> TrainingRecord:
         return run_to_end(LegacyTrainer(config, self._in_memory))
@@ -137,7 +131,9 @@ def start_parity_runs(plane: PlaneSession) -> Iterator[ParityRuns]:
     with plane.starting.running():
         cluster = ClusterConfig(dp_size=RANKS)
         in_memory = RunActors(PolicyWorker, RolloutWorker, cluster)
-        through_plane = RunActors(PlanePolicyWorker, PlaneRolloutWorker, cluster)
+        through_plane = RunActors(
+            PlanePolicyWorker, PlaneRolloutWorker, cluster, groups_in_flight=GROUPS_IN_FLIGHT
+        )
     try:
         yield ParityRuns(plane, in_memory, through_plane)
     finally:

@@ -3,22 +3,24 @@
 config = load_config("tiny_llama_copy", ["grpo.max_num_steps=3", "policy.packing.mode=none"])
 
 policy         model, optimizer, micro-batches
-grpo           group sizes, baseline, dynamic sampling, validation, seed
-loss_fn        clipping, KL, importance sampling, normalisation
+grpo           group sizes, advantages, dynamic sampling, validation, seed
+loss_fn        ratios, clipping, KL, importance sampling, normalisation
 data           the task and its problems
 generation     the generation engine
 data_plane     the plane that carries the rows, or ``enabled: false``
+async_rl       asynchronous training: sampler, capacities, failures; left out for synchronous
 cluster        number of ranks and their device
 checkpointing  checkpoints
 logger         metrics
 """
 
 from rlconform.grpo.config.algorithm import (
-    ClippedPGLossConfig,
+    AdvEstimatorConfig,
     GRPOConfig,
     RewardScalingConfig,
     RewardShapingConfig,
 )
+from rlconform.grpo.config.async_rl import AsyncRLConfig
 from rlconform.grpo.config.infrastructure import (
     CheckpointingConfig,
     ClusterConfig,
@@ -27,6 +29,7 @@ from rlconform.grpo.config.infrastructure import (
     LoggerConfig,
 )
 from rlconform.grpo.config.load import load_config, parse_config, reference_config_names
+from rlconform.grpo.config.loss import ClippedPGLossConfig
 from rlconform.grpo.config.master import MasterConfig
 from rlconform.grpo.config.policy import (
     OptimizerConfig,
@@ -37,6 +40,8 @@ from rlconform.grpo.config.policy import (
 )
 
 __all__ = [
+    "AdvEstimatorConfig",
+    "AsyncRLConfig",
     "CheckpointingConfig",
     "ClippedPGLossConfig",
     "ClusterConfig",

@@ -1,4 +1,4 @@
-"""The sections ``grpo:`` and ``loss_fn:``: options of the algorithm, under NeMo-RL's names."""
+"""The section ``grpo:``: options of the training loop, under NeMo-RL's names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from rlconform.grpo.config.base import ConfigModel
-
-Ratio = Annotated[float, Field(gt=1)]
 
 
 class RewardScalingConfig(ConfigModel):
@@ -43,6 +41,17 @@ class RewardShapingConfig(ConfigModel):
     max_response_length: PositiveInt | None = None  # generation.max_new_tokens by default
 
 
+class AdvEstimatorConfig(ConfigModel):
+    """Options of how advantages are computed from rewards, see ``algorithm.estimators``."""
+
+    name: Literal["grpo", "reinforce_plus_plus", "gdpo"] = "grpo"
+    normalize_rewards: bool | None = None  # grpo.normalize_rewards by default
+    use_leave_one_out_baseline: bool | None = None  # grpo.use_leave_one_out_baseline by default
+    #: Weights of the reward's components under ``gdpo``, in the order of their names; 1 by default.
+    reward_weights: tuple[float, ...] | None = Field(default=None, strict=False)
+    minus_baseline: bool = True  # subtract the group's mean under ``reinforce_plus_plus``
+
+
 class GRPOConfig(ConfigModel):
     """Options of the training loop."""
 
@@ -51,9 +60,14 @@ class GRPOConfig(ConfigModel):
     #: Maximum turns of the policy in a row; the task may end the row earlier.
     max_rollout_turns: PositiveInt = 1
     max_num_steps: PositiveInt
+    #: Passes over a finite set of problems, after which the run ends; null for no limit.
+    max_num_epochs: PositiveInt | None = 1
+    adv_estimator: AdvEstimatorConfig = AdvEstimatorConfig()
     #: Whether advantages are divided by their group's standard deviation.
     normalize_rewards: bool = True
-    use_leave_one_out_baseline: bool = False  # exclude a row's own reward from its baseline
+    use_leave_one_out_baseline: bool = True  # exclude a row's own reward from its baseline
+    advantage_clip_low: float | None = None  # bounds of the advantages; null for none
+    advantage_clip_high: float | None = None
     overlong_filtering: bool = False  # mask rows that were cut off at the token limit
     #: Whether to train only on groups whose rewards differ (DAPO) and to generate until there are
     #: ``num_prompts_per_step`` of them.
@@ -61,21 +75,47 @@ class GRPOConfig(ConfigModel):
     dynamic_sampling_max_gen_batches: PositiveInt = 10  # of one step before the run fails
     dynamic_sampling_std_tolerance: NonNegativeFloat = 0.0  # groups up to this std are dropped
     #: Prompts per generation batch under dynamic sampling, as a multiple of a step's prompts.
-    batch_multiplier: PositiveInt = 1
+    batch_multiplier: Annotated[float, Field(ge=1)] = 1.0
     #: Rows are masked if the trainer's and the generation engine's probabilities differ by more
     #: than this factor; null masks none.
-    seq_logprob_error_threshold: Ratio | None = None
+    seq_logprob_error_threshold: Annotated[float, Field(gt=1)] | None = None
     reward_scaling: RewardScalingConfig = RewardScalingConfig()
     reward_shaping: RewardShapingConfig = RewardShapingConfig()
-    val_period: NonNegativeInt = 0  # steps between two validations; 0 for none
+    val_period: NonNegativeInt = 10  # steps between two validations; 0 for none
+    val_start_at: int = -1  # the first step of these validations
     val_at_start: bool = False
-    max_val_samples: PositiveInt = 64  # problems per validation
+    val_at_end: bool = False
+    max_val_samples: PositiveInt = 256  # problems per validation
+    val_batch_size: PositiveInt | None = 256  # problems generated at once; null for all
+    val_num_generations_per_prompt: PositiveInt = 1  # above 1 there is a metric ``val/pass_k``
+    #: The run ends when this metric of a validation reaches the threshold: ``accuracy`` is the mean
+    #: reward, ``pass_k`` the share of problems with a reward above 0 in any of their rows.
+    stop_at_validation_metric: Literal["accuracy", "pass_k"] | None = None
+    stop_at_validation_threshold: float | None = None
+    skip_reference_policy_logprobs_calculation: bool = False  # only without a KL penalty
     seed: NonNegativeInt  # of weights, data and sampling
 
     @property
     def rows_per_step(self) -> int:
         """Number of rows that a step trains on."""
         return self.num_prompts_per_step * self.num_generations_per_prompt
+
+    @property
+    def normalizes_rewards(self) -> bool:
+        """Whether advantages are divided by a standard deviation."""
+        own = self.adv_estimator.normalize_rewards
+        return self.normalize_rewards if own is None else own
+
+    @property
+    def leaves_one_out(self) -> bool:
+        """Whether a row's own reward is excluded from its baseline."""
+        own = self.adv_estimator.use_leave_one_out_baseline
+        return self.use_leave_one_out_baseline if own is None else own
+
+    @property
+    def validates(self) -> bool:
+        """Whether the run has any validations."""
+        return self.val_period > 0 or self.val_at_start or self.val_at_end
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
@@ -88,38 +128,21 @@ class GRPOConfig(ConfigModel):
             raise ValueError("batch_multiplier needs use_dynamic_sampling: true")
         return self
 
-
-class ClippedPGLossConfig(ConfigModel):
-    """Options of the clipped policy-gradient loss."""
-
-    #: Ratios are clipped to [1 - ``ratio_clip_min``, 1 + ``ratio_clip_max``] (PPO, Schulman et al.
-    #: 2017); a larger upper value is DAPO's clip-higher.
-    ratio_clip_min: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    ratio_clip_max: NonNegativeFloat = 0.2
-    #: Dual clip (Ye et al. 2020): a token with a negative advantage A costs at most -c A; null for
-    #: no bound.
-    ratio_clip_c: Ratio | None = None
-    reference_policy_kl_penalty: NonNegativeFloat = 0.0  # 0 for no reference policy
-    reference_policy_kl_type: Literal["k3"] = "k3"  # Schulman 2020
-    #: Whether to take the mean over the global batch's tokens (DAPO), else over the means of its
-    #: rows (GRPO).
-    token_level_loss: bool = True
-    #: Whether tokens are weighted by the ratio of the trainer's to the generation engine's
-    #: probabilities, which differ because of other kernels or older weights.
-    use_importance_sampling_correction: bool = False
-    #: Upper bound of these weights; null for no bound.
-    truncated_importance_sampling_ratio: Annotated[float, Field(gt=0)] | None = None
-
-    @property
-    def needs_reference_policy(self) -> bool:
-        """Whether the loss reads the reference policy's logprobs."""
-        return self.reference_policy_kl_penalty > 0
+    @model_validator(mode="after")
+    def _check_advantage_clip(self) -> Self:
+        low, high = self.advantage_clip_low, self.advantage_clip_high
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"advantage_clip_low {low} is above advantage_clip_high {high}")
+        return self
 
     @model_validator(mode="after")
-    def _check_truncation(self) -> Self:
-        bounded = self.truncated_importance_sampling_ratio is not None
-        if bounded and not self.use_importance_sampling_correction:
+    def _check_stop(self) -> Self:
+        if (self.stop_at_validation_metric is None) != (self.stop_at_validation_threshold is None):
             raise ValueError(
-                "truncated_importance_sampling_ratio needs use_importance_sampling_correction: true"
+                "stop_at_validation_metric and stop_at_validation_threshold need each other"
             )
+        if self.stop_at_validation_metric == "pass_k" and self.val_num_generations_per_prompt == 1:
+            raise ValueError("pass_k needs a val_num_generations_per_prompt above 1")
+        if self.stop_at_validation_metric is not None and not self.validates:
+            raise ValueError("stop_at_validation_metric needs validations, such as val_period: 10")
         return self

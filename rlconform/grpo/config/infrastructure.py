@@ -63,9 +63,12 @@ class GenerationConfig(ConfigModel):
 
 
 class ClusterConfig(ConfigModel):
-    """Options of the policy workers."""
+    """Options of the policy workers and the rollout workers."""
 
     dp_size: PositiveInt = 1  # data-parallel ranks, one Ray actor each
+    #: Rollout workers, one Ray actor with a generation engine each. The synchronous trainers use
+    #: only the first one; the others get the same weights.
+    rollout_workers: PositiveInt = 1
     device: Literal["cpu", "cuda"] = "cpu"  # collectives over gloo, or nccl with one GPU per rank
     timeout_s: PositiveFloat = 600.0  # of a call to the actors, after which the run fails
 

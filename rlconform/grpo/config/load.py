@@ -19,6 +19,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from rlconform._resources import resource_dir
 from rlconform._yaml import read_mapping
 from rlconform.contract import ConfigError, did_you_mean
+from rlconform.grpo.config.async_rl import SAMPLERS
 from rlconform.grpo.config.master import MasterConfig
 
 #: Key that names another file in the same folder, whose values this file overrides.
@@ -119,17 +120,26 @@ def _read(path: Path, visited: tuple[Path, ...]) -> DictConfig:
 
 def _first_error(invalid: ValidationError) -> str:
     wrong = invalid.errors()[0]
-    key = ".".join(map(str, wrong["loc"]))
+    # The location names which section of a union was meant, which is no key.
+    location = [str(part) for part in wrong["loc"] if part not in SAMPLERS]
+    key = ".".join(location)
     reason = wrong["msg"].removeprefix("Value error, ")
     reason = reason[:1].lower() + reason[1:]
     if wrong["type"] == "missing":
         return f"{key} is missing"
     if wrong["type"] == "extra_forbidden":
-        *above, unknown = map(str, wrong["loc"])
-        return f"there is no key {key}{did_you_mean(unknown, _keys_below(above))}"
+        keys = [name for part in wrong["loc"] for name in _keys_of_sampler(part)]
+        known = keys or _keys_below(location[:-1])
+        return f"there is no key {key}{did_you_mean(location[-1], known)}"
     if isinstance(wrong["input"], str | int | float | bool | None):
         return f"{key} is {wrong['input']!r}: {reason}"
     return f"{key}: {reason}" if key else reason
+
+
+def _keys_of_sampler(name: str | int) -> list[str]:
+    """List the keys of a sampler's section; return [] for another name."""
+    section = SAMPLERS.get(str(name))
+    return [] if section is None else list(section.model_fields)
 
 
 def _keys_below(path: Sequence[str]) -> list[str]:

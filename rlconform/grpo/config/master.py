@@ -8,7 +8,8 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from rlconform.backends.config import DataPlaneConfig, parse_data_plane
-from rlconform.grpo.config.algorithm import ClippedPGLossConfig, GRPOConfig
+from rlconform.grpo.config.algorithm import GRPOConfig
+from rlconform.grpo.config.async_rl import AsyncRLConfig, check_async
 from rlconform.grpo.config.base import ConfigModel
 from rlconform.grpo.config.infrastructure import (
     CheckpointingConfig,
@@ -17,6 +18,7 @@ from rlconform.grpo.config.infrastructure import (
     GenerationConfig,
     LoggerConfig,
 )
+from rlconform.grpo.config.loss import ClippedPGLossConfig
 from rlconform.grpo.config.policy import PolicyConfig
 
 
@@ -38,6 +40,8 @@ class MasterConfig(ConfigModel):
     generation: GenerationConfig
     #: See ``backends.config``; with ``enabled: false`` the legacy trainer keeps rows in memory.
     data_plane: Annotated[SerializeAsAny[DataPlaneConfig], BeforeValidator(_data_plane)]
+    #: See ``config.async_rl``; without it rollouts and training take turns.
+    async_rl: AsyncRLConfig | None = None
     cluster: ClusterConfig = ClusterConfig()
     checkpointing: CheckpointingConfig = CheckpointingConfig()
     logger: LoggerConfig = LoggerConfig()
@@ -62,11 +66,60 @@ class MasterConfig(ConfigModel):
             )
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_legacy_async_block(cls, tree: Any) -> Any:
+        grpo = tree.get("grpo") if isinstance(tree, Mapping) else None
+        if isinstance(grpo, Mapping) and grpo.get("async_grpo") is not None:
+            raise ValueError("there is no key grpo.async_grpo: use the section async_rl")
+        return tree
+
+    @model_validator(mode="after")
+    def _check_async(self) -> Self:
+        if self.async_rl is None:
+            return self
+        if not self.data_plane.enabled:
+            raise ValueError("async_rl needs a data plane: set data_plane.enabled: true")
+        updates = self.grpo.rows_per_step // self.train_global_batch_size
+        check_async(self.async_rl, self.grpo.num_prompts_per_step, updates)
+        name, prompts = self.grpo.adv_estimator.name, self.grpo.num_prompts_per_step
+        chunk = self.async_rl.min_groups_for_streaming_train
+        if name == "reinforce_plus_plus" and chunk < prompts:
+            raise ValueError(
+                f"async_rl.min_groups_for_streaming_train is {chunk}, and grpo.adv_estimator.name "
+                f"{name} normalises over a step's {prompts} prompts at once: set it to {prompts}"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_validation(self) -> Self:
-        validates = self.grpo.val_period > 0 or self.grpo.val_at_start
-        if validates and self.data.task == "jsonl" and self.data.val_path is None:
+        if self.grpo.validates and self.data.task == "jsonl" and self.data.val_path is None:
             raise ValueError("validation needs data.val_path; without it set grpo.val_period to 0")
+        if self.grpo.val_num_generations_per_prompt > 1 and self.generation.val_greedy:
+            raise ValueError(
+                "grpo.val_num_generations_per_prompt above 1 needs generation.val_greedy: false; "
+                "greedy rows of a problem are all equal"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_loss(self) -> Self:
+        loss, grpo = self.loss_fn, self.grpo
+        if loss.force_on_policy_ratio and self.train_global_batch_size != grpo.rows_per_step:
+            raise ValueError(
+                "loss_fn.force_on_policy_ratio needs one update per step: set "
+                f"policy.train_global_batch_size to {grpo.rows_per_step} or null"
+            )
+        if loss.use_kl_in_reward and grpo.adv_estimator.name != "reinforce_plus_plus":
+            raise ValueError(
+                "loss_fn.use_kl_in_reward needs grpo.adv_estimator.name: reinforce_plus_plus; the "
+                "other estimators ignore the penalty"
+            )
+        if grpo.skip_reference_policy_logprobs_calculation and loss.needs_reference_policy:
+            raise ValueError(
+                "grpo.skip_reference_policy_logprobs_calculation needs "
+                "loss_fn.reference_policy_kl_penalty: 0"
+            )
         return self
 
     @model_validator(mode="after")

@@ -105,6 +105,10 @@ class PolicyConfig(ConfigModel):
     max_grad_norm: PositiveFloat | None = 1.0  # null for no clipping
     #: Each rank has a replica of the model, or a shard (``torch.distributed.fsdp.fully_shard``).
     parallelism: Literal["ddp", "fsdp2"] = "ddp"
+    #: Whether the ranks keep proof of which rows gave an update a gradient, see
+    #: ``workers.witness`` and ``PlanePolicy.witnessed``. It needs a data plane, and two numbers per
+    #: token of memory.
+    witness: bool = False
     packing: PackingConfig = PackingConfig()
     optimizer: OptimizerConfig
     scheduler: SchedulerConfig = SchedulerConfig()

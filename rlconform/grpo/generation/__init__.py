@@ -6,28 +6,47 @@ from torch import nn
 from rlconform.grpo.config import GenerationConfig, PolicyConfig
 from rlconform.grpo.generation.base import (
     GenerationEngine,
+    Prefix,
     Prompts,
     Responses,
     Sampling,
+    ShouldStop,
+    never_stop,
     row_seeds,
 )
 from rlconform.grpo.generation.transformers_engine import TransformersEngine
 from rlconform.grpo.generation.vllm_engine import VLLMEngine
 from rlconform.grpo.models import load_model
 
-__all__ = ["GenerationEngine", "Prompts", "Responses", "Sampling", "build_engine", "row_seeds"]
+__all__ = [
+    "GenerationEngine",
+    "Prefix",
+    "Prompts",
+    "Responses",
+    "Sampling",
+    "ShouldStop",
+    "build_engine",
+    "never_stop",
+    "row_seeds",
+]
 
 
 def build_engine(
-    config: GenerationConfig, policy: PolicyConfig, *, seed: int, device: str = "cpu"
+    config: GenerationConfig,
+    policy: PolicyConfig,
+    *,
+    seed: int,
+    device: str = "cpu",
+    recompute_kv_cache: bool = False,
 ) -> GenerationEngine:
     """Create the engine of a ``generation:`` block on ``cpu`` or ``cuda``.
 
-    A tiny model gets its weights from ``seed``. ``ConfigError`` if the engine isn't installed, or
-    can't run this model on this device.
+    A tiny model gets its weights from ``seed``. ``recompute_kv_cache`` concerns refits in the
+    middle of a response, see ``TransformersEngine``; vLLM has none.
+    ``ConfigError`` if the engine isn't installed, or can't run this model on this device.
     """
     if config.backend == "vllm":
         return VLLMEngine(config, policy, device=device)
     model = load_model(policy.model_name, precision=policy.precision, seed=seed)
     nn.Module.to(model, device=torch.device(device))
-    return TransformersEngine(model, batch_size=config.batch_size)
+    return TransformersEngine(model, config.batch_size, recompute_kv_cache=recompute_kv_cache)

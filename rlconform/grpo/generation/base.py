@@ -1,21 +1,33 @@
 """``GenerationEngine``: the interface of the engines that generate responses.
 
-    trainer ── refit(weights, version) ──▶ engine        later responses use these weights
-    rollout ── generate(prompts, seeds) ─▶ responses     tokens, logprobs, weight version
+    trainer ── refit(weights, version) ──▶ engine        later tokens are made by these weights
+    rollout ── generate(prompts, seeds) ─▶ responses     tokens, their logprobs and weight versions
 
-Both calls block until they are done.
+Several threads may generate at once. A thread takes the engine's lock for each token, and a refit
+takes it too, so the weights change between two tokens and never within one. The lock serves its
+waiters in order: a refit waits for at most one token of each generating thread.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+
+from rlconform.grpo.generation.fair_lock import FairLock
+
+#: Tells a generation between two tokens whether to stop.
+ShouldStop = Callable[[], bool]
+
+
+def never_stop() -> bool:
+    """Tell a generation to go on to its end."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,29 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Prefix:
+    """The first k tokens of a response; ``ValueError`` if the shapes differ."""
+
+    token_ids: Tensor  # (k,) int64
+    logprobs: Tensor  # (k,) float32
+    versions: Tensor  # (k,) int64, of the weights that made each token
+
+    def __post_init__(self) -> None:
+        shapes = [tuple(leaf.shape) for leaf in (self.token_ids, self.logprobs, self.versions)]
+        if self.token_ids.dim() != 1 or len(set(shapes)) > 1:
+            raise ValueError(f"token ids, logprobs and versions must be (k,), got {shapes}")
+
+    @classmethod
+    def empty(cls) -> Prefix:
+        """Make the prefix of a response that has no token yet."""
+        ids = torch.empty(0, dtype=torch.int64)
+        return cls(ids, torch.empty(0, dtype=torch.float32), ids.clone())
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True)
 class Responses:
     """B responses, in the order of their prompts, on the CPU.
 
@@ -90,63 +125,132 @@ class Responses:
 
     token_ids: list[Tensor]  # B tensors (j,) int64; if a stop token was reached, it is the last
     logprobs: list[Tensor]  # B tensors (j,) float32
+    versions: list[Tensor]  # B tensors (j,) int64, version of the weights that made each token
     truncated: Tensor  # (B,) bool, true if there is no stop token within ``max_new_tokens``
-    weight_version: int  # of the weights that generated the responses
+    finished: Tensor  # (B,) bool, false for rows that were cut because ``should_stop`` said so
+
+    @property
+    def weight_version(self) -> int:
+        """The version of all tokens; ``ValueError`` if there are several versions or no tokens."""
+        versions = sorted(set(torch.cat(self.versions).tolist()))
+        if len(versions) != 1:
+            raise ValueError(f"expected tokens of one weight version; got {versions}")
+        return int(versions[0])
+
+    def prefix(self, row: int) -> Prefix:
+        """Return the tokens of a row, from which ``generate`` can go on if it is unfinished."""
+        return Prefix(self.token_ids[row], self.logprobs[row], self.versions[row])
 
     @classmethod
     def joined(cls, parts: Iterable[Responses]) -> Responses:
-        """Concatenate the responses of several calls; ``ValueError`` if weight versions differ."""
+        """Concatenate the responses of several calls."""
         all_parts = list(parts)
-        versions = sorted({part.weight_version for part in all_parts})
-        if len(versions) != 1:
-            raise ValueError(f"expected responses of one weight version; got {versions}")
         return cls(
             [row for part in all_parts for row in part.token_ids],
             [row for part in all_parts for row in part.logprobs],
+            [row for part in all_parts for row in part.versions],
             torch.cat([part.truncated for part in all_parts]),
-            versions[0],
+            torch.cat([part.finished for part in all_parts]),
         )
 
 
 class GenerationEngine(ABC):
-    """Generates responses with the weights of the last ``refit``."""
+    """Generates responses with the weights of the last ``refit``; safe for several threads."""
 
     #: Version of the current weights; 0 for the initial ones.
     weight_version: int = 0
 
-    def generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
-        """Generate one response per prompt; ``ValueError`` unless there is one seed per prompt.
+    def __init__(self) -> None:
+        #: Held while a token is made, and while weights are replaced.
+        self._lock = FairLock()
 
-        The random numbers of a row depend only on the row's seed. Equal batches with equal seeds
-        give bit-equal responses.
+    def generate(
+        self,
+        prompts: Prompts,
+        seeds: Sequence[int],
+        sampling: Sampling,
+        *,
+        prefixes: Sequence[Prefix] | None = None,
+        should_stop: ShouldStop = never_stop,
+    ) -> Responses:
+        """Generate one response per prompt.
+
+        The random numbers of a row depend only on the row's seed and on the number of the token.
+        Equal batches with equal seeds give bit-equal responses if no refit comes between them.
+
+        Args:
+            prompts: B prompts.
+            seeds: A seed per prompt.
+            sampling: How to sample.
+            prefixes: Per prompt, the tokens that its response already has. It goes on after them,
+                up to ``max_new_tokens`` in total, and includes them. Under the same weights it gets
+                the tokens that it would have had in one call; logprobs differ by rounding only.
+            should_stop: Is called between two tokens, and before the first. Once it returns true,
+                the rows that are not finished are returned as they are.
+
+        Raises:
+            ValueError: There is not one seed and one prefix per prompt, or a prefix is already a
+                whole response.
+            ModelFailure: Logits are NaN or infinite.
         """
         if len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
-        return self._generate(prompts, seeds, sampling)
+        if prefixes is None:
+            prefixes = [Prefix.empty()] * len(prompts)
+        _check_prefixes(prefixes, len(prompts), sampling)
+        return self._generate(prompts, seeds, sampling, prefixes, should_stop)
 
-    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Copy new weights, the model's whole ``state_dict``, into the engine.
+    def refit(self, weights: Mapping[str, Tensor], version: int) -> str:
+        """Copy new weights, the model's whole ``state_dict``, into the engine, between two tokens.
+
+        Returns:
+            ``weights_digest`` of the weights that the engine now holds.
 
         Raises:
             ValueError: A name is missing or unknown, a shape differs, or the version is below
                 ``weight_version``. The engine keeps its weights.
         """
-        if version < self.weight_version:
-            expected = f"expected weights of version {self.weight_version} or later"
-            raise ValueError(f"{expected}; got {version}")
-        self._load_weights(weights)
-        self.weight_version = version
+        with self._lock:
+            if version < self.weight_version:
+                expected = f"expected weights of version {self.weight_version} or later"
+                raise ValueError(f"{expected}; got {version}")
+            digest = self._load_weights(weights)
+            self.weight_version = version
+        return digest
 
     def close(self) -> None:  # noqa: B027 - not every engine holds something
         """Release memory and devices. Idempotent."""
 
     @abstractmethod
-    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+    def _generate(
+        self,
+        prompts: Prompts,
+        seeds: Sequence[int],
+        sampling: Sampling,
+        prefixes: Sequence[Prefix],
+        should_stop: ShouldStop,
+    ) -> Responses:
         """Generate the responses; ``generate`` has checked the arguments."""
 
     @abstractmethod
-    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy the weights; ``ValueError`` if their names or shapes don't fit the model."""
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> str:
+        """Copy the weights, with the lock held, and return the digest of what the engine holds.
+
+        ``ValueError`` if their names or shapes don't fit the model.
+        """
+
+
+def _check_prefixes(prefixes: Sequence[Prefix], rows: int, sampling: Sampling) -> None:
+    if len(prefixes) != rows:
+        raise ValueError(f"{len(prefixes)} prefixes for {rows} prompts")
+    stops = torch.tensor(sampling.stop_token_ids, dtype=torch.int64)
+    for row, prefix in enumerate(prefixes):
+        ended = bool(torch.isin(prefix.token_ids, stops).any())
+        if ended or len(prefix) >= sampling.max_new_tokens:
+            raise ValueError(
+                f"prefix {row} is a whole response: it has {len(prefix)} of at most "
+                f"{sampling.max_new_tokens} tokens{' and a stop token' if ended else ''}"
+            )
 
 
 def row_seeds(seed: int, sample_ids: Sequence[str], turn: int = 0) -> list[int]:

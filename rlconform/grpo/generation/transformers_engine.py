@@ -2,10 +2,11 @@
 
     prompts, padded on the left ──▶ forward ──▶ last logits ──▶ one token per row ─┐
                                        ▲                                           │
-                                       └──── until every row has its stop token ◀──┘
+                                       └── until every row is finished, or cut ◀───┘
 
 Each row has its own random generator, so the other rows of the batch don't change its random
-numbers, only the rounding of its logits.
+numbers, only the rounding of its logits. Each turn of the loop holds the engine's lock; between two
+turns other threads generate, and a refit may replace the weights.
 """
 
 from __future__ import annotations
@@ -16,78 +17,175 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from rlconform.grpo.generation.base import GenerationEngine, Prompts, Responses, Sampling
+from rlconform.grpo.failures import ModelFailure
+from rlconform.grpo.generation.base import (
+    GenerationEngine,
+    Prefix,
+    Prompts,
+    Responses,
+    Sampling,
+    ShouldStop,
+)
+from rlconform.grpo.models import weights_digest
 from rlconform.grpo.models.logprobs import pick_logprobs
 
 
 class TransformersEngine(GenerationEngine):
-    """Generates with a model in this process, ``batch_size`` rows at once or, if None, all rows."""
+    """Generates with a model in this process, ``batch_size`` rows at once or, if None, all rows.
 
-    def __init__(self, model: PreTrainedModel, batch_size: int | None = None) -> None:
+    After a refit in the middle of a response, ``recompute_kv_cache`` computes the cache of the
+    tokens so far again under the new weights, which costs a forward pass over them: later tokens
+    are those of the new weights. Without it, new weights attend to keys and values of the old ones.
+    Either way the logprobs are those of the distribution that was sampled from. A response that
+    goes on from a prefix always gets a new cache.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        batch_size: int | None = None,
+        *,
+        recompute_kv_cache: bool = False,
+    ) -> None:
+        super().__init__()
         self._model = model
         model.train(False)
         self._batch_size = batch_size
+        self._recompute_kv_cache = recompute_kv_cache
 
     @torch.no_grad()
-    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+    def _generate(
+        self,
+        prompts: Prompts,
+        seeds: Sequence[int],
+        sampling: Sampling,
+        prefixes: Sequence[Prefix],
+        should_stop: ShouldStop,
+    ) -> Responses:
         size = self._batch_size or len(prompts)
         spans = [slice(start, start + size) for start in range(0, len(prompts), size)]
         return Responses.joined(
             self._generate_batch(
-                Prompts(prompts.input_ids[rows], prompts.lengths[rows]), seeds[rows], sampling
+                _Batch(
+                    self._model,
+                    Prompts(prompts.input_ids[rows], prompts.lengths[rows]),
+                    seeds[rows],
+                    sampling,
+                    prefixes[rows],
+                ),
+                should_stop,
             )
             for rows in spans
         )
 
+    def _generate_batch(self, batch: _Batch, should_stop: ShouldStop) -> Responses:
+        while not batch.finished and not should_stop():
+            with self._lock:
+                batch.add_token(self.weight_version, self._recompute_kv_cache)
+        return batch.responses()
+
     @torch.no_grad()
-    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> str:
         own = self._model.state_dict()
         check_weights(own, weights)
         for name, tensor in own.items():
             tensor.copy_(weights[name])
+        return weights_digest(own)
 
-    def _generate_batch(
-        self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling
-    ) -> Responses:
-        tokens, logprobs = self._decode(prompts, _draws(seeds, sampling), sampling)
-        stop = torch.isin(tokens, torch.tensor(sampling.stop_token_ids, dtype=torch.int64))
-        ended = stop.any(dim=1)
-        lengths = torch.where(ended, stop.int().argmax(dim=1) + 1, tokens.shape[1]).tolist()
+
+class _Batch:
+    """B rows that get their tokens together; tokens after a row's end are meaningless."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        prompts: Prompts,
+        seeds: Sequence[int],
+        sampling: Sampling,
+        prefixes: Sequence[Prefix],
+    ) -> None:
+        device = model.device
+        self._model, self._sampling, self._prefixes = model, sampling, prefixes
+        ids, mask = _pad_left(_with_prefixes(prompts, prefixes))
+        #: (B, T) tokens so far, and whether they are valid; the new ones start at ``_start``.
+        self._ids, self._mask = ids.to(device), mask.to(device)
+        self._start = ids.shape[1]
+        self._padding = (mask == 0).sum(dim=1).to(device)  # (B,) columns before the prompt
+        self._logprobs = torch.empty(len(prompts), 0, device=device)
+        self._versions: list[int] = []
+        self._draws = _draws(seeds, sampling)
+        self._had = torch.tensor([len(prefix) for prefix in prefixes])
+        self._budget = (sampling.max_new_tokens - self._had).to(device)
+        self._stops = torch.tensor(sampling.stop_token_ids, dtype=torch.int64, device=device)
+        self._stopped = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+        self._counts = torch.zeros(len(prompts), dtype=torch.int64, device=device)  # of new tokens
+        self._cache = DynamicCache(config=model.config)
+        self._cached = 0  # tokens in the cache
+
+    @property
+    def finished(self) -> bool:
+        """Whether every row has its stop token or ``max_new_tokens`` tokens."""
+        return bool(self._ended().all())
+
+    def add_token(self, version: int, recompute_kv_cache: bool) -> None:
+        """Add a token to every row, with the current weights, which have this version."""
+        if recompute_kv_cache and self._versions and version != self._versions[-1]:
+            self._cache, self._cached = DynamicCache(config=self._model.config), 0
+        sampling = self._sampling
+        logits = self._logits()
+        token = (
+            logits.argmax(dim=-1) if sampling.greedy else _sample(logits, self._draw(), sampling)
+        )
+        logprobs = pick_logprobs(logits, token, sampling.logprob_temperature)
+        going = ~self._ended()
+        self._counts += going
+        self._stopped |= going & torch.isin(token, self._stops)
+        self._ids = torch.cat([self._ids, token[:, None]], dim=1)
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(token), 1)], dim=1)
+        self._logprobs = torch.cat([self._logprobs, logprobs[:, None]], dim=1)
+        self._versions.append(version)
+
+    def responses(self) -> Responses:
+        """Return prefixes and new tokens; rows that are not finished have them up to now."""
+        ids, logprobs = self._ids[:, self._start :].cpu(), self._logprobs.cpu()
+        versions = torch.tensor(self._versions, dtype=torch.int64)
+        counts = self._counts.tolist()
+        rows = list(enumerate(zip(self._prefixes, counts, strict=True)))
         return Responses(
-            [row[:length].clone() for row, length in zip(tokens, lengths, strict=True)],
-            [row[:length].clone() for row, length in zip(logprobs, lengths, strict=True)],
-            ~ended,
-            self.weight_version,
+            [torch.cat([prefix.token_ids, ids[row, :count]]) for row, (prefix, count) in rows],
+            [torch.cat([prefix.logprobs, logprobs[row, :count]]) for row, (prefix, count) in rows],
+            [torch.cat([prefix.versions, versions[:count]]) for _, (prefix, count) in rows],
+            (self._ended() & ~self._stopped).cpu(),
+            self._ended().cpu(),
         )
 
-    def _decode(self, prompts: Prompts, draws: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-        """Generate (B, R) tokens and logprobs; values after a row's stop token are meaningless."""
-        device = self._model.device
-        ids, mask = _pad_left(prompts)
-        position = (mask.cumsum(1) - 1).clamp(min=0)
-        ids, mask, position = ids.to(device), mask.to(device), position.to(device)
-        stops = torch.tensor(sampling.stop_token_ids, dtype=torch.int64, device=device)
-        ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)
-        cache = DynamicCache(config=self._model.config)
-        tokens, logprobs = [], []
-        for draw in draws.T:
-            logits = self._model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=position,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            ).logits[:, -1]
-            token = logits.argmax(dim=-1) if sampling.greedy else _sample(logits, draw, sampling)
-            tokens.append(token)
-            logprobs.append(pick_logprobs(logits, token, sampling.logprob_temperature))
-            ended |= torch.isin(token, stops)
-            if bool(ended.all()):
-                break
-            ids, position = token[:, None], position[:, -1:] + 1
-            mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=1)
-        return torch.stack(tokens, dim=1).cpu(), torch.stack(logprobs, dim=1).cpu()
+    def _ended(self) -> Tensor:
+        return self._stopped | (self._counts == self._budget)
+
+    def _draw(self) -> Tensor:
+        """Return the (B,) draws of the next token; those of rows that have ended are any."""
+        number = (self._had + len(self._versions)).clamp(max=self._draws.shape[1] - 1)
+        return self._draws.gather(1, number[:, None]).squeeze(1)
+
+    def _logits(self) -> Tensor:
+        """Compute (B, V) logits of the next token from the tokens that the cache lacks."""
+        columns = torch.arange(self._cached, self._ids.shape[1], device=self._ids.device)
+        logits: Tensor = self._model(
+            input_ids=self._ids[:, self._cached :],
+            attention_mask=self._mask,
+            position_ids=(columns - self._padding[:, None]).clamp(min=0),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        self._cached = self._ids.shape[1]
+        # The maximum is NaN if a logit is, and infinite if one is +inf or all are -inf.
+        wrong = (~logits.amax(dim=-1).isfinite()).nonzero().flatten().tolist()
+        if wrong:
+            raise ModelFailure(
+                f"rows {wrong} of {len(logits)} have logits that are NaN or infinite"
+            )
+        return logits
 
 
 def check_weights(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
@@ -117,6 +215,13 @@ def _sample(logits: Tensor, draw: Tensor, sampling: Sampling) -> Tensor:
     # Rounding must not raise the draw to the total, which no token exceeds.
     target = torch.minimum(draw[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulated, target, right=True).squeeze(1).to(logits.device)
+
+
+def _with_prefixes(prompts: Prompts, prefixes: Sequence[Prefix]) -> Prompts:
+    """Append the prefixes' tokens to the prompts."""
+    lengths = prompts.lengths.tolist()
+    rows = zip(prompts.input_ids, lengths, prefixes, strict=True)
+    return Prompts.of([torch.cat([ids[:n], prefix.token_ids]) for ids, n, prefix in rows], 0)
 
 
 def _pad_left(prompts: Prompts) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from rlconform.grpo.metrics.records import RECORD, RunEnd, RunStart, StepMetrics
 class MetricLog:
     """The metrics of a whole run, including its steps before a resumption."""
 
-    num_steps: int = 0  # the planned last step
+    num_steps: int = 0  # the planned last step, or that of a run that ended by its configuration
     #: Metrics by step and name; steps that a resumed run repeated replace the earlier ones.
     steps: dict[int, dict[str, float]] = field(default_factory=dict)
     #: None if the run was killed or is still running.
@@ -55,6 +55,8 @@ class MetricLog:
                 self.steps.setdefault(record.step, {}).update(record.metrics)
             case RunEnd():
                 self.ending = record.status
+                if record.last_step is not None:
+                    self.num_steps = record.last_step
 
 
 def read_metrics(path: Path) -> MetricLog:

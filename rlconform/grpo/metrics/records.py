@@ -41,6 +41,7 @@ class RunEnd(_Record):
 
     record: Literal["end"] = "end"
     status: Literal["finished", "failed"]
+    last_step: int | None = None  # if the run finished before ``num_steps``
 
 
 Record = Annotated[RunStart | StepMetrics | RunEnd, Field(discriminator="record")]

@@ -47,6 +47,7 @@ class MetricWriter:
         if torn:
             self._file.write("\n")
         self._last_step = 0
+        self._end: int | None = None
         self._append(RunStart(first_step=first_step, num_steps=num_steps))
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -67,12 +68,16 @@ class MetricWriter:
             for name, number in numbers.items():
                 self._board.add_scalar(name, number, step)
 
+    def end_at(self, step: int) -> None:
+        """Set the run's last step; below ``num_steps`` if the run ended by its configuration."""
+        self._end = step
+
     def close(self, *, finished: bool) -> None:
         """Record whether the run finished or failed, and close the files. Idempotent."""
         if self._file.closed:
             return
         status: Literal["finished", "failed"] = "finished" if finished else "failed"
-        self._append(RunEnd(status=status))
+        self._append(RunEnd(status=status, last_step=self._end if finished else None))
         self._file.close()
         if self._board is not None:
             self._board.close()

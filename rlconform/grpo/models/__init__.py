@@ -3,6 +3,7 @@
 load_model, load_tokenizer   create tiny models in code, load others from a local folder
 message_log                  turns with roles, whose token ids make up a row
 token_logprobs               one forward pass over rows, padded or packed
+weights_digest               a short text that tells whether two copies of the weights are equal
 """
 
 from rlconform.grpo.models.char_tokenizer import character_tokenizer
@@ -15,6 +16,7 @@ from rlconform.grpo.models.message_log import (
     policy_turn,
 )
 from rlconform.grpo.models.tiny import TINY_MODELS, tiny_model
+from rlconform.grpo.models.weights_digest import weights_digest
 
 __all__ = [
     "TINY_MODELS",
@@ -28,4 +30,5 @@ __all__ = [
     "policy_turn",
     "tiny_model",
     "token_logprobs",
+    "weights_digest",
 ]

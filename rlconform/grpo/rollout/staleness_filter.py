@@ -16,8 +16,10 @@ import numpy as np
 
 from rlconform.contract import BatchMeta, KVBatchMeta
 
-#: Tag with the version of the weights that generated a row.
+#: Tag with the version of the weights that generated a row; if there are several, the lowest.
 WEIGHT_VERSION = "weight_version"
+#: Tag with the highest version of the weights that generated a row of an asynchronous run.
+END_WEIGHT_VERSION = "end_weight_version"
 
 
 class RolloutFilterError(Exception):

@@ -1,15 +1,14 @@
 """``RolloutWorker``: the Ray actor that lets the policy answer problems, turn by turn.
 
-    problems ── open_log ──▶ logs ── generate ──▶ policy's turn ── respond ──▶ reward
-                               ▲                                     └─ observation, or the row ends
-                               └── environment's turn ◀──────────────┘
-    logs ──▶ columns (N, S) and, for the driver, one RowSummary per row
+    problems ──▶ ``TurnLoop`` ── prompts ──▶ engine ── responses ──▶ rows that are done
+    rows ──▶ columns (N, S) and, for the driver, one RowSummary per row
 
 The driver waits for the worker; the engine runs in the worker's process, within the same call.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
-from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from rlconform.contract.fields import (
     GENERATION_LOGPROBS,
@@ -27,28 +25,20 @@ from rlconform.contract.fields import (
     TOKEN_MASK,
 )
 from rlconform.grpo.config import MasterConfig
-from rlconform.grpo.generation import (
-    GenerationEngine,
-    Prompts,
-    Sampling,
-    build_engine,
-    row_seeds,
-)
-from rlconform.grpo.models import (
-    environment_turn,
-    load_tokenizer,
-    log_input_ids,
-    open_log,
-    policy_turn,
-)
-from rlconform.grpo.tasks import PolicyTurn, Problem, RolloutTask, Split, build_task
+from rlconform.grpo.generation import GenerationEngine, Prompts, build_engine
+from rlconform.grpo.models import load_tokenizer, log_input_ids
+from rlconform.grpo.rollout.turn_loop import RolloutRow, TurnLoop
+from rlconform.grpo.tasks import Problem, Split, build_task
 from rlconform.grpo.workers.determinism import make_deterministic
 from rlconform.plane import mint_sample_ids
 from rlconform.wire import strip_message_logs
-from rlconform.wire.message_logs import MessageLog
 
 #: Object column of a rollout with the turns of each row, without their token ids.
 MESSAGE_LOGS = "message_logs"
+
+#: Column (N, S) int64 with the version of the weights that made each token of the policy, and -1
+#: elsewhere. Only asynchronous trainers write it: in a synchronous step all versions are equal.
+TOKEN_VERSIONS = "token_versions"
 
 #: Columns of a rollout.
 ROLLOUT_FIELDS = (
@@ -68,6 +58,10 @@ class RowSummary:
     reward: float  # the task's, summed over the turns
     spans: tuple[tuple[int, int], ...]  # (start, stop) of the policy's tokens, one per turn
     truncated: bool  # whether the last turn was cut off at the token limit
+    #: (lowest, highest) version of the weights that wrote the turn, one per turn; without a change
+    #: of workers these are the versions of its first and its last token.
+    versions: tuple[tuple[int, int], ...]
+    components: Mapping[str, float] = field(default_factory=dict)  # of the reward, over the turns
 
     @property
     def response_length(self) -> int:
@@ -81,36 +75,35 @@ class Rollout:
 
     The columns are ``input_ids`` (N, S) int64, ``input_lengths`` (N,) int64,
     ``generation_logprobs`` (N, S) float32, ``token_mask`` (N, S) int32, ``sample_mask`` (N,)
-    float32, padded on the right to the longest row; and ``message_logs``.
+    float32, padded on the right to the longest row; and ``message_logs``. ``token_versions``
+    (N, S) int64 is added on request.
     """
 
     sample_ids: list[str]  # <uid>_g<i>
     columns: TensorDict
     summaries: list[RowSummary]
-    weight_version: int  # of the weights that generated the rows
 
+    @property
+    def weight_version(self) -> int:
+        """The lowest version of the weights that wrote a token; the only one without refits."""
+        return min(lowest for row in self.summaries for lowest, _ in row.versions)
 
-@dataclass
-class _Row:
-    """A row that is being generated."""
-
-    sample_id: str
-    problem: Problem
-    log: MessageLog
-    turns: list[PolicyTurn] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    logprobs: list[Tensor] = field(default_factory=list)
-    reward: float = 0.0
-    truncated: bool = False
-    done: bool = False
+    @property
+    def end_version(self) -> int:
+        """The highest version of the weights that wrote a token."""
+        return max(highest for row in self.summaries for _, highest in row.versions)
 
 
 class RolloutWorker:
-    """Generates rollouts with the weights of the last ``refit``, on ``cpu`` or ``cuda``."""
+    """Generates rollouts with the weights of the last ``refit``, on ``cpu`` or ``cuda``.
+
+    After ``build``, several threads may call the other methods except ``close`` at once.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._engine: GenerationEngine | None = None
+        self._loops_lock = threading.Lock()
 
     def build(self, config: MasterConfig) -> None:
         """Create the run's engine, after closing the engine of a previous run."""
@@ -118,9 +111,14 @@ class RolloutWorker:
         make_deterministic(config.grpo.seed)
         self._config = config
         self._tokenizer = load_tokenizer(config.policy.model_name, config.policy.tokenizer_name)
-        self._tasks: dict[Split, RolloutTask] = {}  # filled by ``collect``
+        self._loops: dict[Split, TurnLoop] = {}  # filled by ``_loop``
+        block = config.async_rl
         self._engine = build_engine(
-            config.generation, config.policy, seed=config.grpo.seed, device=self._device
+            config.generation,
+            config.policy,
+            seed=config.grpo.seed,
+            device=self._device,
+            recompute_kv_cache=block is not None and block.recompute_kv_cache_after_weight_updates,
         )
 
     @property
@@ -130,24 +128,25 @@ class RolloutWorker:
             raise RuntimeError("call build first")
         return self._engine
 
-    def refit(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Replace the weights, see ``GenerationEngine.refit``."""
-        self.engine.refit(weights, version)
+    def refit(self, weights: Mapping[str, Tensor], version: int) -> str:
+        """Replace the weights and return their digest, see ``GenerationEngine.refit``."""
+        return self.engine.refit(weights, version)
 
     def collect(self, problems: Sequence[Problem], split: Split) -> Rollout:
-        """Generate a group (in validation a row) per problem; ``ValueError`` if one is too long."""
-        if split not in self._tasks:
-            self._tasks[split] = build_task(self._config.data, self._config.grpo.seed, split)
-        task = self._tasks[split]
-        loop = _TurnLoop(self._config, self.engine, self._tokenizer, task, split)
-        rows = loop.run(problems)
-        pad = int(self._tokenizer.pad_token_id)
-        return Rollout(
-            [row.sample_id for row in rows],
-            _columns(rows, pad),
-            [RowSummary(row.reward, tuple(row.spans), row.truncated) for row in rows],
-            self.engine.weight_version,
-        )
+        """Generate a group (in validation a row) per problem.
+
+        Raises ``DataFailure`` if a problem is too long, ``ModelFailure`` if a row is empty or not
+        finite.
+        """
+        loop, size = self._loop(split), self._group_size(split)
+        ids = iter(mint_sample_ids((problem.uid for problem in problems), size))
+        rows = [
+            row
+            for problem in problems
+            for row in loop.open_rows(problem, [next(ids) for _ in range(size)])
+        ]
+        loop.run(rows)
+        return self._rollout(rows)
 
     def close(self) -> None:
         """Release the engine's memory and devices. Idempotent."""
@@ -155,85 +154,25 @@ class RolloutWorker:
             self._engine.close()
             self._engine = None
 
+    def _group_size(self, split: Split) -> int:
+        grpo = self._config.grpo
+        training = split == "train"
+        return grpo.num_generations_per_prompt if training else grpo.val_num_generations_per_prompt
 
-class _TurnLoop:
-    """Generates all rows of one rollout, turn by turn."""
+    def _loop(self, split: Split) -> TurnLoop:
+        """Return the split's loop; the first call creates its task."""
+        engine = self.engine
+        with self._loops_lock:
+            if split not in self._loops:
+                task = build_task(self._config.data, self._config.grpo.seed, split)
+                self._loops[split] = TurnLoop(self._config, engine, self._tokenizer, task, split)
+            return self._loops[split]
 
-    def __init__(
-        self,
-        config: MasterConfig,
-        engine: GenerationEngine,
-        tokenizer: PreTrainedTokenizerBase,
-        task: RolloutTask,
-        split: Split,
-    ) -> None:
-        self._seed = config.grpo.seed
-        self._max_turns = config.grpo.max_rollout_turns
-        self._max_prompt = (
-            config.policy.max_total_sequence_length - config.generation.max_new_tokens
-        )
-        self._group_size = config.grpo.num_generations_per_prompt if split == "train" else 1
-        self._engine, self._tokenizer, self._task = engine, tokenizer, task
-        self._sampling = Sampling(
-            max_new_tokens=config.generation.max_new_tokens,
-            stop_token_ids=(int(tokenizer.eos_token_id),),
-            temperature=config.generation.temperature,
-            greedy=split == "val" and config.generation.val_greedy,
-        )
-
-    def run(self, problems: Sequence[Problem]) -> list[_Row]:
-        """Generate a group of rows per problem, turn by turn, until every row has ended."""
-        ids = iter(mint_sample_ids((problem.uid for problem in problems), self._group_size))
-        rows = [
-            _Row(next(ids), problem, self._open_log(problem))
-            for problem in problems
-            for _ in range(self._group_size)
-        ]
-        for turn in range(self._max_turns):
-            active = [row for row in rows if not row.done]
-            if active:
-                self._generate_turn(active, turn)
-        return rows
-
-    def _open_log(self, problem: Problem) -> MessageLog:
-        log = open_log(self._tokenizer, problem.messages)
-        tokens = len(log_input_ids(log))
-        if tokens > self._max_prompt:
-            raise ValueError(
-                f"problem {problem.uid!r} has {tokens} tokens, and with generation.max_new_tokens "
-                f"only {self._max_prompt} fit policy.max_total_sequence_length"
-            )
-        return log
-
-    def _generate_turn(self, rows: Sequence[_Row], turn: int) -> None:
-        """Generate the policy's next turn of each row, and add the environment's answer."""
-        ids = [log_input_ids(row.log) for row in rows]
-        prompts = Prompts.of(ids, int(self._tokenizer.pad_token_id))
-        seeds = row_seeds(self._seed, [row.sample_id for row in rows], turn)
-        responses = self._engine.generate(prompts, seeds, self._sampling)
-        cut_off = responses.truncated.tolist()
-        for row, prompt, tokens, logprobs, truncated in zip(
-            rows, ids, responses.token_ids, responses.logprobs, cut_off, strict=True
-        ):
-            row.spans.append((len(prompt), len(prompt) + len(tokens)))
-            row.logprobs.append(logprobs)
-            row.log = policy_turn(self._tokenizer, row.log, tokens)
-            row.turns.append(PolicyTurn(row.log[-1]["content"], ended=not truncated))
-            row.truncated = truncated
-            self._respond(row)
-
-    def _respond(self, row: _Row) -> None:
-        """Add the environment's reward and, unless the row ends, its observation."""
-        outcome = self._task.respond(row.problem, row.turns)
-        row.reward += outcome.reward
-        row.done = outcome.observation is None or row.truncated
-        if outcome.observation is None or row.done:
-            return
-        answered = environment_turn(self._tokenizer, row.log, outcome.observation)
-        if len(row.turns) == self._max_turns or len(log_input_ids(answered)) > self._max_prompt:
-            row.done = True  # no policy turn would follow the observation
-        else:
-            row.log = answered
+    def _rollout(self, rows: Sequence[RolloutRow], *, token_versions: bool = False) -> Rollout:
+        columns = _columns(rows, int(self._tokenizer.pad_token_id))
+        if token_versions:
+            columns[TOKEN_VERSIONS] = _token_versions(rows, columns[INPUT_IDS].shape[1])
+        return Rollout([row.sample_id for row in rows], columns, [_summary(row) for row in rows])
 
 
 def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor:
@@ -245,13 +184,20 @@ def token_mask(spans: Sequence[Sequence[tuple[int, int]]], width: int) -> Tensor
     return mask
 
 
-def _columns(rows: Sequence[_Row], pad_token_id: int) -> TensorDict:
+def _summary(row: RolloutRow) -> RowSummary:
+    bounds = [response.versions.aminmax() for response in row.responses]
+    versions = tuple((int(lowest), int(highest)) for lowest, highest in bounds)
+    components = dict(row.components)
+    return RowSummary(row.reward, tuple(row.spans), row.truncated, versions, components)
+
+
+def _columns(rows: Sequence[RolloutRow], pad_token_id: int) -> TensorDict:
     """Build the rows' columns, padded to the longest row."""
     prompts = Prompts.of([log_input_ids(row.log) for row in rows], pad_token_id)
     logprobs = torch.zeros(prompts.input_ids.shape, dtype=torch.float32)
     for target, row in zip(logprobs, rows, strict=True):
-        for (start, stop), values in zip(row.spans, row.logprobs, strict=True):
-            target[start:stop] = values
+        for (start, stop), response in zip(row.spans, row.responses, strict=True):
+            target[start:stop] = response.logprobs
     columns: dict[str, Any] = {
         INPUT_IDS: prompts.input_ids,
         INPUT_LENGTHS: prompts.lengths,
@@ -261,3 +207,12 @@ def _columns(rows: Sequence[_Row], pad_token_id: int) -> TensorDict:
         MESSAGE_LOGS: strip_message_logs(row.log for row in rows),
     }
     return TensorDict(columns, batch_size=[len(rows)])
+
+
+def _token_versions(rows: Sequence[RolloutRow], width: int) -> Tensor:
+    """Build the column ``token_versions`` (N, width)."""
+    versions = torch.full((len(rows), width), -1, dtype=torch.int64)
+    for target, row in zip(versions, rows, strict=True):
+        for (start, stop), response in zip(row.spans, row.responses, strict=True):
+            target[start:stop] = response.versions
+    return versions

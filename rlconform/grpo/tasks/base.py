@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
@@ -47,6 +47,8 @@ class EnvStep:
 
     reward: float  # of this turn; a row's reward is the sum over its turns
     observation: str | None = None  # text of the environment's turn; None ends the row
+    #: Parts of the reward by name, which ``adv_estimator.name: gdpo`` compares separately.
+    components: Mapping[str, float] = field(default_factory=dict)
 
 
 class RolloutTask(ABC):

@@ -23,6 +23,14 @@ class Dataloader:
         self.position += count
         return [self._task.problem(index) for index in range(first, self.position)]
 
+    def has(self, count: int, epochs: int | None) -> bool:
+        """Whether ``count`` problems are left of this number of passes over the task.
+
+        That is always so for ``None`` passes, and for a task without a size.
+        """
+        size = self._task.size
+        return size is None or epochs is None or self.position + count <= epochs * size
+
     def state_dict(self) -> dict[str, int]:
         """Return the state for ``load_state_dict``."""
         return {"position": self.position}

@@ -9,6 +9,7 @@ sum    "4+1+3"  ──▶ "8"      modulo the number of digits
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from rlconform.grpo.tasks.base import EnvStep, PolicyTurn, Problem, RolloutTask
@@ -18,8 +19,16 @@ class DigitTask(RolloutTask):
     """The tasks ``emit``, ``copy``, ``sort`` and ``sum``, with one turn per row."""
 
     def respond(self, problem: Problem, turns: Sequence[PolicyTurn]) -> EnvStep:
-        """Reward the turn, which ends the row."""
-        return EnvStep(credit(problem.answer, turns[-1], self._config.partial_credit))
+        """Reward the turn, which ends the row.
+
+        The components are ``correctness``, without the end token, and ``format``: the end token.
+        """
+        turn = turns[-1]
+        right = credit(problem.answer, replace(turn, ended=True), self._config.partial_credit)
+        components = {"correctness": right, "format": float(turn.ended)}
+        return EnvStep(
+            credit(problem.answer, turn, self._config.partial_credit), components=components
+        )
 
     def _question_and_answer(self, index: int) -> tuple[str, str]:
         config, draw = self._config, self._random(index).random

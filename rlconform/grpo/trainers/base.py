@@ -59,6 +59,16 @@ class Trainer(ABC):
         """Version of the policy's weights: the number of steps that they were trained for."""
         return self.steps_done
 
+    @property
+    def finished(self) -> bool:
+        """Whether the run has made its last step, or too few problems are left for another one.
+
+        A step that generates again under dynamic sampling may go beyond the last epoch.
+        """
+        done = self.steps_done >= self.config.grpo.max_num_steps
+        epochs = self.config.grpo.max_num_epochs
+        return done or not self._loader.has(prompts_to_generate(self.config.grpo), epochs)
+
     @abstractmethod
     def step(self) -> StepResult:
         """Generate rows, train on them, and copy the new weights to the engine."""
@@ -89,11 +99,17 @@ class Trainer(ABC):
         """Take the problems of the next generation batch."""
         return self._loader.take(prompts_to_generate(self.config.grpo))
 
-    def validation_problems(self) -> list[Problem]:
-        """Return the first ``grpo.max_val_samples`` validation problems, the same each time."""
+    def validation_batches(self) -> list[list[Problem]]:
+        """Return the first ``grpo.max_val_samples`` validation problems, the same each time.
+
+        Each batch has ``grpo.val_batch_size`` problems, and the last one the rest.
+        """
         task = build_task(self.config.data, self.config.grpo.seed, "val")
         most = self.config.grpo.max_val_samples
-        return [task.problem(i) for i in range(most if task.size is None else min(most, task.size))]
+        count = most if task.size is None else min(most, task.size)
+        problems = [task.problem(index) for index in range(count)]
+        size = self.config.grpo.val_batch_size or count
+        return [problems[start : start + size] for start in range(0, count, size)]
 
     def finish_update(self) -> None:
         """Count the step, and copy the updated weights to the engine."""
@@ -106,16 +122,29 @@ class StageTimer:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        #: Set it to a list to keep each stage as (name, start, end), on ``time.perf_counter``.
+        self.spans: list[tuple[str, float, float]] | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time of the ``with`` block to the stage."""
         started = time.perf_counter()
+        with self.span(name):
+            try:
+                yield
+            finally:
+                elapsed = time.perf_counter() - started
+                self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Keep the time of the ``with`` block among ``spans``, in no stage; blocks may overlap."""
+        started = time.perf_counter()
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - started
-            self._seconds[name] = self._seconds.get(name, 0.0) + elapsed
+            if self.spans is not None:
+                self.spans.append((name, started, time.perf_counter()))
 
     def take(self, total: str = "") -> dict[str, float]:
         """Return the seconds since the last call as ``time/<stage>``; ``total`` adds their sum."""

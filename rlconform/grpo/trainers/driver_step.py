@@ -2,11 +2,11 @@
 
     summaries ── score_rollout ──▶ tags: reward, baseline, std ── select_rows ──▶ the step's rows
     sequence lengths ── set_padded_width ──▶ the width that every reader pads to
-    logprobs ── advantages_and_mask ──▶ advantages (N, S), sample_mask (N,)
+    logprobs (driver_fields) ── advantages_and_mask ──▶ advantages (N, S), sample_mask (N,)
     rows, targets, updates ── step_metrics ──▶ metrics by name
 
-These functions need only metas, row summaries and two columns, not whole rows. Therefore they work
-for rows in the driver's memory and for rows in a data plane.
+These functions need only metas, row summaries and columns of logprobs, not whole rows. Therefore
+they work for rows in the driver's memory and for rows in a data plane.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import (
     ADVANTAGES,
     DP_TRAIN_FIELDS,
+    GENERATION_LOGPROBS,
     GLOBAL_FORWARD_PAD_SEQLEN,
+    PREV_LOGPROBS,
     REFERENCE_POLICY_LOGPROBS,
     SAMPLE_MASK,
 )
-from rlconform.grpo.algorithm.advantages import (
-    broadcast_to_tokens,
-    compute_advantages,
-    group_baseline,
-    group_of,
-)
+from rlconform.grpo.algorithm.advantages import group_baseline, group_of
 from rlconform.grpo.algorithm.dynamic_sampling import STD, Selection, select_groups
+from rlconform.grpo.algorithm.estimators import ScoredRows, estimate_advantages
+from rlconform.grpo.algorithm.kl_penalty import estimate_kl
 from rlconform.grpo.algorithm.masking import (
     mask_logprob_error,
     mask_overlong,
@@ -53,30 +52,34 @@ RowSummaries = dict[str, RowSummary]
 
 
 def score_rollout(meta: KVBatchMeta, summaries: RowSummaries, config: MasterConfig) -> KVBatchMeta:
-    """Add the tags ``reward``, ``baseline`` and ``std`` to the meta of a rollout's whole groups."""
-    rewards = _scale_and_shape(
-        torch.tensor([summaries[sample_id].reward for sample_id in meta.sample_ids]),
-        torch.tensor([summaries[sample_id].response_length for sample_id in meta.sample_ids]),
-        config,
-    )
+    """Add the tags ``reward``, ``baseline`` and ``std`` to the meta of a rollout's whole groups.
+
+    Reward and baseline are scaled and shaped. The std is that of the rewards before shaping:
+    dynamic sampling drops groups in which all answers are equally right (DAPO, arXiv 2503.14476,
+    eq. 11), also if their lengths differ.
+    """
+    rows = [summaries[sample_id] for sample_id in meta.sample_ids]
+    scaled = _scale(torch.tensor([row.reward for row in rows]), config)
+    shaping = config.grpo.reward_shaping
+    rewards = scaled
+    if shaping.enabled:
+        lengths = torch.tensor([row.response_length for row in rows])
+        limit = shaping.max_response_length or config.generation.max_new_tokens
+        rewards = shape_rewards(scaled, lengths, shaping, limit)
     groups = [group_of(sample_id) for sample_id in meta.sample_ids]
-    baseline, std = group_baseline(rewards, groups, config.grpo.use_leave_one_out_baseline)
+    baseline, _ = group_baseline(rewards, groups, config.grpo.leaves_one_out)
+    _, std = group_baseline(scaled, groups)
     return meta.stamp_tags({REWARD: list(rewards), BASELINE: list(baseline), STD: list(std)})
 
 
-def _scale_and_shape(rewards: Tensor, response_lengths: Tensor, config: MasterConfig) -> Tensor:
-    scaling, shaping = config.grpo.reward_scaling, config.grpo.reward_shaping
-    if scaling.enabled:
-        rewards = scale_rewards(rewards, scaling)
-    if shaping.enabled:
-        limit = shaping.max_response_length or config.generation.max_new_tokens
-        rewards = shape_rewards(rewards, response_lengths, shaping, limit)
-    return rewards
+def _scale(rewards: Tensor, config: MasterConfig) -> Tensor:
+    scaling = config.grpo.reward_scaling
+    return scale_rewards(rewards, scaling) if scaling.enabled else rewards
 
 
 def prompts_to_generate(config: GRPOConfig) -> int:
     """Return the number of prompts of one generation batch."""
-    return config.num_prompts_per_step * config.batch_multiplier
+    return int(config.num_prompts_per_step * config.batch_multiplier)
 
 
 def select_rows(
@@ -110,8 +113,20 @@ class StepRows(NamedTuple):
 class TrainTargets(NamedTuple):
     """The columns that the driver computes before training, and their statistics."""
 
-    columns: dict[str, Tensor]  # ``advantages`` (N, S) and ``sample_mask`` (N,), float32
+    #: ``advantages`` (N, S), ``sample_mask`` (N,) and, if training reads it, ``total_reward`` (N,),
+    #: the task's; all float32.
+    columns: dict[str, Tensor]
     metrics: dict[str, float]
+
+
+def driver_fields(config: MasterConfig) -> list[str]:
+    """Return the columns that ``advantages_and_mask`` needs, in the order of its arguments."""
+    fields = [PREV_LOGPROBS, GENERATION_LOGPROBS]
+    return [*fields, REFERENCE_POLICY_LOGPROBS] if _has_kl_in_reward(config) else fields
+
+
+def _has_kl_in_reward(config: MasterConfig) -> bool:
+    return config.loss_fn.use_kl_in_reward and config.loss_fn.needs_reference_policy
 
 
 def advantages_and_mask(
@@ -119,25 +134,39 @@ def advantages_and_mask(
     prev_logprobs: Tensor,
     generation_logprobs: Tensor,
     config: MasterConfig,
+    reference_logprobs: Tensor | None = None,
 ) -> TrainTargets:
-    """Compute advantages and the row mask; both logprobs are (N, S), with S the step's width."""
+    """Compute advantages and the row mask; all logprobs are (N, S), with S the step's width.
+
+    Reference logprobs are needed with ``loss_fn.use_kl_in_reward``, else ``ValueError``.
+    """
     meta, summaries, _ = generated
-    tags = meta.tags or []
-    reward, baseline, std = (
-        torch.tensor([row[name] for row in tags], dtype=torch.float32)
-        for name in (REWARD, BASELINE, STD)
-    )
     row_summaries = [summaries[sample_id] for sample_id in meta.sample_ids]
     trained = token_mask([row.spans for row in row_summaries], prev_logprobs.shape[1])
-    advantages = compute_advantages(reward, baseline, std, config.grpo.normalize_rewards)
     error = sequence_logprob_error(prev_logprobs, generation_logprobs, trained)
     mask = torch.ones(meta.size, dtype=torch.float32)
     if config.grpo.overlong_filtering:
         mask = mask_overlong(mask, torch.tensor([row.truncated for row in row_summaries]))
     if config.grpo.seq_logprob_error_threshold is not None:
         mask = mask_logprob_error(mask, error, config.grpo.seq_logprob_error_threshold)
+    kl = None
+    if _has_kl_in_reward(config):
+        if reference_logprobs is None:
+            raise ValueError("loss_fn.use_kl_in_reward needs reference_logprobs")
+        estimate = estimate_kl(prev_logprobs, reference_logprobs, config.loss_fn)
+        kl = config.loss_fn.reference_policy_kl_penalty * estimate
+    rows = ScoredRows(
+        torch.tensor([row[REWARD] for row in meta.tags or []], dtype=torch.float32),
+        [group_of(sample_id) for sample_id in meta.sample_ids],
+        trained,
+        mask,
+        _components(row_summaries, config),
+        kl,
+    )
+    advantages = estimate_advantages(rows, config.grpo)
+    columns = {ADVANTAGES: advantages, SAMPLE_MASK: mask}
     return TrainTargets(
-        {ADVANTAGES: broadcast_to_tokens(advantages, trained), SAMPLE_MASK: mask},
+        columns,
         {
             "advantage_max": advantages.abs().max().item(),
             "seq_logprob_error": error.mean().item(),
@@ -146,11 +175,22 @@ def advantages_and_mask(
     )
 
 
+def _components(rows: Sequence[RowSummary], config: MasterConfig) -> dict[str, Tensor]:
+    """Return the scaled components of the rewards by name, (N,) each; 0 where a row has none."""
+    names = sorted({name for row in rows for name in row.components})
+    return {
+        name: _scale(torch.tensor([row.components.get(name, 0.0) for row in rows]), config)
+        for name in names
+    }
+
+
 def train_fields(config: MasterConfig) -> list[str]:
-    """Return the columns that training reads; reference logprobs only under a KL penalty."""
-    if config.loss_fn.needs_reference_policy:
-        return list(DP_TRAIN_FIELDS)
-    return [name for name in DP_TRAIN_FIELDS if name != REFERENCE_POLICY_LOGPROBS]
+    """Return the columns that training reads; reference logprobs for a KL penalty in the loss."""
+    return [
+        name
+        for name in DP_TRAIN_FIELDS
+        if name != REFERENCE_POLICY_LOGPROBS or config.loss_fn.kl_penalty_in_loss
+    ]
 
 
 def step_metrics(
@@ -178,11 +218,21 @@ def step_metrics(
     return {f"train/{name}": value for name, value in all_metrics.items()}
 
 
-def validation_metrics(summaries: Sequence[RowSummary]) -> dict[str, float]:
-    """Compute means over the rows: ``val/reward``, ``val/response_length``, ``val/truncated``."""
-    n = len(summaries)
-    return {
+def validation_metrics(
+    summaries: Sequence[RowSummary], generations_per_prompt: int = 1
+) -> dict[str, float]:
+    """Compute means over the rows: ``val/reward``, ``val/response_length``, ``val/truncated``.
+
+    With several rows per problem, which are adjacent, ``val/pass_k`` is the share of problems with
+    a reward above 0 in any row (pass@k, Chen et al. 2021, arXiv 2107.03374).
+    """
+    n, k = len(summaries), generations_per_prompt
+    metrics = {
         "val/reward": sum(row.reward for row in summaries) / n,
         "val/response_length": sum(row.response_length for row in summaries) / n,
         "val/truncated": sum(row.truncated for row in summaries) / n,
     }
+    if k > 1:
+        passed = [any(row.reward > 0 for row in summaries[i : i + k]) for i in range(0, n, k)]
+        metrics["val/pass_k"] = sum(passed) / len(passed)
+    return metrics

@@ -19,7 +19,6 @@ from torch.nn import functional
 from rlconform.contract import KVBatchMeta
 from rlconform.contract.fields import (
     ADVANTAGES,
-    GENERATION_LOGPROBS,
     GLOBAL_FORWARD_PAD_SEQLEN,
     INPUT_IDS,
     INPUT_LENGTHS,
@@ -35,6 +34,7 @@ from rlconform.grpo.trainers.driver_step import (
     RowSummaries,
     StepRows,
     advantages_and_mask,
+    driver_fields,
     score_rollout,
     select_rows,
     set_padded_width,
@@ -64,9 +64,8 @@ class LegacyTrainer(Trainer):
                 rows[REFERENCE_POLICY_LOGPROBS] = self._policy.get_reference_policy_logprobs(rows)
 
         with self.timer.stage("advantages"):
-            targets = advantages_and_mask(
-                generated, rows[PREV_LOGPROBS], rows[GENERATION_LOGPROBS], self.config
-            )
+            prev, engine, *reference = (rows[name] for name in driver_fields(self.config))
+            targets = advantages_and_mask(generated, prev, engine, self.config, *reference)
             rows.update(targets.columns)
 
         with self.timer.stage("train"):
@@ -100,10 +99,15 @@ class LegacyTrainer(Trainer):
     def validate(self) -> dict[str, float]:
         """Generate answers to the validation problems; return metrics ``val/...`` and times."""
         with self.timer.stage("validation"):
-            rollout = self.actors.call_rollout_worker(
-                RolloutWorker.collect, self.validation_problems(), "val"
-            )
-        return validation_metrics(rollout.summaries) | self.timer.take()
+            summaries = [
+                summary
+                for problems in self.validation_batches()
+                for summary in self.actors.call_rollout_worker(
+                    RolloutWorker.collect, problems, "val"
+                ).summaries
+            ]
+        generations = self.config.grpo.val_num_generations_per_prompt
+        return validation_metrics(summaries, generations) | self.timer.take()
 
 
 def _meta(rollout: Rollout) -> KVBatchMeta:

@@ -14,6 +14,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.contract import ConfigError
 from rlconform.contract.fields import INPUT_IDS, INPUT_LENGTHS, LP_SEED_FIELDS
 from rlconform.grpo.config import MasterConfig, Stage
 from rlconform.grpo.trainers.driver_step import train_fields
@@ -27,9 +28,14 @@ _POSITION = "position"
 
 
 class LegacyPolicy:
-    """Shards batches over the ranks, and joins the ranks' results."""
+    """Shards batches over the ranks, and joins the ranks' results.
+
+    ``ConfigError`` under ``policy.witness``, because rows in memory don't bring their sample ids.
+    """
 
     def __init__(self, workers: WorkerGroup, config: MasterConfig) -> None:
+        if config.policy.witness:
+            raise ConfigError("policy.witness needs a data plane: data_plane.enabled is false")
         self._workers = workers
         self._config = config
 

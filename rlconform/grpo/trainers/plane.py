@@ -1,9 +1,9 @@
-"""``PlaneTrainer``: GRPO with rows in a data plane; the driver reads metas, tags and two columns.
+"""``PlaneTrainer``: GRPO with rows in a data plane; the driver reads metas, tags and logprobs.
 
     problems ──▶ rollout worker ── first write ──▶ plane
                        └── meta, row summaries ──▶ driver: rewards, baseline, std, rows to drop
     shards of the meta ──▶ ranks ── fetch, write one column back ──▶ plane
-    two columns ──▶ driver ── advantages, mask ──▶ plane
+    logprobs ──▶ driver ── advantages, mask ──▶ plane
     shards of the meta ──▶ ranks ── fetch ──▶ one update per global batch
 
 Each call blocks the driver until the actors have answered; the actors wait for the plane.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from rlconform.contract import DataPlaneClient, KVBatchMeta
-from rlconform.contract.fields import ADVANTAGES, GENERATION_LOGPROBS, PREV_LOGPROBS
+from rlconform.contract.fields import ADVANTAGES
 from rlconform.grpo.actors import RunActors
 from rlconform.grpo.algorithm.dynamic_sampling import STD, TooManyGenBatches
 from rlconform.grpo.config import MasterConfig
@@ -30,6 +30,8 @@ from rlconform.grpo.trainers.driver_step import (
     RowSummaries,
     StepRows,
     advantages_and_mask,
+    driver_fields,
+    prompts_to_generate,
     score_rollout,
     select_rows,
     set_padded_width,
@@ -54,7 +56,8 @@ class PlaneTrainer(Trainer):
     def step(self) -> StepResult:
         """Run one step: generate rows, compute logprobs and advantages, train, refit the engine."""
         with self.timer.stage("prepare"):
-            self._policy.prepare_step()
+            group = self.config.grpo.num_generations_per_prompt
+            self._policy.prepare_step(prompts_to_generate(self.config.grpo) * group, group)
 
         with self.timer.stage("generation"):
             generated = self._generate()
@@ -68,10 +71,10 @@ class PlaneTrainer(Trainer):
                 self._policy.get_reference_policy_logprobs_from_meta(meta)
 
         with self.timer.stage("advantages"):
-            read = self._policy.read_from_dataplane(meta, [PREV_LOGPROBS, GENERATION_LOGPROBS])
-            targets = advantages_and_mask(
-                generated, read[PREV_LOGPROBS], read[GENERATION_LOGPROBS], self.config
-            )
+            fields = driver_fields(self.config)
+            read = self._policy.read_from_dataplane(meta, fields)
+            prev, engine, *reference = (read[name] for name in fields)
+            targets = advantages_and_mask(generated, prev, engine, self.config, *reference)
             meta = self._policy.write_to_dataplane(meta, targets.columns)
 
         with self.timer.stage("train"):
@@ -116,12 +119,15 @@ class PlaneTrainer(Trainer):
 
     def validate(self) -> dict[str, float]:
         """Generate answers in a separate partition; return metrics ``val/...`` and times."""
-        problems = self.validation_problems()
+        generations = self.config.grpo.val_num_generations_per_prompt
+        summaries = list[RowSummary]()
         with self.timer.stage("validation"):
-            self._policy.prepare_val_partition(len(problems))
-            meta, summaries = self._collect(problems, "val", VAL_PARTITION)
-            self._policy.finish_step(meta)
-        return validation_metrics(summaries) | self.timer.take()
+            for problems in self.validation_batches():
+                self._policy.prepare_val_partition(len(problems) * generations)
+                meta, new = self._collect(problems, "val", VAL_PARTITION)
+                self._policy.finish_step(meta)
+                summaries += new
+        return validation_metrics(summaries, generations) | self.timer.take()
 
     def shutdown(self) -> None:
         """Detach the actors from the plane."""

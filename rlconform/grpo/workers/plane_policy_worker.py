@@ -19,6 +19,7 @@ from rlconform.contract.fields import (
     PREV_LOGPROBS,
     REFERENCE_POLICY_LOGPROBS,
 )
+from rlconform.grpo.config import ClippedPGLossConfig
 from rlconform.grpo.plane_traffic import Attach, PlaneActor
 from rlconform.grpo.workers.policy_model import Metrics
 from rlconform.grpo.workers.policy_worker import PolicyWorker
@@ -51,11 +52,33 @@ class PlanePolicyWorker(PlaneActor, DataPlaneWorkerMixin, PolicyWorker):
         self.write_back(shard, column, compute(work.batch, work.packing))
 
     def train_from_meta(
-        self, shard: KVBatchMeta, select_fields: list[str], n_batches: int
+        self,
+        shard: KVBatchMeta,
+        select_fields: list[str],
+        n_batches: int,
+        loss_fn: ClippedPGLossConfig | None = None,
+        mbs: int | None = None,
     ) -> list[Metrics]:
         """Train on these columns of the shard's rows, see ``PolicyModel.train``."""
         work = self.fetch_shard(shard, select_fields)
-        return self.train(work.batch, work.packing, n_batches)
+        return self.train(work.batch, work.packing, n_batches, loss_fn, mbs, shard.sample_ids)
+
+    def evaluate_from_meta(
+        self,
+        shard: KVBatchMeta,
+        select_fields: list[str],
+        n_batches: int,
+        loss_fn: ClippedPGLossConfig | None = None,
+        mbs: int | None = None,
+    ) -> list[Metrics]:
+        """Compute the metrics of ``train_from_meta`` without updates, see ``PolicyModel``."""
+        work = self.fetch_shard(shard, select_fields)
+        return self.policy.evaluate(work.batch, work.packing, n_batches, loss_fn, mbs)
+
+    def train_microbatches_from_meta(self, shard: KVBatchMeta, select_fields: list[str]) -> None:
+        """Add the gradients of a chunk's shard, see ``PolicyModel.train_microbatches``."""
+        work = self.fetch_shard(shard, select_fields)
+        self.policy.train_microbatches(work.batch, work.packing, shard.sample_ids)
 
     def detach(self) -> None:
         """Detach from the plane. Idempotent."""

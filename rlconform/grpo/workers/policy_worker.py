@@ -10,7 +10,8 @@ fails at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ import torch.distributed as dist
 from tensordict import TensorDict
 from torch import Tensor
 
-from rlconform.grpo.config import MasterConfig
+from rlconform.grpo.config import ClippedPGLossConfig, MasterConfig
+from rlconform.grpo.models import weights_digest
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
 from rlconform.grpo.workers.data_parallel import whole_weights
 from rlconform.grpo.workers.determinism import make_deterministic
@@ -84,13 +86,45 @@ class PolicyWorker:
         """Compute reference logprobs, see ``PolicyModel.reference_logprobs``."""
         return self.policy.reference_logprobs(rows, packing)
 
-    def train(self, rows: TensorDict, packing: Mapping[str, Any], n_batches: int) -> list[Metrics]:
+    def train(
+        self,
+        rows: TensorDict,
+        packing: Mapping[str, Any],
+        n_batches: int,
+        loss_fn: ClippedPGLossConfig | None = None,
+        mbs: int | None = None,
+        sample_ids: Sequence[str] | None = None,
+    ) -> list[Metrics]:
         """Update the weights, see ``PolicyModel.train``."""
-        return self.policy.train(rows, packing, n_batches)
+        return self.policy.train(rows, packing, n_batches, loss_fn, mbs, sample_ids)
+
+    def begin_train_step(
+        self, loss_fn: ClippedPGLossConfig | None = None, mbs: int | None = None
+    ) -> None:
+        """Open an update in chunks, see ``PolicyModel.begin_train_step``."""
+        self.policy.begin_train_step(loss_fn, mbs)
+
+    def finish_train_step(self) -> Metrics:
+        """Update the weights and end the step, see ``PolicyModel.finish_train_step``."""
+        return self.policy.finish_train_step()
+
+    def abort_train_step(self) -> None:
+        """Drop the open step, see ``PolicyModel.abort_train_step``."""
+        self.policy.abort_train_step()
+
+    def witnessed(self) -> Counter[str]:
+        """Return this rank's ``PolicyModel.witnessed``."""
+        return self.policy.witnessed
 
     def weights(self) -> dict[str, Tensor]:
         """Return all weights by name on rank 0, {} on other ranks; every rank must call this."""
         return whole_weights(self.policy.model)
+
+    @ray.method(num_returns=2)
+    def published_weights(self) -> tuple[dict[str, Tensor], str]:
+        """Return ``weights`` and their digest as two objects, so the digest is read alone."""
+        weights = self.weights()
+        return weights, weights_digest(weights)
 
     def save(self, folder: Path) -> None:
         """Write this rank's part of a checkpoint; every rank must call this."""

@@ -78,10 +78,15 @@ class WorkerGroup:
         return fetch(calls, self._timeout_s, f"a policy worker's {method.__name__}")
 
 
-def remote_class(actor_class: type, config: ClusterConfig, gpu_share: float) -> Any:
-    """Make a class of Ray actors that get one CPU each and, on ``cuda``, a share of a GPU."""
+def remote_class(
+    actor_class: type, config: ClusterConfig, gpu_share: float, *, threads: int = 1
+) -> Any:
+    """Make a class of Ray actors that get one CPU each and, on ``cuda``, a share of a GPU.
+
+    ``threads`` is the number of calls that an actor runs at the same time.
+    """
     num_gpus = gpu_share if config.device == "cuda" else 0
-    return ray.remote(actor_class).options(num_cpus=1, num_gpus=num_gpus)
+    return ray.remote(actor_class).options(num_cpus=1, num_gpus=num_gpus, max_concurrency=threads)
 
 
 def fetch(calls: Any, timeout_s: float, what: str) -> Any:

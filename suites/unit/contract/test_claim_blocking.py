@@ -228,6 +228,43 @@ def test_puts_of_other_fields_do_not_extend_the_timeout(part: PartitionUnderTest
     raise ContractViolation("TimeoutError", f"a claim of {got.sample_ids}", leans_on=("CLAIM-05",))
 
 
+@requirement("CLAIM-05")
+def test_a_claim_that_waits_while_its_partition_is_registered_again_is_served(
+    part: PartitionUnderTest,
+) -> None:
+    waiting = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the blocked claim")
+    expect_blocked(waiting, part, "rows")
+    part.register()  # as a driver does at the start of each step
+    part.put_labeled(IDS[:2])
+    expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited")
+
+
+@requirement("CLAIM-05")
+def test_a_claim_waits_on_when_a_later_one_times_out(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:1])
+    earlier = BackgroundCall(
+        lambda: part.claim(batch_size=3, blocking=True, timeout_s=part.timeouts.operation),
+        "the earlier claim",
+    )
+    expect_blocked(earlier, part, "two more rows")
+    expect_timeout(part, 5, 0.3)
+    part.put_labeled(IDS[1:3])
+    expect_ids(earlier.result(part.timeouts.settle), IDS[:3], "rows of the claim that waited on")
+
+
+@requirement("CLAIM-06")
+def test_rows_that_trickle_in_do_not_extend_the_timeout_of_this_process(
+    part: PartitionUnderTest,
+) -> None:
+    timeout_s = 0.5
+    waiting = BackgroundCall(lambda: expect_timeout(part, 1000, timeout_s), "claims that time out")
+    for n in range(500):
+        if waiting.returned_within(timeout_s / 3):
+            break
+        part.put_labeled([f"r{n}"])
+    waiting.result(part.timeouts.operation)
+
+
 @requirement("CLAIM-06", patience=60, scattered=False)
 def test_a_claim_waits_for_all_of_a_long_timeout(part: PartitionUnderTest) -> None:
     waiting = BackgroundCall(

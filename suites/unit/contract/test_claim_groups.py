@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from rlconform.certify.assertions.expect import expect, expect_equal
 from rlconform.certify.plugin.markers import requirement
@@ -136,3 +137,25 @@ def test_prompts_of_alike_uids_are_groups_of_their_own(
         got = part.claim("train", batch_size=2).sample_ids
         stems = {sample_id.rpartition("_g")[0] for sample_id in got}
         expect(len(got) == 2 and len(stems) == 1, "both rows of one prompt", got)
+
+
+#: Prompts of a large step: among them are some whose ids agree in the first digits of any hash.
+MANY_PROMPTS = 600
+
+
+@requirement("CLAIM-15", leans_on=("CLAIM-04",))
+def test_groups_of_many_prompts_are_put_generation_by_generation(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(grpo_group_size=2, num_samples=2 * MANY_PROMPTS)
+    for generation in range(2):
+        ids = [f"prompt-{prompt}_g{generation}" for prompt in range(MANY_PROMPTS)]
+        part.put(ids, x=torch.arange(MANY_PROMPTS))
+    seen: Counter[str] = Counter()
+    for _ in range(MANY_PROMPTS // 10):
+        claimed = part.claim(batch_size=20).sample_ids
+        rows = Counter(sample_id.rpartition("_g")[0] for sample_id in claimed)
+        torn = sorted(prompt for prompt, count in rows.items() if count != 2)
+        expect(not torn, "both rows of each prompt in one claim", f"one row of {torn[:3]}")
+        seen.update(rows)
+    expect_equal(len(seen), MANY_PROMPTS, "prompts claimed")

@@ -62,6 +62,11 @@ def test_an_id_given_twice_clears_no_other_row(part: PartitionUnderTest) -> None
     else:
         part.expect_absent(["u_g1"])
         part.expect_labeled([i for i in NEIGHBOURS if i != "u_g1"])
+        # Rows that are put next may get the freed places, each its own.
+        new = [f"v_g{n}" for n in range(4)]
+        for sample_id in new:
+            part.put_labeled([sample_id], "x", "y")
+        part.expect_labeled([*new, *(i for i in NEIGHBOURS if i != "u_g1")])
 
 
 @requirement("CLEAR-01")
@@ -74,6 +79,25 @@ def test_all_ids_of_a_large_step_are_dropped(
         expect_unreadable(lambda i=sample_id: step.get([i], "x"), sample_id, "x")
     expect_equal(step.claim().sample_ids, STEP_IDS[:1], "rows left")
     step.expect_rows(STEP_IDS[:1], x=[torch.tensor(0)])
+
+
+@requirement("CLEAR-01")
+def test_runs_of_adjacent_rows_are_dropped_without_their_neighbours(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    ids = [f"u{n}_g0" for n in range(1000)]
+    part = new_partition(num_samples=len(ids))
+    part.put(ids, x=torch.arange(len(ids)))
+    kept = set(ids)
+    for first, length in ((10, 33), (50, 130), (200, 257), (470, 513)):  # past usual batch sizes
+        run = ids[first : first + length]
+        part.clear(run)
+        kept -= set(run)
+    left = [sample_id for sample_id in ids if sample_id in kept]
+    expect_equal(sorted(part.claim(batch_size=len(left)).sample_ids), sorted(left), "rows left")
+    part.expect_rows(
+        left, x=[torch.tensor(n) for n, sample_id in enumerate(ids) if sample_id in kept]
+    )
 
 
 @requirement("CLEAR-02")

@@ -253,6 +253,21 @@ def test_changing_a_meta_changes_no_other(part: PartitionUnderTest) -> None:
         expect("step" not in info, "extra_info of its own on every meta", info)
 
 
+@requirement("GET-13", changes_results=True)
+def test_changing_an_empty_meta_changes_no_other(part: PartitionUnderTest) -> None:
+    first = part.claim("train")
+    first.sample_ids.append("mine")  # as a trainer that collects claims into one meta
+    if first.tags is not None:
+        first.tags.append({"mine": 1})
+    extra = getattr(first, "extra_info", None)
+    if extra is not None:
+        extra["mine"] = 1
+    again = part.claim("train")
+    expect_equal(again.sample_ids, [], "ids of a second empty claim")
+    expect(not again.tags, "no tags on a second empty claim", again.tags)
+    expect_equal(getattr(again, "extra_info", None) or {}, {}, "extra_info of a second empty claim")
+
+
 @requirement("GET-02")
 @pytest.mark.parametrize("distinct", [200, 300, 1000])
 def test_a_repeated_id_among_many_repeats_or_is_rejected(

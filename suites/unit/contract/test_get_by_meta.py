@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
@@ -72,3 +74,27 @@ def test_the_meta_of_an_old_claim_claims_no_newer_rows(part: PartitionUnderTest)
     except Exception:  # noqa: BLE001 - GET-06 judges reads by the meta of rows that were cleared
         pass
     expect_ids(part.claim("train"), IDS[:2], "rows claimable after a read by an old meta")
+
+
+#: Row numbers of a claim's rows, as a trainer may arrange them.
+ARRANGED = {
+    "reversed": [3, 2, 1, 0],
+    "rotated": [1, 2, 3, 0],
+    "swapped": [1, 0, 3, 2],
+    "doubled": [2, 2, 0, 1],
+    "part": [3, 1],
+}
+
+
+@requirement("GET-01")
+@pytest.mark.parametrize("order", ARRANGED.values(), ids=ARRANGED)
+def test_the_rows_of_a_meta_come_in_its_own_order(
+    part: PartitionUnderTest, order: list[int]
+) -> None:
+    part.put_labeled(IDS, "x", "y")
+    meta = KVBatchMeta.of(part.claim("train", ["x", "y"], len(IDS)))
+    arranged = meta.subset(order)
+    for select in (None, ["y"]):
+        batch = part.get_data(arranged, select)
+        for field in select or ["x", "y"]:
+            expect_column(batch, field, labeled_rows(part.id, arranged.sample_ids, field))

@@ -223,6 +223,21 @@ def test_closing_twice_is_no_error(client: DataPlaneClient) -> None:
     client.close()
 
 
+@requirement("LIFE-01", ends_plane=True)
+def test_closing_an_old_client_again_leaves_a_new_plane_alone(
+    plane: PlaneSession, part: PartitionUnderTest
+) -> None:
+    old = part.client
+    old.close()
+    plane.renew()
+    new = PartitionUnderTest(plane.recorded(part.client.recording), part.id, part.timeouts)
+    new.register()
+    new.put_labeled(IDS)
+    old.close()  # as a finalizer does
+    new.expect_labeled(IDS)
+    expect_ids(new.claim("train"), IDS, "rows claimable after an old client was closed again")
+
+
 @requirement("LIFE-03", ends_plane=True)
 def test_calls_after_close_are_rejected(client: DataPlaneClient, part: PartitionUnderTest) -> None:
     part.put_labeled(IDS)
@@ -315,3 +330,15 @@ def test_no_call_that_fails_changes_its_arguments(
         expect(
             not before.changed(), f"the arguments of a {name} that fails as before", arguments[name]
         )
+
+
+@requirement("LIFE-09")
+def test_a_put_whose_dtype_is_refused_does_not_change_its_batch(
+    client: DataPlaneClient, part: PartitionUnderTest, target: Target
+) -> None:
+    part.put_labeled(["other"], "x")
+    arguments = _arguments(part, target)["put_samples"]
+    arguments["fields"]["x"] = torch.ones(3, 2, dtype=torch.bfloat16)  # may be refused: PUT-23
+    before = Snapshot(arguments)
+    is_rejected(lambda: client.put_samples(**arguments))
+    expect(not before.changed(), "the arguments of the put as before", arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from rlconform.certify.assertions.expect import (
     ContractViolation,
     expect,
     expect_column,
+    expect_equal,
     row_difference,
     rows_in,
     show_row,
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.labeled_rows import labeled_row, labeled_rows
+from rlconform.certify.scenarios.normalize_metas import tags_by_id
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.certify.threads import BackgroundCall
 from rlconform.wire import stack_or_nest
@@ -181,3 +184,16 @@ def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None
     except Exception:  # noqa: BLE001 - see above
         return
     expect_column(batch, "x", rows)
+
+
+@requirement("PUT-01")
+@pytest.mark.parametrize("together", [True, False], ids=["in one put", "later"])
+def test_a_tag_named_like_a_column_is_no_column(part: PartitionUnderTest, together: bool) -> None:
+    rewards = torch.tensor([1.0, 2.0])
+    tags: list[dict[str, Any]] = [{"x": -0.5}, {"x": 0.5}]
+    part.put(["a_g0", "a_g1"], tags if together else None, x=rewards)
+    if not together:
+        part.put(["a_g0", "a_g1"], tags)
+    part.expect_rows(["a_g0", "a_g1"], x=list(rewards))
+    by_id = tags_by_id(part.claim("train", batch_size=2))
+    expect_equal([by_id[i]["x"] for i in ("a_g0", "a_g1")], [-0.5, 0.5], "tags")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rlconform.certify.assertions.expect import ContractViolation, expect
@@ -165,3 +167,26 @@ def test_an_id_cleared_twice_takes_no_other_row_off(part: PartitionUnderTest) ->
     expect_status(part, True, "for a task that claimed both rows", "prev_lp")
     part.put_labeled(["new_g0"])
     expect_status(part, False, "with a row unclaimed, after an id was cleared twice", "prev_lp")
+
+
+@requirement("STAT-01")
+def test_false_again_when_rows_that_had_only_tags_get_fields(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:1])
+    part.put(IDS[1:2], tags=[{"v": 1}])
+    part.claim("train", batch_size=1)
+    expect_status(part, True, "while the other row has only tags", "train")
+    part.put_labeled(IDS[1:2])
+    expect_status(part, False, "when that row has a field, unclaimed", "train")
+
+
+@requirement("STAT-03")
+@pytest.mark.parametrize("claims", ["lp", "lp_ref", "LP"])
+def test_a_task_whose_name_is_alike_has_a_status_of_its_own(
+    new_partition: Callable[..., PartitionUnderTest], claims: str
+) -> None:
+    tasks = ["lp", "lp_ref", "LP"]
+    part = new_partition(tasks=tasks)
+    part.put_labeled(IDS)
+    part.claim(claims, batch_size=len(IDS))
+    for task in tasks:
+        expect_status(part, task == claims, f"when {claims!r} alone has claimed all rows", task)

@@ -62,12 +62,12 @@ def test_no_sequence_makes_a_cleared_row_readable(check_sequences: Callable[[], 
     check_sequences()
 
 
-@requirement("TAG-01")
+@requirement("TAG-01", changes_results=True)
 def test_each_claimed_row_carries_its_own_tags(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 
-@requirement("CLAIM-02")
+@requirement("CLAIM-02", changes_results=True)
 def test_every_sequence_gives_each_row_to_each_task_once(
     check_sequences: Callable[[], None],
 ) -> None:

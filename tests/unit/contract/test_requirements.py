@@ -28,7 +28,7 @@ from rlconform.contract.schema import parse_row, read_text
 
 SECTIONS = (
     "REG", "PUT", "GET", "TAG", "CLAIM", "STAT", "CLEAR", "LIFE",
-    "WIRE", "SHARD", "PAR", "FLOW", "FAULT", "LOAD",
+    "WIRE", "SHARD", "PAR", "FLOW", "ASYNC", "FAULT", "LOAD",
 )  # fmt: skip
 
 ROW: dict[str, Any] = {

@@ -68,11 +68,11 @@ def test_old_ones_are_dropped_and_nothing_else(tmp_path: Path) -> None:
 
 def test_one_is_due_every_period_and_at_the_end(tmp_path: Path) -> None:
     kept = checkpoints(tmp_path)
-    assert [step for step in range(1, 11) if kept.is_due(step, last_step=10)] == [4, 8, 10]
+    assert [step for step in range(1, 11) if kept.is_due(step, step == 10)] == [4, 8, 10]
 
 
 def test_nothing_is_written_nor_found_where_they_are_off(tmp_path: Path) -> None:
     checkpoints(tmp_path).write(4, save)
     off = checkpoints(tmp_path, enabled=False)
     assert off.newest() is None
-    assert not off.is_due(4, last_step=4)
+    assert not off.is_due(4, is_last=True)

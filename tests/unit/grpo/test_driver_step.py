@@ -27,6 +27,8 @@ from rlconform.grpo.trainers.driver_step import (
     RowSummaries,
     StepRows,
     advantages_and_mask,
+    driver_fields,
+    prompts_to_generate,
     score_rollout,
     select_rows,
     set_padded_width,
@@ -52,7 +54,7 @@ def config(*overrides: str) -> MasterConfig:
 
 def summaries() -> RowSummaries:
     return {
-        sample_id: RowSummary(reward, spans, truncated=sample_id == "b_g0")
+        sample_id: RowSummary(reward, spans, sample_id == "b_g0", versions=((3, 3),) * len(spans))
         for sample_id, reward, spans in zip(IDS, REWARDS, SPANS, strict=True)
     }
 
@@ -92,6 +94,23 @@ def test_rewards_are_scaled_first_and_pay_for_length_after() -> None:
         ),
     )
     assert tags(got, REWARD) == [1.0, -1.5, -1.0, 0.0]  # of 2, 3, 4 and 1 tokens
+
+
+def test_dynamic_sampling_drops_equal_answers_of_unequal_lengths() -> None:
+    conf = config(
+        "grpo.use_dynamic_sampling=true",
+        "grpo.reward_shaping={enabled: true, max_response_length: 4, "
+        "overlong_buffer_length: 3, overlong_buffer_penalty: 1.0}",
+    )
+    rows = score_rollout(meta(), summaries(), conf)
+    assert tags(rows, REWARD)[2:] == pytest.approx([-0.5, 0.5]), "the shaped rewards differ"
+    assert tags(rows, STD)[2:] == [0, 0]
+    assert select_rows(None, rows, 1, conf.grpo).cleared == ["b_g0", "b_g1"]
+
+
+def test_a_generation_batch_may_be_one_and_a_half_steps() -> None:
+    conf = config("grpo.use_dynamic_sampling=true", "grpo.batch_multiplier=1.5")
+    assert prompts_to_generate(conf.grpo) == 3
 
 
 def test_all_rows_are_trained_on_without_dynamic_sampling() -> None:
@@ -157,6 +176,48 @@ def test_training_reads_the_reference_only_for_a_penalty() -> None:
     assert [name for name in with_penalty if name not in without] == [REFERENCE_POLICY_LOGPROBS]
 
 
+def test_the_kl_is_a_cost_in_the_rewards_and_not_in_the_loss() -> None:
+    conf = config(
+        "grpo.adv_estimator.name=reinforce_plus_plus",
+        "loss_fn.use_kl_in_reward=true",
+        "loss_fn.reference_policy_kl_penalty=0.1",
+        "loss_fn.reference_policy_kl_type=k1",
+    )
+    logprobs, reference = torch.full((4, 7), -1.0), torch.full((4, 7), -2.0)
+    reference[:, 0] = torch.nan  # no token of the policy
+    assert driver_fields(conf) == [
+        "prev_logprobs",
+        "generation_logprobs",
+        REFERENCE_POLICY_LOGPROBS,
+    ]
+    assert REFERENCE_POLICY_LOGPROBS not in train_fields(conf)
+    with pytest.raises(ValueError, match="reference_logprobs"):
+        advantages_and_mask(generated(conf), logprobs, logprobs, conf)
+    targets = advantages_and_mask(generated(conf), logprobs, logprobs, conf, reference)
+    mask = token_mask(SPANS, 7).bool()
+    later = mask.int().flip(1).cumsum(1).flip(1)
+    raw = torch.tensor([0.5, -0.5, 0, 0])[:, None] - 0.1 * later
+    expected = (raw - raw[mask].mean()) / raw[mask].std(correction=0)
+    torch.testing.assert_close(targets.columns["advantages"], torch.where(mask, expected, 0))
+
+
+def test_components_of_rewards_are_scaled_and_compared() -> None:
+    conf = config(
+        "grpo.adv_estimator={name: gdpo, normalize_rewards: false}",
+        "grpo.use_leave_one_out_baseline=false",
+        "grpo.reward_scaling={enabled: true, target_max: 10.0}",
+    )
+    rows = summaries()
+    for row, (a, b) in enumerate([(1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0)]):
+        rows[IDS[row]] = replace(rows[IDS[row]], components={"a": a, "b": b})
+    made = StepRows(set_padded_width(score_rollout(meta(), rows, conf), conf), rows, 1)
+    logprobs = torch.zeros((4, 7))
+    targets = advantages_and_mask(made, logprobs, logprobs, conf)
+    total = torch.tensor([5.0, -5.0, 5.0, -5.0])
+    of_row = (targets.columns["advantages"] * token_mask(SPANS, 7)).abs().amax(1) * total.sign()
+    torch.testing.assert_close(of_row, total / total.std())
+
+
 def test_metrics_of_a_step_are_the_tasks_rewards_and_the_mean_update() -> None:
     conf = config("grpo.reward_scaling={enabled: true, target_max: 10.0}")
     logprobs = torch.zeros((4, 7))
@@ -174,6 +235,10 @@ def test_metrics_of_a_step_are_the_tasks_rewards_and_the_mean_update() -> None:
 def test_validation_metrics_are_means_over_rows() -> None:
     got = validation_metrics(list(summaries().values()))
     assert got == {"val/reward": 0.5, "val/response_length": 2.5, "val/truncated": 0.25}
+    several = validation_metrics(list(summaries().values()), generations_per_prompt=2)
+    assert several == got | {"val/pass_k": 1.0}
+    rows = [replace(row, reward=0.0) for row in summaries().values()]
+    assert validation_metrics([*rows[:3], summaries()["b_g1"]], 2)["val/pass_k"] == 0.5
 
 
 # -- rows in memory ------------------------------------------------------------------------------
@@ -183,7 +248,7 @@ def rollout(ids: list[str], rows: list[list[int]]) -> Rollout:
     width = max(map(len, rows))
     padded = torch.tensor([row + [9] * (width - len(row)) for row in rows])
     columns = {INPUT_IDS: padded, INPUT_LENGTHS: torch.tensor([len(row) for row in rows])}
-    return Rollout(ids, TensorDict(columns, batch_size=[len(ids)]), [], 0)
+    return Rollout(ids, TensorDict(columns, batch_size=[len(ids)]), [])
 
 
 def test_rows_of_several_rollouts_become_one_batch_of_one_width() -> None:

@@ -13,6 +13,7 @@ from rlconform.contract import ConfigError
 from rlconform.grpo.config import GenerationConfig, OptimizerConfig, PolicyConfig
 from rlconform.grpo.generation import (
     GenerationEngine,
+    Prefix,
     Prompts,
     Responses,
     Sampling,
@@ -21,7 +22,7 @@ from rlconform.grpo.generation import (
 )
 from rlconform.grpo.generation.transformers_engine import TransformersEngine
 from rlconform.grpo.generation.vllm_engine import read_completions
-from rlconform.grpo.models import TINY_MODELS, tiny_model, token_logprobs
+from rlconform.grpo.models import TINY_MODELS, tiny_model, token_logprobs, weights_digest
 
 PAD, END = 0, 1
 ROWS = [torch.tensor(row) for row in ([4, 8, 9], [4, 7], [4, 10, 11, 12, 13], [5])]
@@ -205,7 +206,7 @@ def test_refit_takes_a_copy_of_the_weights_and_their_version() -> None:
     expected = TransformersEngine(tiny_model("tiny-llama", seed=1)).generate(
         prompts(), SEEDS, SAMPLING
     )
-    engine.refit(weights, version=5)
+    assert engine.refit(weights, version=5) == weights_digest(weights)
     for weight in weights.values():
         weight.zero_()
     got = engine.generate(prompts(), SEEDS, SAMPLING)
@@ -239,12 +240,20 @@ def test_weights_never_grow_older() -> None:
         engine.refit(weights, version=2)
 
 
-def test_responses_of_two_weight_versions_do_not_mix() -> None:
-    part = Responses([torch.tensor([3])], [torch.tensor([-1.0])], torch.tensor([False]), 1)
-    later = Responses(part.token_ids, part.logprobs, part.truncated, 2)
-    assert len(Responses.joined([part, part]).token_ids) == 2
-    with pytest.raises(ValueError, match="one weight version"):
-        Responses.joined([part, later])
+def test_responses_of_several_weight_versions_have_no_single_one() -> None:
+    def response(*versions: int) -> Responses:
+        ones = torch.ones(len(versions))
+        whole = torch.tensor([True])
+        return Responses([ones.long()], [-ones], [torch.tensor(versions)], ~whole, whole)
+
+    joined = Responses.joined([response(1), response(1, 1)])
+    assert joined.weight_version == 1
+    assert [len(row) for row in joined.token_ids] == [1, 2]
+    assert joined.finished.tolist() == [True, True]
+    with pytest.raises(ValueError, match=r"one weight version; got \[1, 2\]"):
+        _ = Responses.joined([response(1), response(2)]).weight_version
+    with pytest.raises(ValueError, match=r"one weight version; got \[\]"):
+        _ = response().weight_version
 
 
 def test_a_rows_seed_is_made_of_run_row_and_turn() -> None:
@@ -278,8 +287,12 @@ def test_vllms_completions_are_read_as_responses() -> None:
         ]
         return SimpleNamespace(token_ids=tokens, logprobs=logprobs, finish_reason=reason)
 
-    responses = read_completions([completion([3, 1], "stop"), completion([4], "length")], 7)
-    assert [row.tolist() for row in responses.token_ids] == [[3, 1], [4]]
-    assert [row.tolist() for row in responses.logprobs] == [[-3.0, -1.0], [-4.0]]
+    had = Prefix(torch.tensor([8]), torch.tensor([-8.0]), torch.tensor([6]))
+    responses = read_completions(
+        [completion([3, 1], "stop"), completion([4], "length")], [Prefix.empty(), had], 7
+    )
+    assert [row.tolist() for row in responses.token_ids] == [[3, 1], [8, 4]]
+    assert [row.tolist() for row in responses.logprobs] == [[-3.0, -1.0], [-8.0, -4.0]]
+    assert [row.tolist() for row in responses.versions] == [[7, 7], [6, 7]]
     assert responses.truncated.tolist() == [False, True]
-    assert responses.weight_version == 7
+    assert responses.finished.tolist() == [True, True]

@@ -50,9 +50,72 @@ def changed(**sections: dict[str, Any]) -> dict[str, Any]:
 def test_sections_that_are_left_out_switch_their_features_off() -> None:
     config = parse_config(tree())
     assert not config.grpo.use_dynamic_sampling
-    assert not config.loss_fn.needs_reference_policy
+    assert config.grpo.adv_estimator.name == "grpo"
+    assert not config.loss_fn.use_importance_sampling_correction
     assert config.policy.packing.mode == "none"
     assert config.train_global_batch_size == config.grpo.rows_per_step == 32
+
+
+#: Defaults of NeMo-RL at 7ea279abf.
+OF_NEMO_RL = {
+    "grpo": {
+        "max_num_epochs": 1,
+        "normalize_rewards": True,
+        "use_leave_one_out_baseline": True,
+        "advantage_clip_low": None,
+        "advantage_clip_high": None,
+        "batch_multiplier": 1.0,
+        "val_period": 10,
+        "val_start_at": -1,
+        "val_at_start": False,
+        "val_at_end": False,
+        "val_batch_size": 256,
+        "max_val_samples": 256,
+        "val_num_generations_per_prompt": 1,
+        "stop_at_validation_metric": None,
+        "stop_at_validation_threshold": None,
+        "skip_reference_policy_logprobs_calculation": False,
+    },
+    "loss_fn": {
+        "disable_ppo_ratio": False,
+        "token_level_loss": True,
+        "sequence_level_importance_ratios": False,
+        "ratio_clip_min": 0.2,
+        "ratio_clip_max": 0.2,
+        "ratio_clip_c": None,
+        "reference_policy_kl_penalty": 0.01,
+        "reference_policy_kl_type": "k3",
+        "kl_input_clamp_value": 20.0,
+        "kl_output_clamp_value": 10.0,
+        "use_kl_in_reward": False,
+        "use_importance_sampling_correction": False,
+        "truncated_importance_sampling_type": None,
+        "truncated_importance_sampling_ratio": None,
+        "truncated_importance_sampling_ratio_min": None,
+        "use_on_policy_kl_approximation": False,
+        "force_on_policy_ratio": False,
+        "use_cispo": False,
+    },
+}
+
+
+@pytest.mark.parametrize("section", OF_NEMO_RL)
+def test_defaults_are_those_of_nemo_rl(section: str) -> None:
+    got = getattr(parse_config(tree()), section).model_dump()
+    assert {name: got[name] for name in OF_NEMO_RL[section]} == OF_NEMO_RL[section]
+
+
+def test_interpolated_options_of_the_estimator_are_those_of_nemo_rl() -> None:
+    own = {
+        "name": "grpo",
+        "normalize_rewards": "${grpo.normalize_rewards}",
+        "use_leave_one_out_baseline": "${grpo.use_leave_one_out_baseline}",
+        "minus_baseline": True,
+    }
+    grpo = {"normalize_rewards": False, "use_leave_one_out_baseline": False, "adv_estimator": own}
+    config = parse_config(OmegaConf.create(changed(grpo=grpo))).grpo
+    assert not config.normalizes_rewards
+    assert not config.leaves_one_out
 
 
 def test_a_configuration_is_frozen() -> None:
@@ -191,8 +254,43 @@ def test_an_interpolation_of_nothing_names_its_key() -> None:
         ({"loss_fn": {"ratio_clip_c": 1.0}}, "loss_fn.ratio_clip_c is 1.0"),
         (
             {"loss_fn": {"truncated_importance_sampling_ratio": 2.0}},
-            "use_importance_sampling_correction",
+            "truncated_importance_sampling_type",
         ),
+        ({"loss_fn": {"use_kl_in_reward": True}}, "adv_estimator.name: reinforce_plus_plus"),
+        (
+            {
+                "loss_fn": {"force_on_policy_ratio": True},
+                "policy": {"train_global_batch_size": 16},
+            },
+            "train_global_batch_size to 32 or null",
+        ),
+        (
+            {"grpo": {"skip_reference_policy_logprobs_calculation": True}},
+            "reference_policy_kl_penalty: 0",
+        ),
+        ({"grpo": {"val_num_generations_per_prompt": 2}}, "val_greedy: false"),
+        ({"grpo": {"stop_at_validation_metric": "accuracy"}}, "need each other"),
+        (
+            {
+                "grpo": {
+                    "stop_at_validation_metric": "pass_k",
+                    "stop_at_validation_threshold": 0.5,
+                }
+            },
+            "pass_k needs a val_num_generations_per_prompt above 1",
+        ),
+        (
+            {
+                "grpo": {
+                    "val_period": 0,
+                    "stop_at_validation_metric": "accuracy",
+                    "stop_at_validation_threshold": 0.5,
+                }
+            },
+            "needs validations",
+        ),
+        ({"grpo": {"advantage_clip_low": 1.0, "advantage_clip_high": 0.0}}, "advantage_clip_low"),
+        ({"grpo": {"adv_estimator": {"name": "opd"}}}, "grpo.adv_estimator.name is 'opd'"),
         ({"data": {"task": "jsonl"}}, "task jsonl needs a path"),
         (
             {"data": {"task": "jsonl", "path": "p.jsonl"}, "grpo": {"val_period": 1}},

@@ -27,10 +27,10 @@ from rlconform.contract.fields import (
 from rlconform.grpo.config import MasterConfig, SchedulerConfig, load_config
 from rlconform.grpo.models.tiny import VOCABULARY
 from rlconform.grpo.workers.checkpoint import load_policy, save_policy
-from rlconform.grpo.workers.data_parallel import clip_gradients
+from rlconform.grpo.workers.data_parallel import clip_gradients, sum_over_ranks
 from rlconform.grpo.workers.microbatches import TokenSpan, plan_microbatches, slice_microbatch
 from rlconform.grpo.workers.optimizer import learning_rate_factor
-from rlconform.grpo.workers.policy_model import PolicyModel, sum_over_ranks
+from rlconform.grpo.workers.policy_model import PolicyModel
 from rlconform.plane.sharding import plan_shards
 
 CPU = torch.device("cpu")

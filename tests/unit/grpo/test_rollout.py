@@ -16,9 +16,17 @@ from rlconform.contract.fields import (
     TOKEN_MASK,
 )
 from rlconform.grpo.config import MasterConfig, load_config
-from rlconform.grpo.generation import GenerationEngine, Prompts, Responses, Sampling
+from rlconform.grpo.failures import DataFailure, ModelFailure
+from rlconform.grpo.generation import (
+    GenerationEngine,
+    Prefix,
+    Prompts,
+    Responses,
+    Sampling,
+    ShouldStop,
+)
 from rlconform.grpo.models import character_tokenizer, load_model, token_logprobs
-from rlconform.grpo.rollout.worker import MESSAGE_LOGS, Rollout, RolloutWorker
+from rlconform.grpo.rollout.worker import MESSAGE_LOGS, ROLLOUT_FIELDS, Rollout, RolloutWorker
 from rlconform.grpo.tasks import build_task
 from rlconform.wire import rebuild_message_logs
 
@@ -76,6 +84,19 @@ def test_a_validation_has_one_row_of_each_problem() -> None:
     assert len(rollout.sample_ids) == len(set(rollout.sample_ids)) == 3
 
 
+def test_a_validation_may_have_several_rows_of_each_problem() -> None:
+    conf = config("grpo.val_num_generations_per_prompt=2", "generation.val_greedy=false")
+    rollout = collected(conf, n_problems=2, split="val")
+    uids = [build_task(conf.data, 0, "val").problem(i).uid for i in range(2)]
+    assert rollout.sample_ids == [f"{uid}_g{i}" for uid in uids for i in range(2)]
+
+
+def test_summaries_have_the_components_of_the_rewards() -> None:
+    for summary in collected(config()).summaries:
+        assert summary.components["format"] == (not summary.truncated)
+        assert set(summary.components) == {"correctness", "format"}
+
+
 def test_message_logs_come_back_from_their_spans() -> None:
     rollout = collected(config())
     logs = rebuild_message_logs(rollout.columns[MESSAGE_LOGS], rollout.columns[INPUT_IDS])
@@ -88,8 +109,9 @@ def test_message_logs_come_back_from_their_spans() -> None:
 
 def test_a_prompt_that_leaves_no_room_is_named() -> None:
     conf = config("data.min_length=3", "policy.max_total_sequence_length=8")
-    with pytest.raises(ValueError, match=r"problem '.*' has 6 tokens"):
+    with pytest.raises(DataFailure, match=r"problem '.*' has 6 tokens"):
         collected(conf)
+    assert issubclass(DataFailure, ValueError)  # which callers already catch
 
 
 def test_a_build_closes_the_engine_of_the_previous_run_before_it_creates_the_next(
@@ -126,20 +148,30 @@ class Script(GenerationEngine):
     weight_version = 7
 
     def __init__(self, *turns: Sequence[str]) -> None:
+        super().__init__()
         self._turns = list(turns)
         self.asked: list[int] = []
 
-    def _generate(self, prompts: Prompts, seeds: Sequence[int], sampling: Sampling) -> Responses:
+    def _generate(
+        self,
+        prompts: Prompts,
+        seeds: Sequence[int],
+        sampling: Sampling,
+        prefixes: Sequence[Prefix],  # noqa: ARG002 - of the engine's signature
+        should_stop: ShouldStop,  # noqa: ARG002
+    ) -> Responses:
         self.asked.append(len(prompts))
         tokenizer = character_tokenizer()
         texts = self._turns.pop(0)
-        ids = [torch.tensor(tokenizer.encode(t, add_special_tokens=False)) for t in texts]
-        truncated = [int(row[-1]) not in sampling.stop_token_ids for row in ids]
+        ids = [torch.tensor(tokenizer.encode(t, add_special_tokens=False)).long() for t in texts]
+        truncated = [row[-1:].tolist() != [*sampling.stop_token_ids] for row in ids]
         logprobs = [-torch.arange(1.0, len(row) + 1) for row in ids]
         assert len(ids) == len(prompts) == len(set(seeds))
-        return Responses(ids, logprobs, torch.tensor(truncated), 7)
+        versions = [torch.full_like(row, 7) for row in ids]
+        finished = torch.ones(len(ids), dtype=torch.bool)
+        return Responses(ids, logprobs, versions, torch.tensor(truncated), finished)
 
-    def _load_weights(self, weights: Mapping[str, Tensor]) -> None:
+    def _load_weights(self, weights: Mapping[str, Tensor]) -> str:
         raise NotImplementedError
 
 
@@ -177,7 +209,23 @@ def test_rows_go_on_until_they_are_right_cut_off_or_out_of_turns() -> None:
     logs = rebuild_message_logs(rollout.columns[MESSAGE_LOGS], rollout.columns[INPUT_IDS])
     roles = ["user", "assistant", "environment", "assistant", "environment", "assistant"]
     assert [message["role"] for message in logs[2]] == roles
-    assert rollout.weight_version == 7
+    assert [summary.versions for summary in rollout.summaries] == [
+        ((7, 7),),
+        ((7, 7),),
+        ((7, 7),) * 3,
+    ]
+    assert (rollout.weight_version, rollout.end_version) == (7, 7)
+
+
+@pytest.mark.parametrize("task", ["copy", "guess"])
+def test_an_empty_response_is_a_failure_of_the_model(task: str) -> None:
+    script = Script([f"{wrong()}<end>", "", f"{wrong()}<end>"])
+    with pytest.raises(ModelFailure, match=r"turn 0 of '.*_g1' has 0 tokens"):
+        guesses(script, f"data.task={task}")
+
+
+def test_a_rollout_has_no_versions_of_tokens_unless_asked() -> None:
+    assert set(collected(config()).columns.keys()) == set(ROLLOUT_FIELDS)
 
 
 def test_only_the_policys_tokens_are_trained_and_carry_logprobs() -> None:

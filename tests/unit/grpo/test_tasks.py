@@ -71,7 +71,12 @@ def test_problems_and_answers_have_tokens(name: str) -> None:
 def test_the_answer_is_worth_one(name: str) -> None:
     task = made(name, max_length=4)
     problem = task.problem(3)
-    assert task.respond(problem, said(problem.answer)) == EnvStep(1.0)
+    right = task.respond(problem, said(problem.answer))
+    cut_off = task.respond(problem, said(problem.answer, ended=False))
+    assert (right.reward, right.observation, cut_off.reward) == (1.0, None, 0.0)
+    if name != "guess":  # its rewards are of several turns, without components
+        assert right.components == {"correctness": 1.0, "format": 1.0}
+        assert cut_off.components == {"correctness": 1.0, "format": 0.0}
 
 
 def test_the_tasks_ask_what_they_are_called() -> None:

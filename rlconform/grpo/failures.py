@@ -1,0 +1,18 @@
+"""Errors by whose type a trainer decides whether to try again, to drop the problem, or to stop.
+
+They have one message as their only argument, so they survive pickling between Ray actors.
+"""
+
+from __future__ import annotations
+
+
+class ModelFailure(RuntimeError):
+    """The model wrote no token, or its logits or logprobs are NaN or infinite."""
+
+
+class DataFailure(ValueError):
+    """A problem can't be used, because it leaves no room for a response."""
+
+
+class TornWeights(RuntimeError):
+    """The policy and the rollout workers don't hold the same weights after a refit."""

@@ -1,0 +1,82 @@
+"""Prompt groups that are generated one per call: their results, and those that are in flight.
+
+    trainer ── generate_group, one thread per group ──▶ worker: ``GroupsInFlight.enter``
+            ── abort(group_ids) ──────────────────────▶ sets the groups' flags, returns at once
+               generate_group: looks at its flag between two tokens ──▶ ``AbortedGroup``
+
+Nobody waits here: the lock is held only to look up a flag.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rlconform.contract import KVBatchMeta
+from rlconform.grpo.rollout.turn_loop import RolloutRow
+from rlconform.grpo.rollout.worker import RowSummary
+
+
+@dataclass(frozen=True)
+class GroupRollout:
+    """A group whose G rows are in the plane."""
+
+    meta: KVBatchMeta  # ids <group_id>_g<i>, lengths, tags with both versions
+    summaries: list[RowSummary]  # in the order of ``meta.sample_ids``
+    start_version: int  # lowest version of the weights that wrote a token of the group
+    end_version: int  # highest version
+
+
+@dataclass(frozen=True)
+class PartialGroup:
+    """The G rows of an aborted group, finished and unfinished, with all tokens so far.
+
+    ``generate_group`` of any worker of the same configuration goes on from them. It works on a
+    copy, so a partial group can be used more than once. It is picklable.
+    """
+
+    group_id: str
+    rows: tuple[RolloutRow, ...]
+
+
+@dataclass(frozen=True)
+class AbortedGroup:
+    """The result of a group that was aborted; none of its rows is in the plane."""
+
+    partial: PartialGroup
+
+
+class GroupsInFlight:
+    """The groups that are being generated in this process, each with a flag to abort it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._aborted: dict[str, threading.Event] = {}
+
+    @contextmanager
+    def enter(self, group_id: str) -> Iterator[threading.Event]:
+        """Yield the group's flag; the group is in flight for the length of the ``with`` block.
+
+        ``ValueError`` if a group with this id is in flight already.
+        """
+        flag = threading.Event()
+        with self._lock:
+            if group_id in self._aborted:
+                raise ValueError(f"group {group_id!r} is already in flight")
+            self._aborted[group_id] = flag
+        try:
+            yield flag
+        finally:
+            with self._lock:
+                del self._aborted[group_id]
+
+    def abort(self, group_ids: Sequence[str] | None) -> None:
+        """Set the flags of the groups that are in flight, of all if None; ignore other ids."""
+        with self._lock:
+            names = (
+                self._aborted.keys() if group_ids is None else self._aborted.keys() & set(group_ids)
+            )
+            for name in names:
+                self._aborted[name].set()

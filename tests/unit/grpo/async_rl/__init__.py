@@ -1,0 +1,1 @@
+"""Tests of asynchronous training on a simulated clock."""

@@ -1,0 +1,164 @@
+"""Whole asynchronous runs on a simulated clock: every sampler with every kind of trouble."""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rlconform.contract import ConfigError
+from rlconform.grpo.config.async_rl import AsyncRLConfig, CustomSamplerConfig
+from rlconform.grpo.replay.buffer import ReplayBuffer
+from rlconform.grpo.replay.samplers import WindowedSampler
+from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.rollout.prompt_queue import DataloaderFailed
+from rlconform.grpo.tasks import Problem
+from rlconform.grpo.trainers.stall_watchdog import StallError
+from rlconform.grpo.trainers.train_pump import StalenessViolation
+
+from .simulated_run import Faults, World, check_run, run_steps
+
+PROMPTS, STEPS = 4, 8
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "in_order": {"name": "in_order", "max_lookahead_versions": 1},
+    "windowed": {"name": "windowed", "max_staleness_versions": 1},
+    "windowed_freshest": {
+        "name": "windowed", "max_staleness_versions": 1, "sample_freshest_first": True,
+    },
+    "ready_first": {"name": "ready_first", "max_staleness_versions": 1},
+    "weight_fifo": {"name": "weight_fifo", "max_staleness_versions": 1},
+}  # fmt: skip
+
+
+def config(sampler: dict[str, Any], **options: Any) -> AsyncRLConfig:
+    defaults = {
+        "sampler": sampler,
+        "min_groups_for_streaming_train": PROMPTS,
+        "max_inflight_prompts": 2 * PROMPTS,
+        "max_buffered_rollouts": 2 * PROMPTS,
+        "rollout_failure": {"max_skipped_prompts": 0},
+    }
+    return AsyncRLConfig.model_validate(defaults | options)
+
+
+def uneven(group_id: str) -> float:
+    """Seconds of a generation: from 0.2 to 3, so that a step's groups straddle a weight sync."""
+    return 0.2 + 2.8 * Random(group_id).random()
+
+
+TROUBLES: dict[str, dict[str, Any]] = {
+    "no fault": {},
+    "retry across a sync": {"failing": ("p1", "p5", "p6")},
+    "in flight < prompts": {"max_inflight_prompts": PROMPTS // 2},
+    "chunked select": {"min_groups_for_streaming_train": 1},
+    "restart": {"restarts": (3, 5)},
+    "restart without rows": {"restarts": (3,), "checkpoint_rows": False},
+    "partial rollouts": {"partial_rollouts": True},
+    "in-flight weight updates": {"in_flight_weight_updates": True},
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_gets_through(sampler: str, trouble: str) -> None:
+    options = dict(TROUBLES[trouble])
+    failing, restarts = options.pop("failing", ()), options.pop("restarts", ())
+    world = World(uneven, faults=Faults(dict.fromkeys(failing, Failure.INFRA)))
+    outcome = run_steps(
+        config(SAMPLERS[sampler], **options), world, prompts=PROMPTS, steps=STEPS, restarts=restarts
+    )
+    check_run(outcome, bound=1, steps=STEPS)
+    assert outcome.error is None
+    assert len(world.trained) == PROMPTS * STEPS
+    assert world.most_inflight <= options.get("max_inflight_prompts", 2 * PROMPTS)
+
+
+@pytest.mark.parametrize("fault", ["raises", "too few"])
+def test_a_dead_dataloader_ends_the_run_with_a_typed_error(fault: str) -> None:
+    world = World(uneven)
+    take = world.take_problems
+
+    def failing(count: int) -> list[Problem]:
+        if world.position < 2 * PROMPTS:
+            return take(count)
+        if fault == "raises":
+            raise OSError("the disk is gone")
+        return take(count)[:-1]
+
+    world.take_problems = failing  # type: ignore[method-assign]
+    with pytest.raises(DataloaderFailed):
+        run_steps(config(SAMPLERS["in_order"]), world, prompts=PROMPTS, steps=STEPS)
+
+
+def test_a_failed_transfer_ends_the_run() -> None:
+    world = World(uneven, faults=Faults(transfers={2}))
+    with pytest.raises(ConnectionError):
+        run_steps(config(SAMPLERS["windowed"]), world, prompts=PROMPTS, steps=STEPS)
+    assert world.updates == 2
+
+
+def test_a_chunk_that_fails_is_undone_and_ends_the_run() -> None:
+    world = World(uneven, faults=Faults(chunks={3}))
+    options = config(SAMPLERS["in_order"], min_groups_for_streaming_train=2)
+    with pytest.raises(ConnectionError):
+        run_steps(options, world, prompts=PROMPTS, steps=STEPS)
+    assert not world.pending
+    assert world.updates == 1
+
+
+class Nobody(WindowedSampler):
+    """Never selects a group."""
+
+    def _choose(self, version: int, most: int) -> list[str]:  # noqa: ARG002
+        return []
+
+
+class Stale(WindowedSampler):
+    """Says that its bound is 0, and doesn't hold it."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__(buffer, window=9)
+        self.max_staleness = 0
+
+
+def custom(name: str) -> AsyncRLConfig:
+    target = {"name": "custom", "target": f"{__name__}:{name}"}
+    return config(target, in_flight_weight_updates=True)
+
+
+def test_the_watchdog_ends_a_run_whose_ready_groups_nobody_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
+    options = custom("Nobody").model_copy(
+        update={"sampler": CustomSamplerConfig(name="custom", target=f"{__name__}:Nobody",
+                                               options={"window": 1})}
+    )  # fmt: skip
+    outcome = run_steps(options, World(uneven), prompts=PROMPTS, steps=STEPS)
+    assert isinstance(outcome.error, StallError)
+    assert "8 groups are ready and nobody takes them; nothing is in flight" in str(outcome.error)
+
+
+def test_the_sweep_catches_a_sampler_that_breaks_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this_module())
+    with pytest.raises(StalenessViolation):
+        run_steps(custom("Stale"), World(uneven), prompts=PROMPTS, steps=STEPS)
+
+
+def _this_module() -> ModuleType:
+    """Return this module, which pytest's importlib mode may have left out of ``sys.modules``."""
+    module = ModuleType(__name__)
+    module.__dict__.update(globals())
+    return module
+
+
+@pytest.mark.parametrize("target", ["no_such_module:Sampler", "json:JSONDecoder", "json:nothing"])
+def test_a_custom_sampler_that_can_not_be_used_is_refused(target: str) -> None:
+    options = config({"name": "custom", "target": target})
+    with pytest.raises(ConfigError, match=target):
+        run_steps(options, World(uneven), prompts=PROMPTS, steps=STEPS)

@@ -1,0 +1,90 @@
+"""Any interleaving: Hypothesis chooses durations, failures, sizes, samplers and restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from rlconform.grpo.config.async_rl import AsyncRLConfig
+from rlconform.grpo.replay.slots import Failure
+from rlconform.grpo.trainers.stall_watchdog import StallError
+
+from .simulated_run import Faults, World, check_run, run_steps
+
+STEPS = 5
+SAMPLERS = ("in_order", "windowed", "ready_first", "weight_fifo")
+
+
+@st.composite
+def sampler_blocks(draw: st.DrawFn) -> dict[str, Any]:
+    """A sampler with its window."""
+    name = draw(st.sampled_from(SAMPLERS))
+    window = draw(st.integers(0, 3))
+    if name == "in_order":
+        return {"name": name, "max_lookahead_versions": window}
+    block: dict[str, Any] = {"name": name, "max_staleness_versions": window}
+    if name == "windowed":
+        block["sample_freshest_first"] = draw(st.booleans())
+    return block
+
+
+def window_of(block: dict[str, Any]) -> int:
+    window: int = block.get("max_lookahead_versions", block.get("max_staleness_versions"))
+    return window
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_any_run_goes_on_or_ends_with_a_typed_error(data: st.DataObject) -> None:
+    prompts = data.draw(st.integers(1, 4), "prompts")
+    sampler = data.draw(sampler_blocks(), "sampler")
+    bound = window_of(sampler)
+    slots = prompts * (bound + 1) + data.draw(st.integers(0, 5), "spare slots")
+    partial, in_flight = data.draw(
+        st.sampled_from([(False, False), (True, False), (False, True)]), "updates"
+    )
+    restarts = data.draw(st.sets(st.integers(1, STEPS - 1), max_size=2), "restarts")
+    config = AsyncRLConfig.model_validate(
+        {
+            "sampler": sampler,
+            "min_groups_for_streaming_train": data.draw(st.integers(1, 5), "chunk"),
+            "max_inflight_prompts": data.draw(st.integers(1, 6), "in flight"),
+            "max_buffered_rollouts": slots,
+            "partial_rollouts": partial,
+            "in_flight_weight_updates": in_flight,
+            "checkpoint_rows": data.draw(st.booleans(), "rows in checkpoints"),
+            "rollout_failure": {
+                "max_infra_attempts_per_prompt": 2,
+                "max_data_attempts_per_prompt": 1,
+                "max_stale_attempts_per_prompt": data.draw(st.integers(1, 4), "stale attempts"),
+                "max_skipped_prompts": data.draw(st.sampled_from([0, 3, 100]), "skips"),
+                "on_dropped_prompt": data.draw(st.sampled_from(["shrink", "replace"])),
+                "min_step_batch_fraction": 0.3,
+                "generation_timeout_s": 50.0,
+            },
+        }
+    )
+    durations = data.draw(st.lists(st.floats(0.0, 12.0), min_size=1, max_size=8), "durations")
+    failures = st.dictionaries(
+        st.builds(
+            lambda number, attempt: f"p{number}" + (f"-r{attempt}" if attempt else ""),
+            st.integers(0, prompts * STEPS),
+            st.integers(0, 2),
+        ),
+        st.sampled_from(Failure),
+        max_size=6,
+    )
+    uniform = data.draw(st.sets(st.integers(0, prompts * STEPS), max_size=4), "uniform")
+    world = World(
+        lambda group_id: durations[sum(map(ord, group_id)) % len(durations)],
+        train_s=data.draw(st.floats(0.0, 4.0), "training"),
+        sync_s=data.draw(st.floats(0.0, 2.0), "sync"),
+        faults=Faults(data.draw(failures, "failures"), {f"p{number}" for number in uniform}),
+    )
+    outcome = run_steps(config, world, prompts=prompts, steps=STEPS, restarts=sorted(restarts))
+    event(f"{sampler['name']}: {type(outcome.error).__name__}")
+    assert not isinstance(outcome.error, StallError), outcome.error
+    check_run(outcome, bound, STEPS)
+    assert world.most_inflight <= config.max_inflight_prompts
