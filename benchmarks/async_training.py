@@ -31,18 +31,22 @@ from rlconform.grpo.trainers.plane import PlaneTrainer
 from rlconform.grpo.training_loop import fit
 from rlconform.grpo.workers.plane_policy_worker import PlanePolicyWorker
 
-#: Sizes with which generation and training take about the same time.
+#: Sizes with which generation and training of the synchronous run take about the same time, by
+#: work enough that calls and puts cost little beside it.
 TIMED = (
-    "grpo.max_num_steps=24",
+    "grpo.max_num_steps=20",
     "grpo.num_prompts_per_step=8",
-    "grpo.num_generations_per_prompt=16",
-    "generation.batch_size=16",
-    "generation.max_new_tokens=24",
-    "policy.max_total_sequence_length=32",
-    "policy.train_micro_batch_size=4",
+    "grpo.num_generations_per_prompt=64",
+    "generation.batch_size=64",
+    "generation.max_new_tokens=48",
+    "policy.max_total_sequence_length=56",
+    "policy.train_micro_batch_size=8",
     "policy.logprob_batch_size=8",
     "policy.optimizer.lr=1.0e-6",
 )
+#: One group is generated at a time, as in the synchronous run, and goes on during a weight sync:
+#: the trainer would wait for its end otherwise.
+UNPAUSED = ("async_rl.max_inflight_prompts=1", "async_rl.in_flight_weight_updates=true")
 WARM_UP = 4
 SYNC, ASYNC = "tiny_llama_copy", "tiny_llama_copy_async"
 LEARNING_PLANES = ("ray_store", "transfer_queue/simple")
@@ -63,7 +67,7 @@ def main(
         spans: dict[str, Spans] = {}
         timed: dict[str, Metrics] = {}
         for name in (SYNC, ASYNC):
-            config = load_config(name, [*TIMED, *_uncorrected(name)])
+            config = load_config(name, [*TIMED, *_async_only(name)])
             timed[name], spans[name] = run(config, actors, client, "ray_store")
         learned = curves(actors, client) if learn else {}
         client.close()
@@ -122,11 +126,11 @@ def curves(actors: RunActors, client: DataPlaneClient) -> dict[str, list[float]]
     return learned
 
 
-def _uncorrected(name: str) -> Sequence[str]:
-    """Return overrides that give both trainers the same loss."""
+def _async_only(name: str) -> Sequence[str]:
+    """Return overrides of the asynchronous run: the synchronous loss, and no pause."""
     truncation = "loss_fn.truncated_importance_sampling"
     off = ("loss_fn.use_importance_sampling_correction=false", f"{truncation}_type=null")
-    return () if name == SYNC else (*off, f"{truncation}_ratio=null")
+    return () if name == SYNC else (*off, f"{truncation}_ratio=null", *UNPAUSED)
 
 
 def _median(metrics: Metrics, name: str) -> float:
@@ -166,7 +170,9 @@ def draw_curves(learned: dict[str, list[float]]) -> Figure:
         for name, rewards in learned.items():
             if name.startswith(plane):
                 label = name.removeprefix(f"{plane}, ")
-                axes.plot(range(1, len(rewards) + 1), rewards, label=label, linewidth=1.2)
+                # staleness 0 lies on it, step by step
+                wide = {"linewidth": 5, "alpha": 0.3} if label == "synchronous" else {}
+                axes.plot(range(1, len(rewards) + 1), rewards, label=label, **wide)
         axes.set(xlabel="step", title=plane, ylim=(0, 1.02))
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("mean reward")
