@@ -49,7 +49,7 @@ from rlconform.plane import mint_sample_ids
 
 #: Clears rows in the plane.
 ClearRows = Callable[[list[str]], Awaitable[None]]
-#: Is told of each dropped group after it was dropped.
+#: Called with each group after it was dropped.
 OnDrop = Callable[[Slot, DropReason], None]
 
 

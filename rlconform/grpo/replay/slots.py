@@ -44,7 +44,7 @@ class DropReason(Enum):
 
 
 class Failure(Enum):
-    """Why an attempt of a prompt came to nothing, by what can be done about it."""
+    """The class of an attempt's failure; each class has a budget of retries."""
 
     INFRA = "infra"  # an actor or the plane was lost, or the deadline passed
     DATA = "data"  # the task refused the prompt, or raised

@@ -14,7 +14,6 @@ from rlconform.contract import Tags
 from rlconform.mutants.memory.helpers import rows_in
 from rlconform.mutants.ray_store.mutant import controller_mutant
 from rlconform.mutants.ray_store.race_helpers import second_message
-from rlconform.mutants.types import Ids
 
 #: A row with the state that it had.
 Record = tuple[IndexRow, list[tuple[Block, int, Names]], Names, Tags]
@@ -23,16 +22,16 @@ Record = tuple[IndexRow, list[tuple[Block, int, Names]], Names, Tags]
 class _RewritesRows(Controller):
     """Reads rows before a write-back, waits, and afterwards writes those that are gone."""
 
-    def _read_along(self, put: StoredPut) -> Ids | None:
-        """Return the ids that are read and written together with the put; None for all."""
-        raise NotImplementedError
+    #: Whether all rows of the partition are read and written, and not only the put's.
+    _whole_partition = False
 
     async def commit(self, put: StoredPut, parcel: ColumnBlock, reference: list[Any]) -> Any:
         rows = rows_in(self._index, put.partition_id, put.sample_ids)
         adds = len(rows) == len(put.sample_ids) and all(parcel.keys() - row.fields for row in rows)
         if not parcel or not adds:
             return await super().commit(put, parcel, reference)
-        known = list(_records(rows_in(self._index, put.partition_id, self._read_along(put))))
+        ids = None if self._whole_partition else put.sample_ids
+        known = list(_records(rows_in(self._index, put.partition_id, ids)))
         await second_message()
         due = await super().commit(put, parcel, reference)
         if not isinstance(due, Refusal):
@@ -73,8 +72,7 @@ class WriteBackRestoresNeighbours(_RewritesRows):
     Other groups that are cleared during the rewriting are there again.
     """
 
-    def _read_along(self, put: StoredPut) -> Ids | None:
-        return None
+    _whole_partition = True
 
 
 @controller_mutant("ASYNC-04", evidence="not to be readable")
@@ -83,6 +81,3 @@ class WriteBackRestoresRow(_RewritesRows):
 
     A row that is cleared in between is there again, with all of its columns.
     """
-
-    def _read_along(self, put: StoredPut) -> Ids | None:
-        return put.sample_ids
