@@ -89,6 +89,27 @@ def test_a_group_is_whole_when_all_its_rows_are_ready(
     expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
 
 
+@requirement("CLAIM-15", leans_on=("CLAIM-04", "TAG-06"))
+def test_a_group_that_arrives_row_by_row_is_claimed_with_each_rows_own_tags(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    """The rows become ready in another order than they were put, and somebody polls meanwhile."""
+    part, ids = new_partition(grpo_group_size=4), [f"u_g{row}" for row in range(4)]
+    lengths = {sample_id: 10 + n for n, sample_id in enumerate(ids)}
+    tags = [{"input_lengths": length, "row": i} for i, length in lengths.items()]
+    part.put_labeled(ids, "x", tags=tags)
+    for sample_id in (ids[2], ids[0], ids[3], ids[1]):
+        got = part.claim("train", ["x", "y"], 4).sample_ids
+        expect_equal(got, [], "rows of a group of which some lack a field")
+        part.put_labeled([sample_id], "y")
+    meta = part.claim("train", ["x", "y"], 4)
+    expect_ids(meta, ids, "rows of the group, all ready")
+    in_order = [lengths[sample_id] for sample_id in meta.sample_ids]
+    expect_equal(meta.sequence_lengths, in_order, f"sequence_lengths of {meta.sample_ids}")
+    rows = [tag.get("row") for tag in meta.tags or []]
+    expect_equal(rows, list(meta.sample_ids), "the tags of the rows, in their order")
+
+
 @requirement("CLAIM-15")
 def test_groups_stay_whole_after_some_of_their_rows_were_cleared(
     new_partition: Callable[..., PartitionUnderTest],

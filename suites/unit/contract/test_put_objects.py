@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from enum import StrEnum
 from typing import Any
 
@@ -297,6 +298,22 @@ def test_changing_the_callers_objects_changes_nothing_stored(
         for log in logs:
             grow(log)
         expect_objects(part.get(IDS, "log"), "log", message_logs())
+
+
+@requirement("PUT-27", changes_results=True, leans_on=("PUT-13", "PUT-21"))
+@pytest.mark.parametrize("characters", [1, 20_000], ids=["short", "long"])
+def test_a_log_that_was_extended_is_put_again(
+    part: PartitionUnderTest, target: Target, characters: int
+) -> None:
+    """Planes that remember the encoding of an object by its identity store it as it was."""
+    logs = [[{"content": i * characters, "turns": [i]}] for i in IDS]
+    for turn in range(3):
+        if not put_or_leave_nothing(part, target, IDS, log=object_array(logs)):
+            return
+        expect_objects(part.get(IDS, "log"), "log", deepcopy(logs))
+        for log in logs:
+            log[0]["turns"].append(turn)
+            log.append({"content": "another", "turns": []})
 
 
 @requirement("PUT-27", changes_results=True)

@@ -63,6 +63,17 @@ def test_the_newest_value_is_read(part: PartitionUnderTest, first: Shape, second
         part.expect_rows(IDS, x=rows)
 
 
+@requirement("PUT-13", leans_on=("PUT-04",))
+@pytest.mark.parametrize("again", [False, True], ids=["other_rows", "same_rows"])
+def test_rows_of_equal_size_keep_their_own_shapes(part: PartitionUnderTest, again: bool) -> None:
+    """Planes that know a field's row shape by its name, dtype and bytes mix up these puts."""
+    for n, shape in enumerate([(4, 6), (6, 4), (24,), (2, 3, 4), (24, 1)]):
+        ids = IDS if again else [f"{sample_id}_{n}" for sample_id in IDS]
+        rows = list(torch.arange(n, n + len(ids) * 24).to(torch.int32).reshape(-1, *shape))
+        part.put(ids, x=torch.stack(rows))
+        part.expect_rows(ids, x=rows)
+
+
 @requirement("PUT-13")
 def test_a_claimed_row_that_is_overwritten_reads_as_its_newest_value(
     part: PartitionUnderTest,
