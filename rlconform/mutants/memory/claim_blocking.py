@@ -241,3 +241,35 @@ def CloseLeavesClaimsWaiting(close: MethodCall) -> None:
         close()
     finally:
         changed.notify_all = wake
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="the blocked claim to come back")
+def ClaimWaitsForOldRegistration(wait: MethodCall) -> None:
+    """Waits on the queue of its own registration, so after another one it misses all rows.
+
+    Planes with a topic or condition variable for each registration of a partition do so.
+    """
+    queues = None
+    for partition in changes(wait):
+        queues = queues or partition._queues
+        ready = partition.is_ready(wait.task, wait.required, wait.rows)
+        if ready and queues is partition._queues:
+            return
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="the earlier claim to come back")
+def ClaimTimeoutRemovesFirstWaiter(wait: MethodCall) -> None:
+    """Removes the oldest waiting claim from its list, not the claim that has timed out.
+
+    Servers that assume that claims time out in the order of their calls do so.
+    """
+    waiting, this = wait.notes.setdefault("waiting", []), object()
+    waiting.append(this)
+    try:
+        for partition in changes(wait):
+            if this in waiting and partition.is_ready(wait.task, wait.required, wait.rows):
+                waiting.remove(this)
+                return
+    except BaseException:
+        del waiting[:1]
+        raise

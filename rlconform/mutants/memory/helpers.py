@@ -107,6 +107,31 @@ class RowSlots(MemoryEngine):
                 taken.setdefault(sample_id, free)
 
 
+class ReusesSlots(MemoryEngine):
+    """An engine without a defect that gives each row the slot that was freed last."""
+
+    _slots = State(dict[tuple[str, str], int])
+    _owners = State(dict[tuple[str, int], str])
+    _free = State(list[int])
+
+    def put(self, partition_id: str, sample_ids: Ids, *what: Any) -> None:
+        with self._locked():
+            for key in [(partition_id, i) for i in sample_ids]:
+                if key not in self._slots:
+                    slot = self._free.pop() if self._free else len(self._slots)
+                    self._slots[key], self._owners[partition_id, slot] = slot, key[1]
+        super().put(partition_id, sample_ids, *what)
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        super().clear(partition_id, sample_ids)
+        with self._locked():
+            for sample_id in sample_ids or []:
+                slot = self._slots.pop((partition_id, sample_id), None)
+                if slot is not None:
+                    self._owners.pop((partition_id, slot), None)
+                    self._free.append(slot)
+
+
 def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:
     """Return the rows that exist among ``sample_ids``; None means all rows."""
     partition = index._partitions.get(partition_id)

@@ -176,3 +176,21 @@ def PutEqualToEarlierIgnored(put: MethodCall) -> KVBatchMeta:
             return put(fields=None, tags=[{}] * len(put.sample_ids))
         put.notes[digest] = True
     return put()
+
+
+@put_samples_mutant("PUT-13", evidence="of shape (6, 4)")
+def PutRowShapeOfEqualSizeKept(put: MethodCall) -> KVBatchMeta:
+    """Keeps one row shape for each field, dtype and size of a row, so (6, 4) becomes (4, 6).
+
+    Stores of rows of fixed size that record the shape with the first put of that size do so.
+    """
+    fields = put.fields
+    if isinstance(fields, TensorDict):
+        fields = fields.copy()
+        for name in names_of(fields):
+            leaf = fields.get(name)
+            if isinstance(leaf, Tensor) and is_dense(leaf) and leaf.numel():
+                key = (put.partition_id, name, leaf.dtype, leaf[0].numel())
+                shape = put.notes.setdefault(key, leaf.shape[1:])
+                fields.set(name, leaf.reshape(len(leaf), *shape))
+    return put(fields=fields)
