@@ -13,7 +13,6 @@ from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
-    RowSlots,
     call_mutant,
     claim_mutant,
     claimed_rows,
@@ -27,6 +26,7 @@ from rlconform.mutants.memory.helpers import (
     register_partition_mutant,
     rows_in,
 )
+from rlconform.mutants.memory.slot_helpers import RowSlots
 from rlconform.mutants.types import Claimed, Ids
 
 
@@ -121,9 +121,9 @@ def ClaimGroupsByHashOfUid(put: MethodCall) -> None:
     """
     put()
     for row in known_rows(put):
-        uid = row.group[0] if row.group is not None else None
+        uid, place = row.group or (None, 0)
         if uid is not None:
-            row.group = f"{zlib.crc32(uid.encode()) % 4096}", row.group[1]
+            row.group = f"bucket {zlib.crc32(uid.encode()) % 4096}", place
 
 
 @memory_mutant("CLAIM-15", evidence="sequence_lengths of")

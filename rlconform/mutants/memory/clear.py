@@ -14,7 +14,6 @@ from rlconform.contract import UnknownPartition, UnknownSample
 from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     PAGE,
-    ReusesSlots,
     clear_mutant,
     clear_samples_mutant,
     engine_mutant,
@@ -25,6 +24,7 @@ from rlconform.mutants.memory.helpers import (
     partitions_of,
     rows_in,
 )
+from rlconform.mutants.memory.slot_helpers import ReusesSlots
 from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names
 
 #: The rows of the partition, by id.
@@ -188,7 +188,7 @@ class ClearFreesSlotOfRepeatedIdTwice(ReusesSlots):
         keys = [(partition_id, i) for i, times in Counter(sample_ids).items() if times > 1]
         twice = [self._slots[key] for key in keys if key in self._slots]
         super().clear(partition_id, sample_ids)
-        self._free += twice
+        self._free[partition_id] += twice
 
     def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
         slots = [(partition_id, self._slots.get((partition_id, i), -1)) for i in sample_ids]

@@ -19,7 +19,7 @@ from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags, Timeouts
 from rlconform.mutants.call import MethodCall, State, replaced
 from rlconform.mutants.mutant import Mutant, mutant
-from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.types import Claimed, MaybeBatch, Names
 
 #: A call on the memory plane takes milliseconds, so a call that hangs is detected soon.
 IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
@@ -88,48 +88,6 @@ close_mutant = partial(call_mutant, MemoryEngine.close)
 def claimed_rows(rows: list[IndexRow]) -> Claimed:
     """Return the ids and tags of the rows, as a claim does."""
     return [row.sample_id for row in rows], [dict(row.tags) for row in rows]
-
-
-class RowSlots(MemoryEngine):
-    """An engine without a defect that gives each row the lowest free slot."""
-
-    _slots = State(dict[str, dict[str, int]])
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        super().put(partition_id, sample_ids, fields, tags)
-        with self._locked() as index:
-            taken = self._slots.setdefault(partition_id, {})
-            living = index.partition(partition_id)._rows
-            for sample_id in taken.keys() - living:
-                del taken[sample_id]
-            for sample_id in sample_ids:
-                free = min(set(range(len(taken) + 1)) - set(taken.values()))
-                taken.setdefault(sample_id, free)
-
-
-class ReusesSlots(MemoryEngine):
-    """An engine without a defect that gives each row the slot that was freed last."""
-
-    _slots = State(dict[tuple[str, str], int])
-    _owners = State(dict[tuple[str, int], str])
-    _free = State(list[int])
-
-    def put(self, partition_id: str, sample_ids: Ids, *what: Any) -> None:
-        with self._locked():
-            for key in [(partition_id, i) for i in sample_ids]:
-                if key not in self._slots:
-                    slot = self._free.pop() if self._free else len(self._slots)
-                    self._slots[key], self._owners[partition_id, slot] = slot, key[1]
-        super().put(partition_id, sample_ids, *what)
-
-    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
-        super().clear(partition_id, sample_ids)
-        with self._locked():
-            for sample_id in sample_ids or []:
-                slot = self._slots.pop((partition_id, sample_id), None)
-                if slot is not None:
-                    self._owners.pop((partition_id, slot), None)
-                    self._free.append(slot)
 
 
 def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:

@@ -16,7 +16,6 @@ from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.column_helpers import through_one_buffer
 from rlconform.mutants.memory.helpers import (
-    ReusesSlots,
     WriteBack,
     claims_of,
     engine_mutant,
@@ -32,6 +31,7 @@ from rlconform.mutants.memory.helpers import (
     register_partition_mutant,
     stamps_of,
 )
+from rlconform.mutants.memory.slot_helpers import ReusesSlots
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags
 
 
