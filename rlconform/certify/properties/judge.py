@@ -7,13 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rlconform.certify.assertions.expect import expect
+from rlconform.certify.properties.call_values import Universe
 from rlconform.certify.properties.excerpt import FailureReport
 from rlconform.certify.properties.reference_model import PartitionModel
 from rlconform.certify.properties.requirement_sequences import Kind, SequenceProfile
 from rlconform.certify.properties.runner import PropertyRunner
 
 #: The requirement whose violation may explain a wrong answer of this kind.
-LEANS_ON: Mapping[Kind, tuple[str, ...]] = {"tags": ("TAG-01",), "timeouts": ("CLAIM-05",)}
+LEANS_ON: Mapping[Kind, tuple[str, ...]] = {
+    "tags": ("TAG-01",),
+    "lengths": ("TAG-01",),
+    "timeouts": ("CLAIM-05",),
+}
 
 
 class Unjudged(Exception):
@@ -37,7 +42,8 @@ class Judge:
     stats: SequenceStats
     models: list[PartitionModel] = field(default_factory=list)  # of the sequence's partitions
     widths: list[int] = field(default_factory=lambda: [0])  # of rows, by version
-    block: int = 1  # rows that each drawn id stands for
+    universe: Universe = field(default_factory=Universe)
+    row_numbers: dict[str, int] = field(default_factory=dict)  # by sample id
     written: bool = False  # whether anything was put since the last clear
     waited: bool = False  # whether a claim waited without result
 

@@ -2,51 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
-from rlconform.certify.assertions.expect import ContractViolation, expect_column
+from rlconform.certify.assertions.expect import ContractViolation, expect_column, expect_objects
+from rlconform.certify.properties.call_values import (
+    ARRANGED,
+    FIELDS,
+    GROUPED,
+    IDS,
+    TASKS,
+    Arrangement,
+    RowSize,
+    object_value,
+    tag_value,
+    tensor_value,
+)
 from rlconform.certify.properties.judge import Judge
-from rlconform.certify.properties.reference_model import PartitionModel
+from rlconform.certify.properties.reference_model import PartitionModel, group_of
 from rlconform.certify.properties.requirement_sequences import Kind
-from rlconform.certify.scenarios.labeled_rows import labeled_row
 from rlconform.certify.scenarios.partition import PartitionUnderTest
 from rlconform.contract import BatchMeta, KVBatchMeta
-from rlconform.wire import stack_or_nest
+from rlconform.wire import object_array, stack_or_nest
 
-IDS = ("a", "b", "c", "d")
-FIELDS = ("x", "y")
-#: One name begins with the other, and neither is a field or a partition.
-TASKS = ("lp", "lp_ref")
 #: Seconds that a claim waits for more rows than are ready, and (for slow planes) for ready rows. A
 #: sequence waits in vain only once.
 SHORT_WAIT_S = 0.05
 LONG_WAIT_S = 0.5
 
 
-#: How a trainer arranges the rows of a claim's meta.
-Arrangement = Literal["as claimed", "reversed", "rotated"]
-_ARRANGED: dict[Arrangement, Callable[[list[int]], list[int]]] = {
-    "as claimed": lambda rows: rows,
-    "reversed": lambda rows: rows[::-1],
-    "rotated": lambda rows: rows[1:] + rows[:1],
-}
-
-
 class ModelledPartition:
     """A partition of the plane, and its model: each call of the plane also updates the model."""
 
     def __init__(self, judge: Judge, part: PartitionUnderTest) -> None:
-        part.register(FIELDS, TASKS)
-        self.model = PartitionModel()
+        self.model = PartitionModel(judge.profile.group_size)
         judge.models.append(self.model)
         self._judge = judge
         self._part = part
+        self._register()
+        self._reads: list[tuple[list[str], list[str]]] = []  # ids and fields
         self._claimed: list[KVBatchMeta] = []  # copies
         self._newest: BatchMeta | None = None
+
+    def _register(self) -> None:
+        groups = {"grpo_group_size": size} if (size := self.model.group_size) > 1 else {}
+        self._part.register(FIELDS, TASKS, **groups)
 
     # -- writes ----------------------------------------------------------------------------------
 
@@ -58,10 +62,8 @@ class ModelledPartition:
             return
         version = len(self._judge.widths)
         self._judge.widths.append(width)
-        tags = {i: {key: f"{i}, put {version}"} for i in ids} if key else None
-        columns = {
-            name: stack_or_nest([self._row(i, name, version) for i in ids]) for name in fields
-        }
+        tags = {i: {key: tag_value(key, i, n, version)} for n, i in enumerate(ids)} if key else None
+        columns = {name: self._column(ids, name, version) for name in fields}
         with self._judge.calling(kind):
             self._part.put(ids, None if tags is None else list(tags.values()), **columns)
         self.model.put(ids, fields, version, tags)
@@ -73,7 +75,9 @@ class ModelledPartition:
 
         A plane that is wrong only beyond a number of rows is wrong in some large example.
         """
-        return [f"{i}{n}" if n else i for i in ids for n in range(self._judge.block)]
+        names = IDS if self.model.group_size == 1 else GROUPED
+        own = [names[IDS.index(i)] if i in IDS else i for i in ids]
+        return [f"{n}{i}" if n else i for i in own for n in range(self._judge.universe.block)]
 
     def put(self, ids: list[str], fields: list[str], width: int = 0, key: str = "") -> None:
         """Put the rows that have none of these fields yet."""
@@ -104,7 +108,7 @@ class ModelledPartition:
             self._part.clear(ids)
         if ids is None:
             with self._judge.calling("start_anew"):
-                self._part.register(FIELDS, TASKS)
+                self._register()
         self.model.clear(ids)
         self._judge.written = False
 
@@ -122,7 +126,10 @@ class ModelledPartition:
         ``how`` is the rank or None, and whether to block.
         """
         rank, wait = how
-        size = size * self._judge.block - self._judge.block // 3  # a claim may divide a block
+        wait = wait and self.model.group_size == 1  # how many rows to wait for is a question there
+        size = (
+            size * self._judge.universe.block - self._judge.universe.block // 3
+        )  # a claim may divide a block
         ready = len(self.model.ready(task, fields))
         waits = wait and ready > 0 and not self._judge.waited
         size = min(size, ready) if waits else size
@@ -158,6 +165,8 @@ class ModelledPartition:
     def _judge_claim(self, task: str, fields: Sequence[str], meta: BatchMeta) -> None:
         """Expect the claimed rows to be ready and to have their tags; update the model."""
         tags = meta.tags or [{} for _ in meta.sample_ids]
+        self._judge_groups(task, fields, meta.sample_ids)
+        self._judge_lengths(meta)
         for sample_id, got in zip(meta.sample_ids, tags, strict=True):
             if not self._in_scope(sample_id):
                 continue
@@ -174,15 +183,31 @@ class ModelledPartition:
         if meta.sample_ids:
             self._claimed.append(KVBatchMeta.of(meta).subset(range(len(meta.sample_ids))))
 
+    def _judge_groups(self, task: str, fields: Sequence[str], ids: Sequence[str]) -> None:
+        """Expect whole groups, all of whose rows are ready."""
+        if self.model.group_size > 1 and ids:
+            ready, sizes = set(self.model.ready(task, fields)), Counter(map(group_of, ids))
+            whole = ready.issuperset(ids) and {*sizes.values()} == {self.model.group_size}
+            due = f"whole groups of rows that are ready for {task}"
+            self._judge.expect("claims", whole, due, f"{ids} of {self._part.id}")
+
+    def _judge_lengths(self, meta: BatchMeta) -> None:
+        """Expect the lengths of the claimed rows, which are in the model unless the plane erred."""
+        if meta.sample_ids and self.model.rows.keys() >= {*meta.sample_ids}:
+            allowed, got = self.model.lengths(meta.sample_ids), meta.sequence_lengths
+            due = f"sequence_lengths of {meta.sample_ids} to be {' or '.join(map(str, allowed))}"
+            self._judge.expect("lengths", got in allowed, due, str(got))
+
     def _drain(self, task: str) -> None:
         """Claim the ready rows one by one, and expect all of them; then claim once more."""
         for name in FIELDS:
-            for _ in self.model.ready(task, [name])[:: self._judge.block]:
-                claimed = self._claim_ready(task, name, self._judge.block)
+            size = self._judge.universe.block * self.model.group_size
+            for _ in self.model.ready(task, [name])[::size]:
+                claimed = self._claim_ready(task, name, size)
                 lost = [i for i in self.model.ready(task, [name]) if self._in_scope(i)]
                 due = f"{task} to claim a row with {name} of {self._part.id}"
                 self._judge.expect("claims", bool(claimed or not lost), due, f"none, of {lost}")
-        self._claim_ready(task, FIELDS[0], len(IDS) * self._judge.block)
+        self._claim_ready(task, FIELDS[0], len(IDS) * self._judge.universe.block)
 
     def _claim_ready(self, task: str, field: str, size: int) -> list[str]:
         with self._judge.calling("claims"):
@@ -200,7 +225,7 @@ class ModelledPartition:
         if len(self._claimed) <= earlier:
             return
         meta = self._claimed[-1 - earlier]
-        meta = meta.subset(_ARRANGED[arrange](list(range(meta.size))))
+        meta = meta.subset(ARRANGED[arrange](list(range(meta.size))))
         fields = list(meta.fields or [])
         if self.model.readable(meta.sample_ids, fields) == "rows":
             with self._judge.calling("fetched"):
@@ -217,7 +242,17 @@ class ModelledPartition:
 
     def read(self, ids: list[str], fields: list[str]) -> None:
         """Read the rows that exist; if some do not, and the profile judges it, expect an error."""
-        ids = self._block(ids)
+        self._reads.append((self._block(ids), fields))
+        self._read(*self._reads[-1])
+
+    def read_again(self, earlier: int, arrange: Arrangement) -> None:
+        """Read what was read before, in that order or another; a plane may remember such a read."""
+        if len(self._reads) > earlier:
+            ids, fields = self._reads[-1 - earlier]
+            rows = ARRANGED[arrange](list(range(len(ids))))
+            self._read([ids[row] for row in rows], fields)
+
+    def _read(self, ids: list[str], fields: list[str]) -> None:
         kind = self.model.readable(ids, fields)
         if kind == "rows" or not self._judge.judges(kind):
             self._compare_rows([i for i in ids if self.model.produced(i, fields)], fields)
@@ -233,8 +268,11 @@ class ModelledPartition:
 
     def _expect_rows(self, batch: TensorDictBase, ids: list[str], fields: list[str]) -> None:
         for name in fields:
-            rows = [self._row(i, name, self.model.rows[i].versions[name]) for i in ids]
-            expect_column(batch, name, rows)
+            put = [(i, self.model.rows[i].versions[name]) for i in ids]
+            if self._holds_objects(name):
+                expect_objects(batch, name, [self._object(*each) for each in put])
+            else:
+                expect_column(batch, name, [self._row(i, name, version) for i, version in put])
 
     def _expect_refusal(self, ids: list[str], fields: list[str], kind: Kind) -> None:
         if not ids or not self._judge.judges(kind) or not all(map(self._in_scope, ids)):
@@ -282,6 +320,22 @@ class ModelledPartition:
     def _in_scope(self, sample_id: str) -> bool:
         return self._judge.in_scope(self.model, sample_id)
 
+    def _holds_objects(self, name: str) -> bool:
+        return name == FIELDS[1] and self._judge.universe.layout == "objects"
+
+    def _column(self, ids: Sequence[str], name: str, version: int) -> Any:
+        if self._holds_objects(name):
+            return object_array([self._object(i, version) for i in ids])
+        return stack_or_nest([self._row(i, name, version) for i in ids])
+
+    def _number(self, sample_id: str) -> int:
+        """Return the number of a row, by which rows of one id are the same in all puts."""
+        return self._judge.row_numbers.setdefault(sample_id, len(self._judge.row_numbers))
+
+    def _object(self, sample_id: str, version: int) -> Any:
+        return object_value(self._part.id, sample_id, self._number(sample_id), version)
+
     def _row(self, sample_id: str, name: str, version: int) -> torch.Tensor:
-        width = self._judge.widths[version]
-        return labeled_row(self._part.id, sample_id, name, version, width)
+        judge = self._judge
+        size = RowSize(self._number(sample_id), judge.widths[version])
+        return tensor_value(judge.universe, self._part.id, sample_id, name, version, size)

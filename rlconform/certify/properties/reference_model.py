@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from rlconform.certify.properties.call_values import same_tags
 from rlconform.contract import Tags
+from rlconform.contract.fields import INPUT_LENGTHS
 
 #: "rows" if a read must return the rows, else the reason why it must raise.
 Readable = Literal["rows", "unknown", "cleared", "unproduced"]
+
+
+def group_of(sample_id: str) -> str:
+    """Return the uid of an id ``<uid>_g<number>``."""
+    return sample_id.rpartition("_g")[0]
 
 
 @dataclass
@@ -30,14 +37,16 @@ class ModelRow:
 
     def allows(self, tags: Tags) -> bool:
         """Whether a claim may return the row with these tags."""
-        newest = all(key in tags and tags[key] == value for key, value in self.tags.items())
-        return newest and tags.items() <= (self.older_tags | self.tags).items()
+        known = self.older_tags | self.tags
+        right = all(key in known and same_tags(value, known[key]) for key, value in tags.items())
+        return right and self.tags.keys() <= tags.keys()
 
 
 @dataclass
 class PartitionModel:
     """The rows of one partition."""
 
+    group_size: int = 1  # claims return whole groups of so many rows
     rows: dict[str, ModelRow] = field(default_factory=dict)  # put and not cleared since
     cleared: Counter[str] = field(default_factory=Counter)  # how often each id was cleared
 
@@ -75,11 +84,15 @@ class PartitionModel:
 
     def ready(self, task: str, fields: Collection[str]) -> list[str]:
         """Return the ids of rows that the task may claim."""
-        return [
+        ready = [
             sample_id
             for sample_id, row in self.rows.items()
             if self.produced(sample_id, fields) and task not in row.claimed_by
         ]
+        if self.group_size == 1:
+            return ready
+        sizes = Counter(map(group_of, ready))
+        return [sample_id for sample_id in ready if sizes[group_of(sample_id)] == self.group_size]
 
     def why_not_ready(self, sample_id: str, task: str, fields: Collection[str]) -> str:
         """Return in words why the task may not claim the row, or "" for a ready row."""
@@ -88,6 +101,17 @@ class PartitionModel:
         if not self.produced(sample_id, fields):
             return f"without some of {sorted(fields)}"
         return f"claimed by {task} before" if task in self.rows[sample_id].claimed_by else ""
+
+    def lengths(self, ids: Sequence[str]) -> list[list[Any] | None]:
+        """Return the ``sequence_lengths`` that a claim of these rows may have.
+
+        There is more than one answer where a row may have lost an older tag.
+        """
+        tags = [self.rows[i].older_tags | self.rows[i].tags for i in ids]
+        if not tags or not all(INPUT_LENGTHS in each for each in tags):
+            return [None]
+        newest = all(INPUT_LENGTHS in self.rows[i].tags for i in ids)
+        return [[each[INPUT_LENGTHS] for each in tags], *([] if newest else [None])]
 
     def readable(self, ids: Sequence[str], fields: Collection[str]) -> Readable:
         """Return "rows" if a read must return the rows, else the reason why it must raise."""

@@ -20,6 +20,7 @@ Call = Literal[
     "fetch",
     "spoil",
     "read",
+    "read_again",
     "status",
     "clear",
     "start_anew",
@@ -31,7 +32,8 @@ Call = Literal[
 #: read that must raise returned. The rest: the call raised, or its answer differs from the model.
 Kind = Literal[
     "put", "reuse", "overwrite", "tag", "clear", "start_anew",
-    "rows", "fetched", "unknown", "cleared", "unproduced", "claims", "tags", "timeouts", "status",
+    "rows", "fetched", "unknown", "cleared", "unproduced", "claims", "tags", "lengths", "timeouts",
+    "status",
 ]  # fmt: skip
 
 #: Rows that are judged: all, those whose id was cleared before, those that two partitions share.
@@ -46,28 +48,32 @@ class SequenceProfile:
     judged: set[Kind]
     scope: Scope = "all"
     partitions: tuple[str, ...] = ("train",)
+    group_size: int = 1  # rows of a group, of the two groups that claims return whole
 
 
 #: Names of two partitions, for profiles in which one must not affect the other.
-TWO = ("train", "val")
+TWO = ("train", "train_val")
 
 
 PROFILES: dict[str, SequenceProfile] = {
     "REG-03": SequenceProfile(
-        {"claim", "read", "start_anew"}, {"reuse", "start_anew", "rows", "claims"}, scope="reused"
+        {"claim", "read", "read_again", "start_anew"},
+        {"reuse", "start_anew", "rows", "claims"},
+        scope="reused",
     ),
     "REG-04": SequenceProfile(
-        {"overwrite", "tag", "claim", "read", "status", "clear", "start_anew"},
+        {"overwrite", "tag", "claim", "read", "read_again", "status", "clear", "start_anew"},
         {"rows", "claims", "tags", "clear"},
         scope="shared",
         partitions=TWO,
     ),
     "PUT-12": SequenceProfile({"claim", "read"}, {"unproduced", "claims"}),
-    "PUT-13": SequenceProfile({"overwrite", "tag", "read"}, {"overwrite", "rows"}),
-    "GET-01": SequenceProfile({"read"}, {"rows"}),
+    "PUT-13": SequenceProfile({"overwrite", "tag", "read", "read_again"}, {"overwrite", "rows"}),
+    "GET-01": SequenceProfile({"read", "read_again"}, {"rows"}),
     "GET-04": SequenceProfile({"read"}, {"unknown"}),
-    "GET-06": SequenceProfile({"read", "clear"}, {"cleared"}),
+    "GET-06": SequenceProfile({"read", "read_again", "clear"}, {"cleared"}),
     "TAG-01": SequenceProfile({"tag", "overwrite", "claim", "spoil"}, {"tag", "tags"}),
+    "TAG-06": SequenceProfile({"tag", "claim"}, {"lengths"}, group_size=2),
     "CLAIM-02": SequenceProfile({"claim", "spoil", "tag", "read"}, {"claims"}),
     "CLAIM-06": SequenceProfile({"claim", "time_out"}, {"timeouts", "claims"}),
     "CLAIM-08": SequenceProfile({"claim", "overwrite"}, {"claims"}),
@@ -76,9 +82,12 @@ PROFILES: dict[str, SequenceProfile] = {
     "STAT-01": SequenceProfile(
         {"claim", "overwrite", "tag", "clear", "status"}, {"status"}, partitions=TWO
     ),
-    "CLEAR-01": SequenceProfile({"claim", "read", "clear"}, {"clear", "rows", "claims"}),
+    "CLAIM-15": SequenceProfile({"claim", "overwrite", "tag"}, {"claims"}, group_size=2),
+    "CLEAR-01": SequenceProfile(
+        {"claim", "read", "read_again", "clear"}, {"clear", "rows", "claims"}
+    ),
     "CLEAR-04": SequenceProfile(
-        {"tag", "claim", "read", "clear"},
+        {"tag", "claim", "read", "read_again", "clear"},
         {"reuse", "rows", "unproduced", "claims", "tags"},
         scope="reused",
     ),

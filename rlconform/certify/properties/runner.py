@@ -138,9 +138,10 @@ class PropertyRunner:
         if time.monotonic() > self._deadline:
             raise OutOfTime
 
-    def new_partition(self, name: str = "p") -> PartitionUnderTest:
+    def new_partition(self, name: str = "") -> PartitionUnderTest:
         """Return a new, unregistered partition; its rows are cleared before the next example."""
-        part = PartitionUnderTest(self._client, f"{name}-{uuid.uuid4().hex[:8]}", self.timeouts)  # type: ignore[arg-type]
+        name = name or f"p-{uuid.uuid4().hex[:8]}"
+        part = PartitionUnderTest(self._client, name, self.timeouts)  # type: ignore[arg-type]
         self._partitions.append(part)
         return part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 from rlconform.certify.properties.judge import Judge, SequenceStats, Unjudged
@@ -19,6 +20,7 @@ class CallSequence:
         runner.begin(enough=stats.compared > 0)
         self.judge = Judge(runner, profile, stats)
         self._ended = False
+        self._key = uuid.uuid4().hex[:8]
         self._partitions: dict[str, ModelledPartition] = {}
 
     def guarded(self, body: Callable[[], None]) -> None:
@@ -39,9 +41,18 @@ class CallSequence:
     def partition(self, name: str) -> ModelledPartition:
         """Return the partition; register it at its first use."""
         if name not in self._partitions:
-            part = self.judge.runner.new_partition(name)
-            self._partitions[name] = ModelledPartition(self.judge, part)
+            self._partitions[name] = self._new_partition(name)
         return self._partitions[name]
+
+    def _new_partition(self, name: str) -> ModelledPartition:
+        judge, runner = self.judge, self.judge.runner
+        if judge.universe.stem:
+            try:
+                part = runner.new_partition(f"{self._key}{judge.universe.stem}{name}")
+                return ModelledPartition(judge, part)
+            except (ValueError, TypeError):
+                pass  # only ids are opaque: a plane may refuse a long name
+        return ModelledPartition(judge, runner.new_partition(f"{self._key}-{name}"))
 
     def look_at_all(self) -> None:
         """Read and claim all rows at the end, which finds rows that were lost."""

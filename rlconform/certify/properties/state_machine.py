@@ -26,11 +26,12 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import SearchStrategy
 
+from rlconform.certify.properties.call_values import ARRANGED, FIELDS, IDS, TASKS, Universe
 from rlconform.certify.properties.judge import SequenceStats
-from rlconform.certify.properties.modelled_partition import FIELDS, IDS, TASKS
 from rlconform.certify.properties.requirement_sequences import PROFILES, Call, SequenceProfile
 from rlconform.certify.properties.runner import SETTINGS, PropertyRunner
 from rlconform.certify.properties.sequence import CallSequence
+from rlconform.contract.fields import INPUT_LENGTHS
 
 SEQUENCES = settings(SETTINGS, max_examples=30, stateful_step_count=20)
 
@@ -60,20 +61,27 @@ def some_of(names: Sequence[str]) -> list[list[str]]:
     return chosen + [some[::-1] for some in chosen if len(some) > 1]
 
 
-#: Rows that each id stands for: one, or more than a small page, word or batch of a plane.
-BLOCK = st.sampled_from([1, 1, 48, 1, 1, 1, 1, 300])
+#: Each id stands for one row, or for more than a small page, word or batch of a plane.
+UNIVERSE = st.builds(
+    Universe,
+    block=st.sampled_from([1, 1, 48, 1, 16, 1, 1, 300]),
+    uneven=st.booleans(),
+    layout=st.sampled_from(["labels", "numbers", "objects"]),
+    stem=st.sampled_from(["", "_" * 100]),
+)
 
 SOME_IDS = st.sampled_from(some_of(IDS))
 SOME_IDS_OR_ALL = st.sampled_from([*some_of(IDS), None])
 ANY_IDS = st.sampled_from(some_of([*IDS, "nobody"]))
 FIELD = st.sampled_from(FIELDS)
 SOME_FIELDS = st.sampled_from(some_of(FIELDS))
-FIELDS_OR_NONE = st.sampled_from([*some_of(FIELDS), []])
+FIELDS_OR_NONE = st.sampled_from([*some_of(FIELDS), [], [], []])
 TASK = st.sampled_from(TASKS)
 SOME_TASKS = st.sampled_from(some_of(TASKS))
-TAG_KEY = st.sampled_from(["m", "n", *FIELDS])  # tags and fields are apart
-ARRANGE = st.sampled_from(["as claimed", "reversed", "rotated"])
-WIDTH = st.sampled_from([0, 40, 50])
+#: Tags and fields are apart; claims report one tag as the rows' lengths.
+TAG_KEY = st.sampled_from(["m", "alike", "alike", INPUT_LENGTHS, *FIELDS])
+ARRANGE = st.sampled_from(list(ARRANGED))
+WIDTH = st.sampled_from([0, 50, 400])
 #: One of the profile's partitions; making a strategy takes longer than a draw, so all are kept.
 PARTITIONS = {each.partitions: st.sampled_from(each.partitions) for each in PROFILES.values()}
 PARTITION = st.runner().flatmap(
@@ -116,12 +124,13 @@ class PlaneStateMachine(RuleBasedStateMachine):
         super().__init__()
         self.sequence = sequence
 
-    @initialize(block=BLOCK)
-    def choose_block(self, block: int) -> None:
-        """Choose how many rows each id stands for in this example."""
-        self.sequence.judge.block = block
+    @initialize(universe=UNIVERSE, where=PARTITION, ids=SOME_IDS, fields=SOME_FIELDS)
+    def put_first(self, universe: Universe, where: str, ids: list[str], fields: list[str]) -> None:
+        """Choose what the rows of this example are, and put some."""
+        sequence = self.sequence
+        sequence.judge.universe = universe
+        sequence.guarded(lambda: sequence.partition(where).put(ids, fields))
 
-    put_first = step("put", initialize, ids=SOME_IDS, fields=SOME_FIELDS)
     put = step("put", ids=SOME_IDS, fields=SOME_FIELDS, width=WIDTH)
     overwrite = step("overwrite", ids=SOME_IDS, field=FIELD, width=WIDTH)
     tag = step("tag", ids=SOME_IDS, fields=FIELDS_OR_NONE, key=TAG_KEY)
@@ -133,6 +142,7 @@ class PlaneStateMachine(RuleBasedStateMachine):
     time_out = step("time_out", task=TASK, fields=SOME_FIELDS, more=st.integers(1, 2))
     status = step("status", tasks=SOME_TASKS)
     read = step("read", ids=ANY_IDS, fields=SOME_FIELDS)
+    read_again = step("read_again", earlier=st.integers(0, 1), arrange=ARRANGE)
 
     def teardown(self) -> None:
         """Read and claim all rows at the end of a sequence that did not fail."""

@@ -137,3 +137,8 @@ def expect_woken(
         raise ContractViolation(due, f"TimeoutError after {after:.1f} s")
     expect(after <= settle, due, f"its answer after {after:.1f} s")
     return meta
+
+
+def expect_blocked(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
+    """Expect a claim to wait for what it lacks."""
+    expect_waiting(claim, part, what, "an answer without it")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 import torch
@@ -20,6 +18,7 @@ from rlconform.certify.assertions.expect import (
 )
 from rlconform.certify.plugin.markers import requirement
 from rlconform.certify.scenarios.consumers import (
+    expect_blocked,
     expect_timeout,
     expect_waiting,
 )
@@ -33,13 +32,6 @@ IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
 
 #: Longer than the default timeout of many transports, in seconds.
 LONG_S = 6.0
-
-#: More claims than a small server has threads.
-MANY_CLAIMS = 64
-
-
-def expect_blocked(claim: BackgroundCall, part: PartitionUnderTest, what: str) -> None:
-    expect_waiting(claim, part, what, "an answer without it")
 
 
 @requirement("CLAIM-04")
@@ -87,23 +79,6 @@ def test_a_blocking_claim_waits_for_the_last_field(part: PartitionUnderTest) -> 
 
 
 @requirement("CLAIM-05")
-def test_rows_for_one_of_two_blocked_claims_wake_only_one(part: PartitionUnderTest) -> None:
-    claims = [
-        BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
-        for n in range(2)
-    ]
-    early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
-    expect(not early, "both claims to wait", "an answer before there was any row")
-    part.put_labeled(IDS[:3])
-    still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
-    expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
-    part.put_labeled(IDS[3:])
-    claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
-    expect_equal(list(map(len, claimed)), [3, 3], "rows of the two claims")
-    expect_equal(Counter(claimed[0] + claimed[1]), Counter(IDS), "claims by id")
-
-
-@requirement("CLAIM-05")
 @pytest.mark.parametrize("rank", [None, 1], ids=["no_rank", "rank_1"])
 def test_a_blocking_claim_waits_for_the_last_row(
     part: PartitionUnderTest, rank: int | None
@@ -132,39 +107,6 @@ def test_a_blocking_claim_waits_for_the_last_row_of_a_large_step(
     part.put(STEP_IDS[-1:], x=torch.tensor([len(STEP_IDS) - 1]))
     got = waiting.result(part.timeouts.operation)
     expect_ids(got, STEP_IDS, f"{len(STEP_IDS)} rows of the woken claim")
-
-
-@requirement("CLAIM-05")
-def test_a_put_wakes_only_the_claim_that_requires_its_field(part: PartitionUnderTest) -> None:
-    second = BackgroundCall(lambda: part.claim("train", ["y"], 2, blocking=True), "a claim for y")
-    expect_blocked(second, part, "y")
-    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
-    expect_blocked(first, part, "x")
-    part.put_labeled(IDS[:2], "x")
-    expect_ids(
-        first.result(part.timeouts.settle), IDS[:2], "rows with x, for the claim that requires x"
-    )
-    expect_blocked(second, part, "y")
-    part.put_labeled(IDS[:2], "y")
-    expect_ids(
-        second.result(part.timeouts.settle), IDS[:2], "rows with y, for the claim that requires y"
-    )
-
-
-@requirement("CLAIM-05")
-def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) -> None:
-    claims = [
-        BackgroundCall(lambda: part.claim(batch_size=1, blocking=True), f"blocked claim {n}")
-        for n in range(MANY_CLAIMS)
-    ]
-    expect_blocked(claims[0], part, "a row")
-    ids = [f"r{n}" for n in range(MANY_CLAIMS)]
-    put = BackgroundCall(
-        lambda: part.put_labeled(ids), f"a put beside {MANY_CLAIMS} claims that wait"
-    )
-    put.result(part.timeouts.operation)
-    got = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
-    expect_equal(Counter(got), Counter(ids), "claims by id")
 
 
 @requirement("CLAIM-05")
@@ -239,19 +181,6 @@ def test_a_claim_that_waits_while_its_partition_is_registered_again_is_served(
     expect_ids(waiting.result(part.timeouts.settle), IDS[:2], "rows of the claim that waited")
 
 
-@requirement("CLAIM-05")
-def test_a_claim_waits_on_when_a_later_one_times_out(part: PartitionUnderTest) -> None:
-    part.put_labeled(IDS[:1])
-    earlier = BackgroundCall(
-        lambda: part.claim(batch_size=3, blocking=True, timeout_s=part.timeouts.operation),
-        "the earlier claim",
-    )
-    expect_blocked(earlier, part, "two more rows")
-    expect_timeout(part, 5, 0.3)
-    part.put_labeled(IDS[1:3])
-    expect_ids(earlier.result(part.timeouts.settle), IDS[:3], "rows of the claim that waited on")
-
-
 @requirement("CLAIM-06")
 def test_rows_that_trickle_in_do_not_extend_the_timeout_of_this_process(
     part: PartitionUnderTest,
@@ -303,30 +232,3 @@ def test_a_close_ends_the_claims_that_wait(
     expect_rejection(
         lambda: waiting.result(part.timeouts.operation), "a claim whose client was closed"
     )
-
-
-@requirement("CLAIM-05")
-def test_one_row_wakes_the_one_claim_that_it_serves(part: PartitionUnderTest) -> None:
-    others = [
-        BackgroundCall(
-            lambda: part.claim("train", ["y"], 1, blocking=True), f"a claim for y, number {n}"
-        )
-        for n in range(3)
-    ]
-    expect_blocked(others[-1], part, "y")
-    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 1, blocking=True), "a claim for x")
-    expect_blocked(first, part, "x")
-    part.put_labeled(IDS[:1], "x")
-    expect_ids(first.result(part.timeouts.settle), IDS[:1], "the row with x, beside claims for y")
-    part.put_labeled(IDS[:3], "y")
-    got = sorted(i for claim in others for i in claim.result(part.timeouts.settle).sample_ids)
-    expect_equal(got, sorted(IDS[:3]), "rows of the claims for y")
-
-
-@requirement("CLAIM-06")
-def test_rows_of_a_claim_that_timed_out_are_there_for_other_ranks(part: PartitionUnderTest) -> None:
-    part.put_labeled(IDS[:2])
-    with suppress(TimeoutError):  # other checks cover the timeout
-        part.claim(batch_size=3, blocking=True, timeout_s=0.3, dp_rank=0)
-    got = part.claim(batch_size=2, dp_rank=1).sample_ids
-    expect_equal(sorted(got), sorted(IDS[:2]), "rows for a rank after another's claim timed out")

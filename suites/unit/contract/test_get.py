@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tensordict import TensorDictBase
 
 from rlconform.certify.assertions.expect import (
     ContractViolation,
@@ -21,6 +20,7 @@ from rlconform.certify.recording.snapshot import Snapshot
 from rlconform.certify.scenarios.labeled_rows import labeled_rows
 from rlconform.certify.scenarios.large_step import STEP_IDS, put_large_step
 from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.scenarios.read_ways import Way, either_way
 from rlconform.contract import KVBatchMeta, Target
 
 IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
@@ -28,17 +28,6 @@ IDS = ["u0_g0", "u0_g1", "u1_g0", "u1_g1"]
 
 def meta_of(part: PartitionUnderTest, ids: list[str], fields: list[str] | None) -> KVBatchMeta:
     return KVBatchMeta(partition_id=part.id, task_name=None, sample_ids=ids, fields=fields)
-
-
-#: The two ways to read field x: by sample ids, and by a meta.
-WAYS: dict[str, Callable[[PartitionUnderTest, list[str]], TensorDictBase]] = {
-    "get_samples": lambda part, ids: part.get(ids, "x"),
-    "get_data": lambda part, ids: part.get_data(meta_of(part, ids, ["x"])),
-}
-
-Way = Callable[[PartitionUnderTest, list[str]], TensorDictBase]
-
-either_way = pytest.mark.parametrize("read", WAYS.values(), ids=WAYS)
 
 
 @requirement("GET-01")

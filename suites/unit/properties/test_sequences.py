@@ -67,6 +67,11 @@ def test_each_claimed_row_carries_its_own_tags(check_sequences: Callable[[], Non
     check_sequences()
 
 
+@requirement("TAG-06")
+def test_each_claim_reports_the_lengths_of_its_rows(check_sequences: Callable[[], None]) -> None:
+    check_sequences()
+
+
 @requirement("CLAIM-02", changes_results=True)
 def test_every_sequence_gives_each_row_to_each_task_once(
     check_sequences: Callable[[], None],
@@ -95,6 +100,11 @@ def test_claimed_rows_are_readable_by_their_meta(check_sequences: Callable[[], N
 
 @requirement("CLAIM-10")
 def test_no_sequence_claims_a_cleared_row(check_sequences: Callable[[], None]) -> None:
+    check_sequences()
+
+
+@requirement("CLAIM-15")
+def test_every_sequence_claims_whole_groups(check_sequences: Callable[[], None]) -> None:
     check_sequences()
 
 

@@ -1,4 +1,4 @@
-"""Torch on one thread, which is fastest for tiny models; rollout workers with a plane."""
+"""Torch on one thread, which is fastest for tiny models; process groups; rollout workers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
@@ -40,6 +41,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of one process, for all tests of a module."""
+    store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 class SteppedEngine(TransformersEngine):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -33,18 +31,11 @@ from rlconform.grpo.workers.optimizer import learning_rate_factor
 from rlconform.grpo.workers.policy_model import PolicyModel
 from rlconform.plane.sharding import plan_shards
 
+pytestmark = pytest.mark.usefixtures("world")
+
 CPU = torch.device("cpu")
 LENGTHS = [9, 3, 6, 4, 8, 5, 7, 2]
 WIDTH = 10
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one process."""
-    store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def config(*overrides: str, model: str = "tiny_llama_copy") -> MasterConfig:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -20,21 +19,14 @@ from rlconform.grpo.workers.policy_model import Metrics, PolicyModel
 from rlconform.grpo.workers.train_step import TrainStepError
 from rlconform.plane.sharding import plan_shards
 
+pytestmark = pytest.mark.usefixtures("world")
+
 CPU = torch.device("cpu")
 LENGTHS = [9, 3, 6, 4, 8, 5, 7, 3]
 WIDTH = 10
 NOISE = ("generation_logprobs", "prev_logprobs", "reference_policy_logprobs", "advantages")
 
 parallelisms = pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one process."""
-    store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def config(*overrides: str) -> MasterConfig:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from tensordict import TensorDict
 
 from rlconform.contract import ConfigError
@@ -27,19 +25,12 @@ from rlconform.grpo.workers.data_parallel import whole_weights
 from rlconform.grpo.workers.policy_model import PolicyModel
 from rlconform.grpo.workers.witness import Witness
 
+pytestmark = pytest.mark.usefixtures("world")
+
 IDS = ["a_g0", "a_g1", "b_g0", "b_g1", "c_g0", "c_g1"]
 WIDTH = 7
 
 parallelisms = pytest.mark.parametrize("parallelism", ["ddp", "fsdp2"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one process."""
-    store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def config(*overrides: str) -> MasterConfig:

@@ -1,6 +1,6 @@
 """``DataPlaneWorkerMixin`` in one process: it fetches a shard, follows the plan, and writes back.
 
-``tests/functional/test_worker_ranks.py`` tests several ranks; a group has one rank here.
+``tests/functional/worker_ranks`` tests several ranks; a group has one rank here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""Names and values of the calls in sequences, chosen so that a plane may take one for another.
+
+Planes go wrong where they compare by less than the whole: by the beginning of a name, the number of
+rows, the sum of lengths, ``==``. So names begin alike, columns of one put have the size of another
+put's, and tags are equal in value and differ in type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlconform.certify.scenarios.labeled_rows import labeled_row
+
+IDS = ("a", "b", "c", "d")
+#: The same rows where claims return groups: of two prompts, two rows each.
+GROUPED = ("u_g0", "u_g1", "v_g0", "v_g1")
+FIELDS = ("x", "y")
+#: One name begins with the other, and neither is a field or a partition.
+TASKS = ("lp", "lp_ref")
+
+#: How a trainer arranges the rows of a batch.
+Arrangement = Literal["as before", "reversed", "rotated", "inner reversed"]
+ARRANGED: dict[Arrangement, Callable[[list[int]], list[int]]] = {
+    "as before": lambda rows: rows,
+    "reversed": lambda rows: rows[::-1],
+    "rotated": lambda rows: rows[1:] + rows[:1],
+    "inner reversed": lambda rows: [*rows[:1], *rows[-2:0:-1], *rows[1:][-1:]],
+}
+
+#: What the second field holds; the first always holds labels.
+Layout = Literal["labels", "numbers", "objects"]
+
+#: Values that are equal for ``==`` and differ in type.
+_ALIKE: tuple[Any, ...] = (1, True, 1.0)
+
+
+@dataclass(frozen=True)
+class Universe:
+    """What an example's rows are made of."""
+
+    block: int = 1  # rows that each drawn id stands for
+    uneven: bool = False  # whether rows of a put differ in length, by as much in each put
+    layout: Layout = "labels"
+    stem: str = ""  # of the partitions' names
+
+
+def tag_value(key: str, sample_id: str, row: int, version: int) -> Any:
+    """Return a tag's value, which shows row and put where the key allows it."""
+    match key:
+        case "input_lengths":
+            return 10_000 * version + row
+        case "alike":
+            return _ALIKE[(row + version) % len(_ALIKE)]
+        case _:
+            return f"{sample_id}, put {version}"
+
+
+def same_tags(got: Any, expected: Any) -> bool:
+    """Compare tag values with their types."""
+    return type(got) is type(expected) and got == expected
+
+
+def tensor_value(
+    universe: Universe, partition_id: str, sample_id: str, name: str, version: int, size: RowSize
+) -> Tensor:
+    """Return a row of a tensor field: its label, or the number of row and put."""
+    if name == FIELDS[1] and universe.layout == "numbers":
+        return torch.tensor(1000 * size.row + version)
+    more = 4 * ((size.row + version) % 3) if universe.uneven and size.width else 0
+    return labeled_row(partition_id, sample_id, name, version, size.width + more)
+
+
+@dataclass(frozen=True)
+class RowSize:
+    """The number of a row in its example, and the bytes of its put's labels, at least."""
+
+    row: int
+    width: int
+
+
+def object_value(partition_id: str, sample_id: str, row: int, version: int) -> Any:
+    """Return an object: one that shows row and put, or one of a few that many rows have."""
+    one = _ALIKE[(row + version) % len(_ALIKE)]
+    return {"one": one} if version % 2 else [f"{partition_id}|{sample_id}|v{version}", one]

@@ -1,0 +1,126 @@
+"""CLAIM-05, CLAIM-06: several claims that wait at once are each served, or time out alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+from rlconform.certify.assertions.expect import (
+    expect,
+    expect_equal,
+)
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.consumers import (
+    expect_blocked,
+    expect_timeout,
+    expect_waiting,
+)
+from rlconform.certify.scenarios.partition import PartitionUnderTest, expect_ids
+from rlconform.certify.threads import BackgroundCall
+
+IDS = [f"u{i // 2}_g{i % 2}" for i in range(6)]
+
+#: More claims than a small server has threads.
+MANY_CLAIMS = 64
+
+
+@requirement("CLAIM-05")
+def test_rows_for_one_of_two_blocked_claims_wake_only_one(part: PartitionUnderTest) -> None:
+    claims = [
+        BackgroundCall(lambda: part.claim(batch_size=3, blocking=True), f"blocked claim {n}")
+        for n in range(2)
+    ]
+    early = any(claim.returned_within(part.timeouts.quiet) for claim in claims)
+    expect(not early, "both claims to wait", "an answer before there was any row")
+    part.put_labeled(IDS[:3])
+    still = [claim for claim in claims if not claim.returned_within(part.timeouts.quiet)]
+    expect(still, "one of the claims to wait on", "an answer to both, with rows for one")
+    part.put_labeled(IDS[3:])
+    claimed = [claim.result(part.timeouts.settle).sample_ids for claim in claims]
+    expect_equal(list(map(len, claimed)), [3, 3], "rows of the two claims")
+    expect_equal(Counter(claimed[0] + claimed[1]), Counter(IDS), "claims by id")
+
+
+@requirement("CLAIM-05")
+def test_a_put_wakes_only_the_claim_that_requires_its_field(part: PartitionUnderTest) -> None:
+    second = BackgroundCall(lambda: part.claim("train", ["y"], 2, blocking=True), "a claim for y")
+    expect_blocked(second, part, "y")
+    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 2, blocking=True), "a claim for x")
+    expect_blocked(first, part, "x")
+    part.put_labeled(IDS[:2], "x")
+    expect_ids(
+        first.result(part.timeouts.settle), IDS[:2], "rows with x, for the claim that requires x"
+    )
+    expect_blocked(second, part, "y")
+    part.put_labeled(IDS[:2], "y")
+    expect_ids(
+        second.result(part.timeouts.settle), IDS[:2], "rows with y, for the claim that requires y"
+    )
+
+
+@requirement("CLAIM-05")
+def test_many_blocked_claims_do_not_block_other_calls(part: PartitionUnderTest) -> None:
+    claims = [
+        BackgroundCall(lambda: part.claim(batch_size=1, blocking=True), f"blocked claim {n}")
+        for n in range(MANY_CLAIMS)
+    ]
+    expect_blocked(claims[0], part, "a row")
+    ids = [f"r{n}" for n in range(MANY_CLAIMS)]
+    put = BackgroundCall(
+        lambda: part.put_labeled(ids), f"a put beside {MANY_CLAIMS} claims that wait"
+    )
+    put.result(part.timeouts.operation)
+    got = [i for claim in claims for i in claim.result(part.timeouts.operation).sample_ids]
+    expect_equal(Counter(got), Counter(ids), "claims by id")
+
+
+@requirement("CLAIM-05")
+def test_a_claim_waits_on_when_a_later_one_times_out(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:1])
+    earlier = BackgroundCall(
+        lambda: part.claim(batch_size=3, blocking=True, timeout_s=part.timeouts.operation),
+        "the earlier claim",
+    )
+    expect_blocked(earlier, part, "two more rows")
+    expect_timeout(part, 5, 0.3)
+    part.put_labeled(IDS[1:3])
+    expect_ids(earlier.result(part.timeouts.settle), IDS[:3], "rows of the claim that waited on")
+
+
+@requirement("CLAIM-05")
+def test_one_row_wakes_the_one_claim_that_it_serves(part: PartitionUnderTest) -> None:
+    others = [
+        BackgroundCall(
+            lambda: part.claim("train", ["y"], 1, blocking=True), f"a claim for y, number {n}"
+        )
+        for n in range(3)
+    ]
+    expect_blocked(others[-1], part, "y")
+    first = BackgroundCall(lambda: part.claim("prev_lp", ["x"], 1, blocking=True), "a claim for x")
+    expect_blocked(first, part, "x")
+    part.put_labeled(IDS[:1], "x")
+    expect_ids(first.result(part.timeouts.settle), IDS[:1], "the row with x, beside claims for y")
+    part.put_labeled(IDS[:3], "y")
+    got = sorted(i for claim in others for i in claim.result(part.timeouts.settle).sample_ids)
+    expect_equal(got, sorted(IDS[:3]), "rows of the claims for y")
+
+
+@requirement("CLAIM-06")
+def test_rows_of_a_claim_that_timed_out_are_there_for_other_ranks(part: PartitionUnderTest) -> None:
+    part.put_labeled(IDS[:2])
+    with suppress(TimeoutError):  # other checks cover the timeout
+        part.claim(batch_size=3, blocking=True, timeout_s=0.3, dp_rank=0)
+    got = part.claim(batch_size=2, dp_rank=1).sample_ids
+    expect_equal(sorted(got), sorted(IDS[:2]), "rows for a rank after another's claim timed out")
+
+
+@requirement("CLAIM-05")
+def test_a_claim_is_served_before_an_older_one_that_needs_more(part: PartitionUnderTest) -> None:
+    """Planes that serve the claims of a task strictly in turn block all behind the first."""
+    older = BackgroundCall(lambda: part.claim(batch_size=4, blocking=True), "the older claim")
+    expect_waiting(older, part, "four rows", "an answer with no row ready")
+    part.put_labeled(["r0", "r1"])
+    newer = BackgroundCall(lambda: part.claim(batch_size=2, blocking=True), "the newer claim")
+    expect_ids(newer.result(part.timeouts.settle), ["r0", "r1"], "the two ready rows")
+    part.put_labeled(["r2", "r3", "r4", "r5"])
+    expect_ids(older.result(part.timeouts.settle), ["r2", "r3", "r4", "r5"], "the next four")

@@ -1,0 +1,61 @@
+"""GET-01, GET-06: rows that were read before are read in another order, or when some are gone.
+
+Planes remember where the rows of a read are, by something shorter than its list of ids.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rlconform.certify.assertions.expect import expect_column, expect_lookup_error
+from rlconform.certify.plugin.markers import requirement
+from rlconform.certify.scenarios.partition import PartitionUnderTest
+from rlconform.certify.scenarios.read_ways import Way, either_way
+
+sizes = pytest.mark.parametrize("count", [4, 64, 600])
+
+
+def put(part: PartitionUnderTest, count: int) -> list[str]:
+    """Put rows of an integer each, their number."""
+    ids = [f"r{n}" for n in range(count)]
+    part.put(ids, x=torch.arange(count))
+    return ids
+
+
+@requirement("GET-01")
+@either_way
+@sizes
+def test_rows_that_were_read_before_are_returned_in_another_order(
+    part: PartitionUnderTest, count: int, read: Way
+) -> None:
+    put(part, count)
+    rows, middle = list(range(count)), count // 2
+    orders = {
+        "as put": rows,
+        "reversed": rows[::-1],
+        "inner rows reversed": [rows[0], *rows[-2:0:-1], rows[-1]],
+        "two swapped": [*rows[: middle - 1], middle, middle - 1, *rows[middle + 1 :]],
+        "without one": [*rows[:middle], *rows[middle + 1 :]],
+        "without another": [*rows[: middle - 1], *rows[middle:]],
+    }
+    for order in [*orders.values(), rows]:
+        batch = read(part, [f"r{row}" for row in order])
+        expect_column(batch, "x", list(torch.tensor(order)))
+
+
+@requirement("GET-06")
+@either_way
+@sizes
+@pytest.mark.parametrize("gone", ["first", "middle", "last"])
+def test_rows_that_were_read_before_raise_after_some_are_cleared(
+    part: PartitionUnderTest, count: int, gone: str, read: Way
+) -> None:
+    ids = put(part, count)
+    for _ in range(2):
+        expect_column(read(part, ids), "x", list(torch.arange(count)))
+    lost = {"first": 0, "middle": count // 2, "last": count - 1}[gone]
+    part.clear([ids[lost]])
+    expect_lookup_error(lambda: read(part, ids), f"a read whose {gone} row was cleared")
+    left = [row for row in range(count) if row != lost]
+    expect_column(read(part, [ids[row] for row in left]), "x", list(torch.tensor(left)))

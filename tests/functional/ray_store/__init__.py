@@ -1,0 +1,1 @@
+"""Tests of what the ray_store plane guarantees beyond the contract."""

@@ -1,0 +1,1 @@
+"""Tests of policy workers as ranks in several processes."""

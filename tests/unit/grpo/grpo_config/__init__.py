@@ -1,0 +1,1 @@
+"""Tests of the configuration of a GRPO run."""
