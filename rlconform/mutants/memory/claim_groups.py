@@ -150,3 +150,19 @@ class ClaimGroupLengthsByLastPut(MemoryClient):
         arrived = [self._arrived.get((partition_id, i), 0) for i in meta.sample_ids]
         order = sorted(range(len(lengths)), key=lambda n: (n // size, arrived[n]))
         return replace(meta, sequence_lengths=[lengths[n] for n in order])
+
+
+@claim_mutant("CLAIM-15", evidence="another task has claimed")
+def ClaimGroupOncePartlyReady(claim: MethodCall) -> Claimed:
+    """Returns ready rows of a group whose other rows lack a field once a task has claimed it whole.
+
+    Samplers that keep one flag for each group, set when its rows first are together, do so.
+    """
+    ids, tags = claim()
+    with claim.plane._locked():
+        grouped = claim.wait_s is None and partition_of(claim)._group_size > 1
+        parts = [row for row in _unclaimed(claim) if grouped and row.claimed_by]
+        parts = parts[: claim.rows - len(ids)]
+        mark(partition_of(claim), parts, claim.task)
+    more_ids, more_tags = claimed_rows(parts)
+    return ids + more_ids, tags + more_tags

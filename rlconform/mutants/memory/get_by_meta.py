@@ -136,3 +136,17 @@ class GetDataInOrderOfClaim(MemoryClient):
             if len(ids) == len(meta.sample_ids):
                 meta = replace(meta, sample_ids=ids)
         return super().get_data(meta, select_fields)
+
+
+@get_data_mutant("GET-01", evidence="row 0 of 'x' =")
+def GetDataInOrderOfEarlierRead(read: MethodCall) -> TensorDict:
+    """Returns rows in the order of the first read of the same rows, even if the meta's differs.
+
+    Planes that keep plans of reads, and find them by the set of ids, do so.
+    """
+    ids = getattr(read.meta, "sample_ids", None) or []
+    fields = read.select_fields or getattr(read.meta, "fields", None)
+    if not fields or len(set(ids)) < len(ids):
+        return read()
+    plan = read.notes.setdefault((read.meta.partition_id, frozenset(ids), *fields), list(ids))
+    return read(meta=replace(read.meta, sample_ids=plan))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -120,6 +120,18 @@ def are_ready(claim: MethodCall, rows: int) -> bool:
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
         return partition.is_ready(claim.task, frozenset(claim.names), rows)
+
+
+def changes(wait: MethodCall) -> Iterator[PartitionIndex]:
+    """Yield the partition now and after each change; raise ``TimeoutError`` at the timeout."""
+    partition = wait.plane._plane.index.partition(wait.partition_id)
+    partition.check_exact(wait.rows)
+    deadline = time.monotonic() + wait.wait_s
+    yield partition
+    while wait.plane._plane.changed.wait(max(0.0, deadline - time.monotonic())):
+        wait.plane.check_open()
+        yield partition
+    raise TimeoutError("too few rows")
 
 
 def claim_by_cursor(claim: MethodCall, cursor: str) -> Claimed:

@@ -260,3 +260,15 @@ def PutLongObjectsEncodedOnce(put: MethodCall) -> KVBatchMeta:
         return put.notes.setdefault(id(value), (value, deepcopy(value)))[1]
 
     return put(fields=with_objects(put.fields, lambda values: list(map(encoded, values))))
+
+
+@put_objects_mutant("PUT-21", evidence="of 'log' to be False")
+def PutEqualScalarsMerged(values: list[Any]) -> list[Any]:
+    """Stores equal numbers of a column of 32 or more rows as the first of them, so False becomes 0.
+
+    Columnar stores that keep each distinct value of a repetitive column once do so.
+    """
+    scalars = all(isinstance(value, int | float) for value in values)
+    if len(values) < 32 or not scalars or len(set(values)) > 16:
+        return values
+    return [values[values.index(value)] for value in values]
