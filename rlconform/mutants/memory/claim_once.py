@@ -105,14 +105,18 @@ def ClaimRepeatsRowsClaimedLongAgo(put: MethodCall) -> None:
 
 
 @claim_mutant(
-    "CLAIM-08", evidence="rows claimed again by other fields", may_fail="CLAIM-02 CLAIM-10"
+    "CLAIM-08", evidence="rows claimed again by other fields", may_fail="CLAIM-02 CLAIM-10 CLAIM-05"
 )
 def ClaimCursorPerFieldList(claim: MethodCall) -> Claimed:
     """Starts from the first row again when a task requires other fields than before."""
     return claim_by_cursor(claim, f"{claim.task}|{sorted(claim.names)}")
 
 
-@get_mutant("CLAIM-09 SHARD-02 PUT-13", evidence="it was delivered", may_fail="PUT-09 LIFE-05")
+@get_mutant(
+    "CLAIM-09 SHARD-02 PUT-13",
+    evidence="it was delivered",
+    may_fail="PUT-09 LIFE-05 GET-01 CLEAR-01",
+)
 def GetClaimedRowsDeliveredOnce(read: MethodCall) -> TensorDict:
     """Returns the values of a claimed row only once, as a queue does, and then drops them."""
     batch = read()
@@ -138,7 +142,7 @@ def ClaimFreesFullyClaimedRows(claim: MethodCall) -> Claimed:
 
 
 @engine_mutant(
-    "CLAIM-10", evidence="cleared", may_fail="CLAIM-02 CLAIM-15 CLEAR-01 CLEAR-04 REG-03"
+    "CLAIM-10", evidence="cleared", may_fail="CLAIM-02 CLAIM-15 CLEAR-01 CLEAR-04 REG-03 STAT-05"
 )
 class ClaimPrefetchesRows(MemoryEngine):
     """Claims twice the requested rows and returns the rest later, even if they were cleared."""

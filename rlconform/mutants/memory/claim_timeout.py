@@ -23,7 +23,7 @@ def ClaimTimeoutCappedAtFiveSeconds(claim: MethodCall) -> Claimed:
     return claim() if claim.wait_s is None else claim(wait_s=min(claim.wait_s, 5.0))
 
 
-@claim_mutant("CLAIM-06", evidence="timed out")
+@claim_mutant("CLAIM-06", evidence="timed out", may_fail="CLAIM-05")
 def ClaimTimeoutRaisesOwnError(claim: MethodCall) -> Claimed:
     """Raises a general error, not ``TimeoutError``, at the timeout."""
     try:
@@ -32,7 +32,7 @@ def ClaimTimeoutRaisesOwnError(claim: MethodCall) -> Claimed:
         raise DataPlaneError("timed out") from error
 
 
-@claim_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of")
+@claim_mutant("CLAIM-06", evidence="expected TimeoutError; got a claim of", may_fail="CLAIM-05")
 def ClaimTimeoutReturnsPartial(claim: MethodCall) -> Claimed:
     """Returns a short or empty batch at the timeout instead of raising ``TimeoutError``."""
     try:
@@ -41,13 +41,13 @@ def ClaimTimeoutReturnsPartial(claim: MethodCall) -> Claimed:
         return claim(wait_s=None)
 
 
-@claim_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s")
+@claim_mutant("CLAIM-06", evidence="TimeoutError not before 0.5 s", may_fail="CLAIM-05")
 def ClaimTimeoutRoundedDown(claim: MethodCall) -> Claimed:
     """Rounds the timeout down to steps of 0.2 s, so a timeout of 0.5 s ends after 0.4 s."""
     return claim() if claim.wait_s is None else claim(wait_s=claim.wait_s // 0.2 * 0.2)
 
 
-@claim_mutant("CLAIM-06", evidence="the blocked claim to come back within")
+@claim_mutant("CLAIM-06", evidence="the blocked claim to come back within", may_fail="CLAIM-05")
 def ClaimTimeoutCheckedSeldom(claim: MethodCall) -> Claimed:
     """Checks the timeout only every two seconds, so claims end late."""
     return claim() if claim.wait_s is None else claim(wait_s=-(-claim.wait_s // 2.0) * 2.0)
@@ -68,7 +68,7 @@ def ClaimTimeoutLosesRows(claim: MethodCall) -> Claimed:
     return ids, tags
 
 
-@claim_meta_mutant("CLAIM-06", evidence="after another's claim timed out")
+@claim_meta_mutant("CLAIM-06", evidence="after another's claim timed out", may_fail="CLAIM-05")
 def ClaimTimeoutKeepsRowsForRank(claim: MethodCall) -> KVBatchMeta:
     """Reserves the rows of a claim that timed out for its rank, so other ranks get none of them."""
     task, key = claim.task_name, (claim.partition_id, claim.task_name, claim.dp_rank)

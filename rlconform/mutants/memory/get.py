@@ -29,7 +29,7 @@ from rlconform.mutants.types import Ids, Names
 from rlconform.wire.leaves import is_jagged, rows_of
 
 
-@get_samples_mutant("GET-01", evidence="row 0 of 'x'")
+@get_samples_mutant("GET-01", evidence="row 0 of 'x'", may_fail="GET-06")
 def GetLongReadsSortedById(read: MethodCall) -> TensorDict:
     """Returns rows sorted by id if a read asks for more than 100 rows of tensors."""
     batch = read()
@@ -54,7 +54,7 @@ def GetRangesInStoredOrder(read: MethodCall) -> TensorDict:
 CHUNK = 512
 
 
-@put_mutant("GET-01", evidence="row 0 of 'x' =")
+@put_mutant("GET-01", evidence="row 0 of 'x' =", may_fail="GET-06 CLEAR-01")
 def PutSecondChunkReversed(put: MethodCall) -> None:
     """Reverses the rows of a put after the first 512, which it sends in a second message."""
     put(sample_ids=[*put.sample_ids[:CHUNK], *reversed(put.sample_ids[CHUNK:])])
@@ -64,20 +64,22 @@ def PutSecondChunkReversed(put: MethodCall) -> None:
 ROOM = 600
 
 
-@put_mutant("GET-01 CLAIM-04 CLAIM-05 CLEAR-01", evidence="never put, or cleared")
+@put_mutant(
+    "GET-01 CLAIM-04 CLAIM-05 CLEAR-01", evidence="never put, or cleared", may_fail="CLAIM-15"
+)
 def PutEvictsOldRows(put: MethodCall) -> None:
     """Silently drops rows of a partition beyond the newest 600, as a full queue does."""
     put()
     put.plane.clear(put.partition_id, partition_of(put).sample_ids[:-ROOM])
 
 
-@get_samples_mutant("GET-02", evidence="4 rows of 'x'")
+@get_samples_mutant("GET-02", evidence="4 rows of 'x'", may_fail="GET-01")
 def GetRepeatedIdReadOnce(read: MethodCall) -> TensorDict:
     """Reads each id once, so a read that repeats an id returns too few rows."""
     return read(sample_ids=list(dict.fromkeys(read.sample_ids)))
 
 
-@get_samples_mutant("GET-02", evidence="row 2 of 'x'")
+@get_samples_mutant("GET-02", evidence="row 2 of 'x'", may_fail="GET-01")
 def GetRepeatedIdZeroed(read: MethodCall) -> TensorDict:
     """Fills only the first row of each id, so repeats of an id are zeros."""
     again = [n for n, i in enumerate(read.sample_ids) if i in read.sample_ids[:n]]
@@ -127,7 +129,7 @@ def DropsUnknownIds(read: MethodCall) -> TensorDict:
     return read(sample_ids=_readable(read, read.sample_ids, UnknownSample))
 
 
-@get_samples_mutant("GET-04", evidence="one unknown id among 48 known ones")
+@get_samples_mutant("GET-04", evidence="one unknown id among 48 known ones", may_fail="GET-06")
 def DropsUnknownIdsOfLongReads(read: MethodCall) -> TensorDict:
     """Raises for unknown ids only among the first 16 of a read, drops later ones (MC-13)."""
     first, later = read.sample_ids[:16], read.sample_ids[16:]

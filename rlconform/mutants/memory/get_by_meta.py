@@ -32,7 +32,7 @@ def GetDataInStoredOrder(read: MethodCall) -> TensorDict:
     return read(meta=replace(read.meta, sample_ids=stored))
 
 
-@get_data_mutant("GET-02", evidence="row 3 of 'x'")
+@get_data_mutant("GET-02", evidence="row 3 of 'x'", may_fail="GET-01")
 def GetDataRepeatedRowsReordered(read: MethodCall) -> TensorDict:
     """Fills a shard with repeats of all its rows in turn, not of the row that the meta repeats."""
     ids = getattr(read.meta, "sample_ids", None) or []

@@ -70,7 +70,7 @@ def StatusAfterCloseIsFalse(status: MethodCall) -> bool:
         return False
 
 
-@memory_mutant("LIFE-04", evidence="still mounted", may_fail="LIFE-03")
+@memory_mutant("LIFE-04", evidence="still mounted", may_fail="LIFE-03 LIFE-01")
 class CloseLeavesStoreMounted(MemoryClient):
     """Leaves its store mounted on close, so the next client's first put fails (NR-27)."""
 
@@ -164,7 +164,7 @@ def ClaimBadRequestKillsThread(claim: MethodCall) -> KVBatchMeta:
 @engine_mutant(
     "LIFE-08",
     evidence="the one row to be all there is",
-    may_fail="REG-04 PUT-16 STAT-01 STAT-05 CLAIM-02 CLAIM-07 LIFE-07",
+    may_fail="REG-04 PUT-16 STAT-01 STAT-05 CLAIM-02 CLAIM-07 LIFE-07 STAT-03",
 )
 class StatusCountsPlaceholder(MemoryEngine):
     """Counts a slot that a registration reserves as an unclaimed row (NR-05).

@@ -62,7 +62,7 @@ def ClaimBlockingLimitedToPage(claim: MethodCall) -> KVBatchMeta:
     return claim(batch_size=min(50, claim.batch_size)) if limited else claim()
 
 
-@memory_mutant("SHARD-02", evidence="row", may_fail="GET-01 PUT-13")
+@memory_mutant("SHARD-02", evidence="row", may_fail="GET-01 PUT-13 CLEAR-01")
 class GetRowsPutByPut(TracksPuts):
     """Returns rows in the order of their puts if a read combines four puts or more."""
 

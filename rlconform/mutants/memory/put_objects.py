@@ -56,7 +56,7 @@ def PutObjectIntegersAsDoubles(values: list[Any]) -> Any:
     return _recoded(values, leaf=lambda leaf: int(float(leaf)) if type(leaf) is int else leaf)
 
 
-@put_objects_mutant("PUT-21", evidence="to be 'aaaa")
+@put_objects_mutant("PUT-21", evidence="to be 'aaaa", may_fail="PUT-27")
 def PutLongTextsTruncated(values: list[Any]) -> Any:
     """Truncates texts to 65,535 characters, because it stores their length in 16 bits."""
     return _recoded(values, leaf=lambda leaf: leaf[: 2**16 - 1] if isinstance(leaf, str) else leaf)

@@ -71,7 +71,7 @@ def PutVersionsComparedAsText(put: MethodCall) -> None:
             put(sample_ids=newer, fields=kept, tags=None)
 
 
-@put_samples_mutant("PUT-13", evidence="row 0 of 'log' to be")
+@put_samples_mutant("PUT-13", evidence="row 0 of 'log' to be", may_fail="PUT-27")
 def PutFirstObjectsKept(put: MethodCall) -> KVBatchMeta:
     """Ignores overwrites of objects: a row's first object stays."""
     names = names_of(put.fields)

@@ -63,7 +63,7 @@ def PutComplexInfinityBecomesNan(leaf: Tensor) -> Tensor:
     return leaf.real + 1j * leaf.imag if leaf.is_complex() else leaf
 
 
-@get_data_mutant("PUT-03 PUT-01 GET-01", evidence="of get_data:")
+@get_data_mutant("PUT-03 PUT-01 GET-01", evidence="of get_data:", may_fail="GET-06")
 def GetDataScalarsInflated(read: MethodCall) -> TensorDict:
     """Returns (N,) columns as (N, 1) from get_data (NR-09)."""
     return mapped(read(), lambda leaf: leaf.unsqueeze(1) if leaf.dim() == 1 else leaf)
@@ -84,7 +84,7 @@ def GetScalarsInflatedAcrossPuts(read: MethodCall) -> TensorDict:
 
 @read_column_mutant(
     "PUT-03 GET-01 PAR-01 PUT-01 PUT-08 PUT-21 WIRE-01",
-    may_fail="REG-04 CLEAR-01 CLEAR-04",
+    may_fail="REG-04 CLEAR-01 CLEAR-04 PUT-13 GET-06",
     evidence="of shape ()",
 )
 def PutScalarsInflated(leaf: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def PutEmptyShapeForgotten(leaf: Tensor) -> Tensor:
     return leaf.new_empty(leaf.shape[0], 0) if lost else leaf
 
 
-@read_column_mutant("PUT-04", evidence="of shape (2, 1)")
+@read_column_mutant("PUT-04", evidence="of shape (2, 1)", may_fail="PUT-13")
 def PutLastDimensionOfOneDropped(leaf: Tensor) -> Tensor:
     """Drops the last dimension of (N, S, 1) columns."""
     return leaf.squeeze(-1) if is_dense(leaf) and leaf.dim() == 3 else leaf

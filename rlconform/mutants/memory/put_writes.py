@@ -170,7 +170,7 @@ def PutFailedStampsTags(put: MethodCall) -> None:
     put()
 
 
-@put_samples_mutant("PUT-17", evidence="tags put before the fields")
+@put_samples_mutant("PUT-17", evidence="tags put before the fields", may_fail="CLEAR-04")
 def PutFirstFieldsDropTags(put: MethodCall) -> KVBatchMeta:
     """Drops the tags of a row when a put adds its first fields."""
     if names_of(put.fields) and put.tags is None:

@@ -85,7 +85,9 @@ class RegisterRestoresCursors(MemoryClient):
 
 
 @register_partition_mutant(
-    "REG-03 CLEAR-03 LIFE-08 STAT-01", evidence="schema row exists", may_fail="CLEAR-04 REG-04"
+    "REG-03 CLEAR-03 LIFE-08 STAT-01",
+    evidence="schema row exists",
+    may_fail="CLEAR-04 REG-04 CLAIM-05",
 )
 def RegisterTwiceRefused(register: MethodCall) -> None:
     """Rejects a second registration, because it never clears its schema row (NR-18)."""

@@ -85,7 +85,9 @@ class _CountsClaims(MemoryEngine):
                 del self._gone[partition_id, task]
 
 
-@engine_mutant("STAT-01", evidence="for new rows after every earlier one was cleared")
+@engine_mutant(
+    "STAT-01", evidence="for new rows after every earlier one was cleared", may_fail="STAT-05"
+)
 class StatusClaimsNeverForgotten(_CountsClaims):
     """Keeps counting claims of cleared rows, so one step's claims open the next step's barrier."""
 
@@ -94,7 +96,7 @@ class StatusClaimsNeverForgotten(_CountsClaims):
         self.forget(partition_id)
 
 
-@engine_mutant("STAT-01", evidence="check_consumption_status False")
+@engine_mutant("STAT-01", evidence="check_consumption_status False", may_fail="STAT-05")
 class StatusClearedClaimsCounted(_CountsClaims):
     """Counts claims of cleared rows until the partition is empty, so it returns True too early."""
 
@@ -178,7 +180,7 @@ def StatusEmptyPartitionRaises(status: MethodCall) -> bool:
     return answer
 
 
-@all_claimed_mutant("STAT-05", evidence="with every produced row claimed")
+@all_claimed_mutant("STAT-05", evidence="with every produced row claimed", may_fail="STAT-01")
 def StatusTagOnlyRowsCounted(status: MethodCall) -> bool:
     """Counts rows that have only tags, which no task can claim, so it never returns True."""
     partition = partition_of(status)

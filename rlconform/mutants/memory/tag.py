@@ -138,7 +138,11 @@ def TagsStoredAsFields(claim: MethodCall) -> KVBatchMeta:
     return replace(meta, tags=[{key: row.get(key) for key in keys} for row in meta.tags or []])
 
 
-@put_mutant("TAG-02 PUT-17 CLEAR-05", evidence="tags after write-backs", may_fail="TAG-01 CLEAR-04")
+@put_mutant(
+    "TAG-02 PUT-17 CLEAR-05",
+    evidence="tags after write-backs",
+    may_fail="TAG-01 CLEAR-04 GET-13 CLAIM-15",
+)
 def TagsOmittedClearTags(put: MethodCall) -> None:
     """Clears a row's tags, such as its weight version, in a put without tags."""
     put()

@@ -5,6 +5,8 @@ Planes remember where the rows of a read are, by something shorter than its list
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -16,20 +18,22 @@ from rlconform.certify.scenarios.read_ways import Way, either_way
 sizes = pytest.mark.parametrize("count", [4, 64, 600])
 
 
-def put(part: PartitionUnderTest, count: int) -> list[str]:
-    """Put rows of an integer each, their number."""
-    ids = [f"r{n}" for n in range(count)]
+def put(
+    new_partition: Callable[..., PartitionUnderTest], count: int
+) -> tuple[PartitionUnderTest, list[str]]:
+    """Put rows of an integer each, their number; return the partition and their ids."""
+    part, ids = new_partition(num_samples=count), [f"r{n}" for n in range(count)]
     part.put(ids, x=torch.arange(count))
-    return ids
+    return part, ids
 
 
 @requirement("GET-01")
 @either_way
 @sizes
 def test_rows_that_were_read_before_are_returned_in_another_order(
-    part: PartitionUnderTest, count: int, read: Way
+    new_partition: Callable[..., PartitionUnderTest], count: int, read: Way
 ) -> None:
-    put(part, count)
+    part, _ = put(new_partition, count)
     rows, middle = list(range(count)), count // 2
     orders = {
         "as put": rows,
@@ -49,9 +53,9 @@ def test_rows_that_were_read_before_are_returned_in_another_order(
 @sizes
 @pytest.mark.parametrize("gone", ["first", "middle", "last"])
 def test_rows_that_were_read_before_raise_after_some_are_cleared(
-    part: PartitionUnderTest, count: int, gone: str, read: Way
+    new_partition: Callable[..., PartitionUnderTest], count: int, gone: str, read: Way
 ) -> None:
-    ids = put(part, count)
+    part, ids = put(new_partition, count)
     for _ in range(2):
         expect_column(read(part, ids), "x", list(torch.arange(count)))
     lost = {"first": 0, "middle": count // 2, "last": count - 1}[gone]

@@ -121,7 +121,8 @@ def test_equal_objects_of_unlike_types_come_back(
 ) -> None:
     """Planes that store each distinct value once compare with ``==``, for which 0 equals False."""
     values = [0, False, 0.0, -0.0, 1, True, 1.0] * times
-    part, ids = new_partition(fields=["log"]), [f"r{n}" for n in range(len(values))]
+    part = new_partition(fields=["log"], num_samples=len(values))
+    ids = [f"r{n}" for n in range(len(values))]
     if put_or_leave_nothing(part, target, ids, log=object_array(values)):
         expect_objects(part.get(ids, "log"), "log", values)
 

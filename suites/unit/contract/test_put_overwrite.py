@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -214,10 +214,10 @@ def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None
 @requirement("PUT-13")
 @pytest.mark.parametrize("name", ["input_lengths", "total_reward", "weight_version"])
 def test_a_column_named_like_a_tag_has_its_newest_value(
-    part: PartitionUnderTest, name: str
+    new_partition: Callable[..., PartitionUnderTest], name: str
 ) -> None:
     """Planes that serve such a column from the tags that they hold anyway return the old value."""
-    ids = ["a_g0", "a_g1"]
+    part, ids = new_partition(fields=[name]), ["a_g0", "a_g1"]
     part.put(ids, [{name: 9}, {name: 7}], **{name: torch.tensor([9, 7])})
     part.put(ids, **{name: torch.tensor([5, 7])})
     part.expect_rows(ids, **{name: list(torch.tensor([5, 7]))})

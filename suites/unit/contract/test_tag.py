@@ -369,7 +369,11 @@ def test_lengths_follow_tags_that_were_put_alone(part: PartitionUnderTest) -> No
 def test_tags_that_equal_the_old_ones_are_put(part: PartitionUnderTest) -> None:
     """Planes that skip tags without a difference compare with ``==``, for which 1 equals True."""
     old = {IDS[0]: {"v": 1, "w": 0.0}, IDS[1]: {"v": True, "w": 2}, IDS[2]: {"v": 0, "w": -0.0}}
-    new = {IDS[0]: {"v": True, "w": -0.0}, IDS[1]: {"v": 1.0, "w": 2.0}, IDS[2]: {"v": False}}
+    new = {
+        IDS[0]: {"v": True, "w": -0.0},
+        IDS[1]: {"v": 1.0, "w": 2.0},
+        IDS[2]: {"v": False, "w": 0},
+    }
     part.put_labeled(IDS, tags=[old[i] for i in IDS])
     part.put(IDS, [new[i] for i in IDS])
     got = tags_by_id(part.claim("train"))
