@@ -59,11 +59,20 @@ def _roles() -> list[Policy]:
 
 
 #: Every policy; a check runs under one of them, which its id and the seed decide.
-POLICIES: Sequence[Policy] = [*_roles(), *[Policy("every call by a random process", None)] * 4]
+AT_RANDOM = Policy("every call by a random process", None)
+POLICIES: Sequence[Policy] = [*_roles(), *[AT_RANDOM] * 4]
+
+#: One of so many calls by a random process is made by a client that attaches anew.
+CALLS_PER_ATTACH = 100
 
 
-def policy_of(check: str, seed: int) -> Policy:
-    """Return the policy of a check; it depends on the check's id and the seed."""
+def policy_of(check: str, seed: int, roles: bool = True) -> Policy:
+    """Return the policy of a check; it depends on the check's id and the seed.
+
+    ``roles``: a process may make all calls of a kind; otherwise each call is made at random.
+    """
+    if not roles:
+        return AT_RANDOM
     return POLICIES[(zlib.crc32(check.encode()) + seed) % len(POLICIES)]
 
 
@@ -156,7 +165,10 @@ class ScatteringClient:
         places = self._policy.places
         with self._lock:
             if places is None:
-                return self._random.randrange(len(self._clients))
+                place = self._random.randrange(len(self._clients))
+                if place and self._random.randrange(CALLS_PER_ATTACH) == 0:
+                    self._attach_again(place)
+                return place
             place = places.get(kind, 0)
             if place == self._late:
                 self._late = None

@@ -47,6 +47,13 @@ class Universe:
     uneven: bool = False  # whether rows of a put differ in length, by as much in each put
     layout: Layout = "labels"
     stem: str = ""  # of the partitions' names
+    #: Batches that the calls come back to, as a run does: what a plane remembers of a batch shows
+    #: when something else happens to the same rows.
+    favourites: tuple[list[str], ...] = ()
+
+    def chosen(self, ids: list[str] | int) -> list[str]:
+        """Return the ids drawn, or the favourite of that number."""
+        return self.favourites[ids] if isinstance(ids, int) else ids
 
 
 def tag_value(key: str, sample_id: str, row: int, version: int) -> Any:
