@@ -207,3 +207,15 @@ def ClaimLengthsAsTuple(claim: MethodCall) -> KVBatchMeta:
 def ClaimMetasShareExtraInfo(claim: MethodCall) -> KVBatchMeta:
     """Returns all metas with one ``extra_info``, so a step's entries appear in the next step."""
     return replace(claim(), extra_info=claim.notes.setdefault("extra_info", {}))
+
+
+@claim_meta_mutant("GET-13", evidence="1:1 with the ids; got []")
+def ClaimEmptyMetasShared(claim: MethodCall) -> KVBatchMeta:
+    """Returns one meta for all empty claims of a task, so ids that a caller adds come again.
+
+    Clients that cache the answer that a polling consumer gets most often do so.
+    """
+    meta: KVBatchMeta = claim()
+    key = (claim.partition_id, claim.task_name, *claim.required_fields)
+    shared: KVBatchMeta = meta if meta.sample_ids else claim.notes.setdefault(key, meta)
+    return shared

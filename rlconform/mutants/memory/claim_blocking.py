@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
-from rlconform.backends.index import IndexRow, PartitionIndex
-from rlconform.backends.memory import MemoryClient
+from rlconform.backends.index import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Timeouts
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
     PAGE,
     are_ready,
+    changes,
     claim_meta_mutant,
     claim_mutant,
     close_mutant,
-    engine_mutant,
     find_rows,
     give_back,
-    memory_mutant,
     partition_of,
     wait_until_ready_mutant,
 )
@@ -56,18 +51,6 @@ def ClaimNonBlockingWaits(claim: MethodCall) -> Claimed:
     return claim()
 
 
-def changes(wait: MethodCall) -> Iterator[PartitionIndex]:
-    """Yield the partition now and after each change; raise ``TimeoutError`` at the timeout."""
-    partition = wait.plane._plane.index.partition(wait.partition_id)
-    partition.check_exact(wait.rows)
-    deadline = time.monotonic() + wait.wait_s
-    yield partition
-    while wait.plane._plane.changed.wait(max(0.0, deadline - time.monotonic())):
-        wait.plane.check_open()
-        yield partition
-    raise TimeoutError("too few rows")
-
-
 @wait_until_ready_mutant("CLAIM-04", evidence="beside a claim that waits", may_fail="CLAIM-05")
 def ClaimWaitingReservesRows(wait: MethodCall) -> None:
     """Reserves ready rows for a waiting claim, so other claims find none until it ends."""
@@ -79,53 +62,6 @@ def ClaimWaitingReservesRows(wait: MethodCall) -> None:
                 return
     finally:
         give_back(partition_of(wait), [row for row in reserved if row.fields], wait.task)
-
-
-class _NotifiesOne(threading.Condition):
-    def notify_all(self) -> None:
-        """Wake only one waiter, as if the plane had one consumer."""
-        self.notify()
-
-
-@engine_mutant("CLAIM-05", evidence="a claim for x to come back")
-class ClaimPutWakesOneWaiter(MemoryEngine):
-    """Wakes only one waiting claim per put (``notify``), perhaps a claim for other rows."""
-
-    def __init__(self, capacity: int | None, owner: bool) -> None:
-        super().__init__(capacity, owner)
-        if owner:
-            self._plane.changed = _NotifiesOne()
-
-    def close(self) -> None:
-        super().close()
-        with self._plane.changed:
-            self._plane.changed.notify(len(threading.enumerate()))
-
-
-class LimitsCalls(MemoryClient):
-    """A client that serves puts and claims with a limited number of threads, by default one."""
-
-    threads: Any = State(threading.Lock)
-
-    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        with self.threads:
-            return super().put_samples(*args, **kwargs)
-
-    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        with self.threads:
-            return super().claim_meta(*args, **kwargs)
-
-
-@memory_mutant("CLAIM-05", evidence="a put beside 64 claims")
-class ClaimsExhaustThreadPool(LimitsCalls):
-    """Serves calls with four threads, so four waiting claims block the put that they wait for."""
-
-    threads = State(lambda: threading.Semaphore(4))
-
-
-@memory_mutant("CLAIM-05 CLAIM-04", evidence="TimeoutError", may_fail="TAG-01 CLAIM-06 CLAIM-15")
-class ClaimBlocksOnlyThread(LimitsCalls):
-    """Serves all calls with one thread, so a waiting claim blocks the put it waits for (TQ-02)."""
 
 
 class CountsClears(MemoryEngine):
@@ -220,18 +156,6 @@ def ClaimWakesForNewRowsOnly(wait: MethodCall) -> None:
             return
 
 
-@claim_mutant("CLAIM-05", evidence="one of the claims to wait on")
-def ClaimSecondWaiterGetsNothing(claim: MethodCall) -> Claimed:
-    """Wakes all waiting claims for the same rows, so the second claim returns no rows."""
-    if claim.wait_s is not None:
-        names = frozenset(claim.names)
-        call = (claim.partition_id, claim.task, names, claim.rows, claim.wait_s)
-        with claim.plane._locked():
-            claim.plane._wait_until_ready(*call)
-        time.sleep(0.005)  # the thread needs time to run again
-    return claim(wait_s=None)
-
-
 @close_mutant("CLAIM-16", evidence="the blocked claim to come back")
 def CloseLeavesClaimsWaiting(close: MethodCall) -> None:
     """Closes without waking the claims that wait, so they end only at their timeout."""
@@ -241,3 +165,17 @@ def CloseLeavesClaimsWaiting(close: MethodCall) -> None:
         close()
     finally:
         changed.notify_all = wake
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="the blocked claim to come back")
+def ClaimWaitsForOldRegistration(wait: MethodCall) -> None:
+    """Waits on the queue of its own registration, so after another one it misses all rows.
+
+    Planes with a topic or condition variable for each registration of a partition do so.
+    """
+    queues = None
+    for partition in changes(wait):
+        queues = queues or partition._queues
+        ready = partition.is_ready(wait.task, wait.required, wait.rows)
+        if ready and queues is partition._queues:
+            return

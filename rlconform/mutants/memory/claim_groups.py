@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
+from dataclasses import replace
+from itertools import count
+from typing import Any
 
 from rlconform.backends.index.row import IndexRow, generation_of
-from rlconform.mutants.call import MethodCall
+from rlconform.backends.memory import MemoryClient
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
-    RowSlots,
     call_mutant,
     claim_mutant,
     claimed_rows,
     give_back,
+    held,
     known_rows,
     mark,
+    memory_mutant,
     partition_of,
     put_mutant,
     register_partition_mutant,
     rows_in,
 )
-from rlconform.mutants.types import Claimed
+from rlconform.mutants.memory.slot_helpers import RowSlots
+from rlconform.mutants.types import Claimed, Ids
 
 
 @claim_mutant("CLAIM-15", evidence="one of the groups")
@@ -103,3 +111,58 @@ def ClaimGroupsBySplitAtFirstMark(put: MethodCall) -> None:
     for row in known_rows(put):
         if row.group is not None and generation_of(row.sample_id) is not None:
             row.group = row.sample_id.partition("_g")[0], row.group[1]
+
+
+@put_mutant("CLAIM-15", evidence="both rows of each prompt")
+def ClaimGroupsByHashOfUid(put: MethodCall) -> None:
+    """Collects groups in 4,096 buckets by a hash of the uid, and doesn't compare the uids.
+
+    Stores that divide keys by a prefix of their hash do so; prompts of one bucket share a group.
+    """
+    put()
+    for row in known_rows(put):
+        uid, place = row.group or (None, 0)
+        if uid is not None:
+            row.group = f"bucket {zlib.crc32(uid.encode()) % 4096}", place
+
+
+@memory_mutant("CLAIM-15", evidence="sequence_lengths of")
+class ClaimGroupLengthsByLastPut(MemoryClient):
+    """Sorts the lengths of a group by the time of each row's last put, and the rows by age.
+
+    Planes that keep the lengths in a list beside the group, in the order of arrival, do so.
+    """
+
+    _puts = State(count)
+    _arrived = State(dict[tuple[str, str], int])  # number of the last put by row
+
+    def put_samples(self, sample_ids: Ids, partition_id: str, *args: Any, **kw: Any) -> KVBatchMeta:
+        receipt = super().put_samples(sample_ids, partition_id, *args, **kw)
+        now = next(self._puts)
+        self._arrived.update({(partition_id, i): now for i in sample_ids if receipt.fields})
+        return receipt
+
+    def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(partition_id, *args, **kwargs)
+        size, lengths = held(self, partition_id)._group_size, meta.sequence_lengths
+        if size == 1 or lengths is None:
+            return meta
+        arrived = [self._arrived.get((partition_id, i), 0) for i in meta.sample_ids]
+        order = sorted(range(len(lengths)), key=lambda n: (n // size, arrived[n]))
+        return replace(meta, sequence_lengths=[lengths[n] for n in order])
+
+
+@claim_mutant("CLAIM-15", evidence="another task has claimed")
+def ClaimGroupOncePartlyReady(claim: MethodCall) -> Claimed:
+    """Returns ready rows of a group whose other rows lack a field once a task has claimed it whole.
+
+    Samplers that keep one flag for each group, set when its rows first are together, do so.
+    """
+    ids, tags = claim()
+    with claim.plane._locked():
+        grouped = claim.wait_s is None and partition_of(claim)._group_size > 1
+        parts = [row for row in _unclaimed(claim) if grouped and row.claimed_by]
+        parts = parts[: claim.rows - len(ids)]
+        mark(partition_of(claim), parts, claim.task)
+    more_ids, more_tags = claimed_rows(parts)
+    return ids + more_ids, tags + more_tags

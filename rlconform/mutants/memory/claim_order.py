@@ -10,7 +10,6 @@ from rlconform.backends.index.row import IndexRow
 from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall, applied
 from rlconform.mutants.memory.helpers import (
-    RowSlots,
     claim_meta_mutant,
     claim_mutant,
     claimed_rows,
@@ -19,6 +18,7 @@ from rlconform.mutants.memory.helpers import (
     mark,
     partition_of,
 )
+from rlconform.mutants.memory.slot_helpers import RowSlots
 from rlconform.mutants.types import Claimed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from rlconform.contract import DataPlaneError, KVBatchMeta
 from rlconform.mutants.call import MethodCall
@@ -97,3 +98,17 @@ def ClaimTimeoutRestarts(wait: MethodCall) -> None:
 def ClaimZeroTimeoutIsDefault(claim: MethodCall) -> KVBatchMeta:
     """Computes ``timeout_s or 60.0``, so a claim with a timeout of 0 waits for a minute."""
     return claim(timeout_s=60.0) if claim.timeout_s == 0 else claim()
+
+
+@wait_until_ready_mutant("CLAIM-06", evidence="it still runs")
+def ClaimTimeoutRestartsOnReadyRows(wait: MethodCall) -> None:
+    """Waits for ``timeout_s`` again if more rows have become ready meanwhile.
+
+    Clients whose deadline limits idle time, such as a socket's read timeout, do so.
+    """
+    partition = wait.plane._plane.index.partition(wait.partition_id)
+    ready = -1
+    while ready < (ready := len(partition._ready(wait.task, wait.required, wait.rows))):
+        with suppress(TimeoutError):
+            return wait()
+    raise TimeoutError("too few rows")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
+
+from tensordict import TensorDict
 
 from rlconform.backends.index.row import IndexRow
 from rlconform.backends.memory.engine import MemoryEngine
@@ -21,10 +24,14 @@ from rlconform.mutants.memory.helpers import (
     partitions_of,
     rows_in,
 )
-from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags
+from rlconform.mutants.memory.slot_helpers import ReusesSlots
+from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names
 
 #: The rows of the partition, by id.
 Rows = dict[str, IndexRow]
+
+#: Adjacent rows that are cleared as a range.
+RUN = 256
 
 #: Decorator of a function that returns the ids to clear in place of the caller's ids.
 ids_mutant = applied(
@@ -157,3 +164,33 @@ class ClearOfAbsentIdsLeavesTombstones(MemoryEngine):
         ids, tags = super().claim(partition_id, *args, **kwargs)
         shown = [n for n, i in enumerate(ids) if (partition_id, i) not in self._deleted]
         return [ids[n] for n in shown], [tags[n] for n in shown]
+
+
+@ids_mutant("CLEAR-01", evidence="rows left")
+def ClearTakesRowAfterLongRun(rows: Rows, ids: Ids | None) -> Ids | None:
+    """Clears the row after a run of 256 or more adjacent rows together with the run.
+
+    Log-structured stores delete such a run as one range, and confuse inclusive and exclusive ends.
+    """
+    stored, given = list(rows), set(ids or [])
+    after = [n for n, i in enumerate(stored) if n >= RUN and i not in given]
+    return ids and [*ids, *(stored[n] for n in after if given.issuperset(stored[n - RUN : n]))]
+
+
+@engine_mutant("CLEAR-01", evidence="row 0 of 'x'")
+class ClearFreesSlotOfRepeatedIdTwice(ReusesSlots):
+    """Puts a row's slot on the free list twice if a clear names the id twice.
+
+    Stores that look up all slots before they delete the rows do so; then two new rows share a slot.
+    """
+
+    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
+        keys = [(partition_id, i) for i, times in Counter(sample_ids).items() if times > 1]
+        twice = [self._slots[key] for key in keys if key in self._slots]
+        super().clear(partition_id, sample_ids)
+        self._free[partition_id] += twice
+
+    def get(self, partition_id: str, sample_ids: Ids, names: Names) -> TensorDict:
+        slots = [(partition_id, self._slots.get((partition_id, i), -1)) for i in sample_ids]
+        owners = [self._owners.get(slot, i) for slot, i in zip(slots, sample_ids, strict=True)]
+        return super().get(partition_id, owners, names)

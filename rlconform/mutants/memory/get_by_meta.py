@@ -10,8 +10,15 @@ from tensordict import TensorDict
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta, UnknownSample
 from rlconform.mutants.call import MethodCall, State
-from rlconform.mutants.memory.helpers import PrefetchesClaims, get_data_mutant, held, mark, rows_in
-from rlconform.mutants.types import Ids
+from rlconform.mutants.memory.helpers import (
+    PrefetchesClaims,
+    get_data_mutant,
+    held,
+    mark,
+    memory_mutant,
+    rows_in,
+)
+from rlconform.mutants.types import Ids, Names
 
 
 @get_data_mutant("GET-01 GET-11 PUT-21", evidence="of get_data: row 0 of 'x' =", may_fail="GET-02")
@@ -107,3 +114,39 @@ def GetDataConfirmsClaim(read: MethodCall) -> TensorDict:
             rows = rows_in(index, meta.partition_id, meta.sample_ids)
             mark(held(read.plane, meta.partition_id), rows, task)
     return batch
+
+
+@memory_mutant("GET-01", evidence="row 0 of 'x' =")
+class GetDataInOrderOfClaim(MemoryClient):
+    """Returns the rows of a claim in the order of the claim, even if the meta was rearranged.
+
+    Planes that prefetch claimed batches, and find them by a hash of the set of ids, do so.
+    """
+
+    _claims = State(dict[tuple[str, frozenset[str]], Ids])
+
+    def claim_meta(self, partition_id: str, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        meta = super().claim_meta(partition_id, *args, **kwargs)
+        self._claims[partition_id, frozenset(meta.sample_ids)] = list(meta.sample_ids)
+        return meta
+
+    def get_data(self, meta: KVBatchMeta, select_fields: Names | None = None) -> TensorDict:
+        if getattr(meta, "task_name", None):
+            ids = self._claims.get((meta.partition_id, frozenset(meta.sample_ids)), [])
+            if len(ids) == len(meta.sample_ids):
+                meta = replace(meta, sample_ids=ids)
+        return super().get_data(meta, select_fields)
+
+
+@get_data_mutant("GET-01", evidence="row 0 of 'x' =")
+def GetDataInOrderOfEarlierRead(read: MethodCall) -> TensorDict:
+    """Returns rows in the order of the first read of the same rows, even if the meta's differs.
+
+    Planes that keep plans of reads, and find them by the set of ids, do so.
+    """
+    ids = getattr(read.meta, "sample_ids", None) or []
+    fields = read.select_fields or getattr(read.meta, "fields", None)
+    if not fields or len(set(ids)) < len(ids):
+        return read()
+    plan = read.notes.setdefault((read.meta.partition_id, frozenset(ids), *fields), list(ids))
+    return read(meta=replace(read.meta, sample_ids=plan))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from rlconform.backends.memory.engine import MemoryEngine
 from rlconform.contract import KVBatchMeta, Tags, Timeouts
 from rlconform.mutants.call import MethodCall, State, replaced
 from rlconform.mutants.mutant import Mutant, mutant
-from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeBatch, MaybeTags, Names
+from rlconform.mutants.types import Claimed, MaybeBatch, Names
 
 #: A call on the memory plane takes milliseconds, so a call that hangs is detected soon.
 IMPATIENT = Timeouts(start=10, operation=3, settle=1, quiet=0.1, check=20)
@@ -90,23 +90,6 @@ def claimed_rows(rows: list[IndexRow]) -> Claimed:
     return [row.sample_id for row in rows], [dict(row.tags) for row in rows]
 
 
-class RowSlots(MemoryEngine):
-    """An engine without a defect that gives each row the lowest free slot."""
-
-    _slots = State(dict[str, dict[str, int]])
-
-    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
-        super().put(partition_id, sample_ids, fields, tags)
-        with self._locked() as index:
-            taken = self._slots.setdefault(partition_id, {})
-            living = index.partition(partition_id)._rows
-            for sample_id in taken.keys() - living:
-                del taken[sample_id]
-            for sample_id in sample_ids:
-                free = min(set(range(len(taken) + 1)) - set(taken.values()))
-                taken.setdefault(sample_id, free)
-
-
 def rows_in(index: Index, partition_id: str, sample_ids: Iterable[str] | None) -> list[IndexRow]:
     """Return the rows that exist among ``sample_ids``; None means all rows."""
     partition = index._partitions.get(partition_id)
@@ -137,6 +120,18 @@ def are_ready(claim: MethodCall, rows: int) -> bool:
     with claim.plane._locked() as index:
         partition = index.partition(claim.partition_id)
         return partition.is_ready(claim.task, frozenset(claim.names), rows)
+
+
+def changes(wait: MethodCall) -> Iterator[PartitionIndex]:
+    """Yield the partition now and after each change; raise ``TimeoutError`` at the timeout."""
+    partition = wait.plane._plane.index.partition(wait.partition_id)
+    partition.check_exact(wait.rows)
+    deadline = time.monotonic() + wait.wait_s
+    yield partition
+    while wait.plane._plane.changed.wait(max(0.0, deadline - time.monotonic())):
+        wait.plane.check_open()
+        yield partition
+    raise TimeoutError("too few rows")
 
 
 def claim_by_cursor(claim: MethodCall, cursor: str) -> Claimed:

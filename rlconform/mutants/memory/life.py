@@ -10,7 +10,7 @@ from typing import Any
 from tensordict import TensorDict
 
 from rlconform.backends.memory import MemoryClient
-from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.backends.memory.engine import _OPEN, MemoryEngine
 from rlconform.contract import ClientClosed, KVBatchMeta, PlaneUnavailable, Tags
 from rlconform.mutants.call import MethodCall, State
 from rlconform.mutants.memory.helpers import (
@@ -24,10 +24,13 @@ from rlconform.mutants.memory.helpers import (
     get_data_mutant,
     get_samples_mutant,
     memory_mutant,
+    names_of,
     partition_of,
+    put_mutant,
     put_samples_mutant,
 )
 from rlconform.mutants.types import AnyBatch, Claimed, Ids, MaybeTags, Names
+from rlconform.wire import is_object_column
 
 
 @close_mutant("LIFE-01", evidence="ClientClosed")
@@ -35,6 +38,17 @@ def CloseTwiceRaises(close: MethodCall) -> None:
     """Raises an error for a close of a closed client, as for any other call."""
     if close.plane._closed:
         raise ClientClosed("this client was closed")
+    close()
+
+
+@close_mutant("LIFE-01", evidence="PlaneUnavailable")
+def CloseAgainEndsNextPlane(close: MethodCall) -> None:
+    """Ends the newest plane of the process if an owner closes again, such as in a finalizer.
+
+    Planes with a named process do so, as a close without a handle finds the process by its name.
+    """
+    if close.plane._closed and close.plane._owner and _OPEN:
+        close.plane._plane = _OPEN[-1]
     close()
 
 
@@ -189,3 +203,18 @@ def GetDataNarrowsMeta(read: MethodCall) -> TensorDict:
     if read.select_fields and read.meta.fields is not None:
         read.meta.fields[:] = read.select_fields
     return batch
+
+
+@put_mutant("LIFE-09", evidence="the arguments of the put as before")
+def PutRefusedTakesObjects(put: MethodCall) -> None:
+    """Leaves the caller's batch without its object columns if it refuses a dtype.
+
+    Clients that send objects separately, and put them back only after a success, do so.
+    """
+    try:
+        put()
+    except ValueError:
+        for name in names_of(put.fields):
+            if is_object_column(put.fields.get(name)) and not put.fields.is_locked:
+                del put.fields[name]
+        raise

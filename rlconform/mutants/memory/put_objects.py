@@ -245,3 +245,30 @@ def GetLongObjectsCached(read: MethodCall) -> TensorDict:
         ]
 
     return with_objects(read(), cached)
+
+
+@put_samples_mutant("PUT-27", evidence="row 0 of 'log'", may_fail="PUT-13")
+def PutLongObjectsEncodedOnce(put: MethodCall) -> KVBatchMeta:
+    """Caches the encoding of a long list by its identity, so an extended log is stored unextended.
+
+    Serializers that stay open across calls, such as a pickler with its memo, do so.
+    """
+
+    def encoded(value: Any) -> Any:
+        if not isinstance(value, list) or len(repr(value)) < 1024:
+            return value
+        return put.notes.setdefault(id(value), (value, deepcopy(value)))[1]
+
+    return put(fields=with_objects(put.fields, lambda values: list(map(encoded, values))))
+
+
+@put_objects_mutant("PUT-21", evidence="of 'log' to be False")
+def PutEqualScalarsMerged(values: list[Any]) -> list[Any]:
+    """Stores equal numbers of a column of 32 or more rows as the first of them, so False becomes 0.
+
+    Columnar stores that keep each distinct value of a repetitive column once do so.
+    """
+    scalars = all(isinstance(value, int | float) for value in values)
+    if len(values) < 32 or not scalars or len(set(values)) > 16:
+        return values
+    return [values[values.index(value)] for value in values]

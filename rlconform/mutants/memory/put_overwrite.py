@@ -13,11 +13,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from rlconform.contract import KVBatchMeta
+from rlconform.contract.fields import INPUT_LENGTHS
 from rlconform.mutants.call import MethodCall, applied
-from rlconform.mutants.memory.column_helpers import is_dense
+from rlconform.mutants.memory.column_helpers import is_dense, jagged
 from rlconform.mutants.memory.helpers import (
     PrefetchesClaims,
     get_data_mutant,
+    get_mutant,
     known_rows,
     memory_mutant,
     names_of,
@@ -26,6 +28,7 @@ from rlconform.mutants.memory.helpers import (
     put_samples_mutant,
 )
 from rlconform.mutants.types import Ids, Names
+from rlconform.wire.leaves import is_jagged, jagged_parts
 from rlconform.wire.object_columns import is_object_column
 
 
@@ -176,3 +179,55 @@ def PutEqualToEarlierIgnored(put: MethodCall) -> KVBatchMeta:
             return put(fields=None, tags=[{}] * len(put.sample_ids))
         put.notes[digest] = True
     return put()
+
+
+@put_samples_mutant("PUT-13", evidence="of shape (6, 4)")
+def PutRowShapeOfEqualSizeKept(put: MethodCall) -> KVBatchMeta:
+    """Keeps one row shape for each field, dtype and size of a row, so (6, 4) becomes (4, 6).
+
+    Stores of rows of fixed size that record the shape with the first put of that size do so.
+    """
+    fields = put.fields
+    if isinstance(fields, TensorDict):
+        fields = fields.copy()
+        for name in names_of(fields):
+            leaf = fields.get(name)
+            if isinstance(leaf, Tensor) and is_dense(leaf) and leaf.numel():
+                key = (put.partition_id, name, leaf.dtype, leaf[0].numel())
+                shape = put.notes.setdefault(key, leaf.shape[1:])
+                fields.set(name, leaf.reshape(len(leaf), *shape))
+    return put(fields=fields)
+
+
+@put_samples_mutant("PUT-13", evidence="row 0 of 'x' of shape")
+def PutJaggedKeepsRowLengths(put: MethodCall) -> KVBatchMeta:
+    """Keeps the row lengths of a large jagged column that is put again with as many tokens.
+
+    Stores that overwrite a segment of equal size in place, but not the offsets beside it, do so.
+    """
+    fields = put.fields
+    if isinstance(fields, TensorDict):
+        fields = fields.copy()
+        for name in names_of(fields):
+            leaf = fields.get(name)
+            if isinstance(leaf, Tensor) and is_jagged(leaf) and leaf.values().nbytes >= 1 << 16:
+                values, rows = jagged_parts(leaf)
+                key = (put.partition_id, name, leaf.dtype, rows.total, *put.sample_ids)
+                kept = put.notes.setdefault(key, rows.offsets.clone())
+                fields.set(name, jagged(list(values.tensor_split(kept[1:-1]))))
+    return put(fields=fields)
+
+
+@get_mutant("PUT-13", evidence="row 0 of 'input_lengths' =")
+def GetLengthsFromTags(read: MethodCall) -> TensorDict:
+    """Returns the column ``input_lengths`` from the tags of that name, even if it was put later.
+
+    Planes that answer reads of small columns from the metadata that they hold anyway do so.
+    """
+    batch: TensorDict = read()
+    lengths = [row.tags.get(INPUT_LENGTHS) for row in known_rows(read)]
+    column = batch.get(INPUT_LENGTHS, None)
+    whole = isinstance(column, Tensor) and column.dim() == 1 and not column.is_floating_point()
+    if whole and len(lengths) == len(read.sample_ids) and all(type(n) is int for n in lengths):
+        batch.set(INPUT_LENGTHS, column.new_tensor(lengths))
+    return batch

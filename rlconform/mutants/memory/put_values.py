@@ -6,6 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from rlconform.contract import KVBatchMeta
 from rlconform.mutants.call import MethodCall
 from rlconform.mutants.memory.column_helpers import (
     is_dense,
@@ -13,7 +14,12 @@ from rlconform.mutants.memory.column_helpers import (
     put_column_mutant,
     read_column_mutant,
 )
-from rlconform.mutants.memory.helpers import get_data_mutant, get_mutant
+from rlconform.mutants.memory.helpers import (
+    get_data_mutant,
+    get_mutant,
+    known_rows,
+    put_samples_mutant,
+)
 
 
 @read_column_mutant("PUT-01", evidence="row 0 of 'x' =")
@@ -117,3 +123,20 @@ def PutWideUnsignedRefused(leaf: Tensor) -> Tensor:
     if leaf.dtype in {torch.uint16, torch.uint32, torch.uint64}:
         raise TypeError(f"{leaf.dtype} can't be sent")
     return leaf
+
+
+@put_samples_mutant("PUT-01", evidence="row 0 of 'x' =")
+def PutTagsOverwriteColumns(put: MethodCall) -> KVBatchMeta:
+    """Overwrites a row's scalar if a put of tags alone has a number of the field's name.
+
+    Stores that keep tags and fields as columns of one table do so if both keys are the bare name.
+    """
+    receipt: KVBatchMeta = put()
+    rows = known_rows(put) if put.fields is None else []
+    for row, tags in zip(rows, put.tags or [], strict=False):
+        for name in row.fields & tags.keys():
+            column = put.plane.get_samples([row.sample_id], put.partition_id, [name])[name]
+            if column.dim() == 1 and isinstance(tags[name], float):
+                fields = TensorDict({name: column.new_tensor([tags[name]])}, batch_size=[1])
+                put(sample_ids=[row.sample_id], fields=fields, tags=None)
+    return receipt

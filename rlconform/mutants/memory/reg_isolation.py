@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlconform.backends.columns.column_block import extents_of
 from rlconform.backends.columns.encode import pack
 from rlconform.backends.memory import MemoryClient
 from rlconform.contract import KVBatchMeta
-from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.call import MethodCall, State, applied
 from rlconform.mutants.memory.helpers import (
     all_claimed_mutant,
     claim_meta_mutant,
@@ -17,6 +18,7 @@ from rlconform.mutants.memory.helpers import (
     give_back,
     held,
     memory_mutant,
+    partition_of,
     partitions_of,
     put_mutant,
     register_mutant,
@@ -55,16 +57,34 @@ class TagsSharedAcrossPartitions(ByIdAlone):
         return meta
 
 
-@claim_meta_mutant("REG-04", evidence="rows claimed in each partition", plane=ByIdAlone)
-def ClaimsSharedAcrossPartitions(claim: MethodCall) -> KVBatchMeta:
-    """Marks claimed rows by id alone, so another partition's row with that id is never claimed."""
+def _claim_by_name(claim: MethodCall, named: Callable[[MethodCall], str]) -> KVBatchMeta:
+    """Claim, without ids that another partition's cursor of the same name has claimed."""
     meta: KVBatchMeta = claim()
     left = []
     for n, sample_id in enumerate(meta.sample_ids):
-        tasks = claim.plane._noted.setdefault(sample_id, {})
-        if tasks.setdefault(claim.task_name, claim.partition_id) == claim.partition_id:
+        cursors = claim.plane._noted.setdefault(sample_id, {})
+        if cursors.setdefault(named(claim), claim.partition_id) == claim.partition_id:
             left.append(n)
     return meta.subset(left) if len(left) < len(meta.sample_ids) else meta
+
+
+#: Decorator of a function that returns the name of a claim's cursor.
+cursor_name_mutant = applied(claim_meta_mutant, _claim_by_name, plane=ByIdAlone)
+
+
+@cursor_name_mutant("REG-04", evidence="rows claimed in each partition")
+def ClaimsSharedAcrossPartitions(claim: MethodCall) -> str:
+    """Marks claimed rows by id alone, so another partition's row with that id is never claimed."""
+    return str(claim.task_name)
+
+
+@cursor_name_mutant("REG-04", evidence="of the other name")
+def ClaimCursorNamesTruncated(claim: MethodCall) -> str:
+    """Truncates names of cursors to 63 bytes, so partitions with long names share a cursor.
+
+    Databases do so with the names of tables, and Kubernetes with labels.
+    """
+    return f"{claim.task_name}_{claim.partition_id}"[:63]
 
 
 @clear_samples_mutant("REG-04", evidence="tags")
@@ -77,16 +97,35 @@ def ClearTagsInAllPartitions(clear: MethodCall) -> None:
                 partition._rows[sample_id].tags = {}
 
 
-@register_mutant("REG-04", evidence="after the other partition was registered again")
-def RegisterResetsAllPartitions(register: MethodCall) -> None:
-    """Resets the claims of all other partitions when a partition is registered again."""
+def _register_and_reset(register: MethodCall, resets: Callable[[MethodCall, str], bool]) -> None:
+    """Register, and reset the claims of other partitions for which ``resets`` is true."""
     with register.plane._locked() as index:
-        known = register.partition_id in index._partitions
+        due = [p for p in index._partitions if p != register.partition_id and resets(register, p)]
         register()
-        for name, partition in index._partitions.items():
-            for task in partition._tasks if known and name != register.partition_id else ():
+        for partition in (index._partitions[name] for name in due):
+            for task in partition._tasks:
                 rows = [r for r in partition._rows.values() if task in r.claimed_by]
                 give_back(partition, rows, task)
+
+
+#: Decorator of a function that returns whether a registration resets another partition.
+reset_mutant = applied(register_mutant, _register_and_reset)
+
+
+@reset_mutant("REG-04", evidence="after the other partition was registered again")
+def RegisterResetsAllPartitions(register: MethodCall, name: str) -> bool:
+    """Resets the claims of all other partitions when a partition is registered again."""
+    return register.partition_id in partitions_of(register.plane)
+
+
+@reset_mutant("REG-04", evidence="whose name begins with the other's")
+def RegisterResetsPartitionsByPrefix(register: MethodCall, name: str) -> bool:
+    """Resets the claims of partitions by prefix when an empty partition is registered again.
+
+    Planes on key-value stores that delete cursors by a pattern such as ``train*`` do so.
+    """
+    known = register.partition_id in partitions_of(register.plane)
+    return known and not partition_of(register)._rows and name.startswith(register.partition_id)
 
 
 @put_mutant("REG-04", evidence="must replace all of them")

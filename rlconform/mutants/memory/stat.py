@@ -14,6 +14,7 @@ from rlconform.mutants.memory.helpers import (
     engine_mutant,
     find_rows,
     held,
+    known_rows,
     names_of,
     partition_of,
     partitions_of,
@@ -215,3 +216,42 @@ class StatusUnclaimedClearedRowsCounted(MemoryEngine):
         if not held(self, partition_id)._rows:
             self._missing = {key for key in self._missing if key[0] != partition_id}
         super().put(partition_id, sample_ids, fields, tags)
+
+
+@all_claimed_mutant("STAT-01", evidence="when that row has a field, unclaimed")
+def StatusTrueCachedUntilNewId(status: MethodCall) -> bool:
+    """Caches True until a row is added or cleared, so first fields of a tagged row don't end it.
+
+    Planes whose cache only inserts and deletes invalidate, and no updates of a row, do so.
+    """
+    key, rows = (status.partition_id, *status.tasks), find_rows(status.plane, status.partition_id)
+    if status():
+        status.notes[key] = rows
+        return True
+    return bool(rows and status.notes.get(key) == rows)
+
+
+@clear_mutant("STAT-05", evidence="that was not cleared")
+def StatusClaimsOfFirstClearedRow(clear: MethodCall) -> None:
+    """Counts a clear of 32 or more rows as if all were claimed by the tasks of the first one.
+
+    Planes that update their counters once for a batch, whose rows mostly belong together, do so.
+    """
+    with clear.plane._locked():
+        rows = known_rows(clear)
+        for row in rows if len(rows) >= 32 else ():
+            row.claimed_by = rows[0].claimed_by
+        clear()
+
+
+@all_claimed_mutant("STAT-03", evidence="alone has claimed all rows", may_fail="STAT-01")
+def StatusTasksByPrefix(status: MethodCall) -> bool:
+    """Counts the claims of all tasks whose names start with the name that is asked for.
+
+    Key-value planes that add up ``claimed:lp*`` in a scan do so: it finds ``claimed:lp_ref`` too.
+    """
+    partition = partition_of(status)
+    claims = partition._claimed.items()
+    totals = [sum(n for task, n in claims if task.startswith(name)) for name in status.tasks]
+    known = partition._produced > 0 and partition._tasks.issuperset(status.tasks)
+    return status() or (known and min(totals) >= partition._produced)

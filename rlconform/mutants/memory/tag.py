@@ -220,3 +220,30 @@ def PutNumpyTagsDropped(put: MethodCall) -> KVBatchMeta:
         return put()
     kept = [{k: v for k, v in row.items() if type(v) in {*known, bool}} for row in put.tags]
     return put(tags=kept)
+
+
+def _without_equal(old: Tags, new: Tags) -> Tags:
+    return old | {key: tag for key, tag in new.items() if key not in old or old[key] != tag}
+
+
+@put_mutant("TAG-01", evidence="tags that equal the old ones")
+def TagEqualToOldIgnored(put: MethodCall) -> None:
+    """Ignores a tag that equals the old one, so True in place of 1 is read as 1.
+
+    Stores that skip updates without a difference, and compare with ``==``, do so.
+    """
+    _put_and_stamp(put, _without_equal)
+
+
+@engine_mutant("CLEAR-04", evidence="tags put alone after the clear", may_fail="TAG-05")
+class TagsSurviveUntilNextFields(_KeepsTags):
+    """Keeps the tags of cleared rows, and merges them with tags that are put alone.
+
+    Planes that replace a row's tags only when its fields are written do so.
+    """
+
+    def put(self, partition_id: str, sample_ids: Ids, fields: AnyBatch, tags: MaybeTags) -> None:
+        left = [self._left.pop((partition_id, sample_id), {}) for sample_id in sample_ids]
+        if fields is None:
+            tags = [{**old, **new} for old, new in zip(left, tags or [], strict=True)]
+        super().put(partition_id, sample_ids, fields, tags)

@@ -31,6 +31,7 @@ from rlconform.mutants.memory.helpers import (
     register_partition_mutant,
     stamps_of,
 )
+from rlconform.mutants.memory.slot_helpers import ReusesSlots
 from rlconform.mutants.types import AnyBatch, Ids, MaybeTags
 
 
@@ -75,32 +76,7 @@ def PutUndoesClaims(put: MethodCall) -> None:
     _put_and_write_back(put, claims_of)
 
 
-class _Slotted(MemoryEngine):
-    """An engine without a defect that gives each row the slot that was freed last."""
-
-    _slots = State(dict[tuple[str, str], int])
-    _owners = State(dict[tuple[str, int], str])
-    _free = State(list[int])
-
-    def put(self, partition_id: str, sample_ids: Ids, *what: Any) -> None:
-        with self._locked():
-            for key in [(partition_id, i) for i in sample_ids]:
-                if key not in self._slots:
-                    slot = self._free.pop() if self._free else len(self._slots)
-                    self._slots[key], self._owners[partition_id, slot] = slot, key[1]
-        super().put(partition_id, sample_ids, *what)
-
-    def clear(self, partition_id: str, sample_ids: Ids | None) -> None:
-        super().clear(partition_id, sample_ids)
-        with self._locked():
-            for sample_id in sample_ids or []:
-                slot = self._slots.pop((partition_id, sample_id), None)
-                if slot is not None:
-                    del self._owners[partition_id, slot]
-                    self._free.append(slot)
-
-
-@get_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True, plane=_Slotted)
+@get_mutant("CLEAR-07", evidence="or an error; got bytes of", chance=True, plane=ReusesSlots)
 def GetReadsReusedSlot(read: MethodCall) -> TensorDict:
     """Reads a slot after it was given to another row, so it returns that row's values (TQ-11)."""
     pid, slots, owners = read.partition_id, read.plane._slots, read.plane._owners

@@ -89,6 +89,18 @@ def test_a_group_is_whole_when_all_its_rows_are_ready(
     expect_ids(part.claim("train", ["x", "y"], 2), IDS[:2], "rows of the group, both ready")
 
 
+@requirement("CLAIM-15")
+def test_a_group_that_another_task_has_claimed_is_whole_when_all_its_rows_are_ready(
+    new_partition: Callable[..., PartitionUnderTest],
+) -> None:
+    part = new_partition(grpo_group_size=2)
+    part.put_labeled(IDS[:2], "x")
+    expect_ids(part.claim("prev_lp", ["x"], 2), IDS[:2], "rows of the group, both ready")
+    part.put_labeled(IDS[:1], "y")
+    got = part.claim("train", ["x", "y"], 2).sample_ids
+    expect_equal(got, [], "rows that lack a field, of a group that another task has claimed")
+
+
 @requirement("CLAIM-15", leans_on=("CLAIM-04", "TAG-06"))
 def test_a_group_that_arrives_row_by_row_is_claimed_with_each_rows_own_tags(
     new_partition: Callable[..., PartitionUnderTest],

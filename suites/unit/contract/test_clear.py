@@ -175,6 +175,21 @@ def test_a_cleared_id_can_be_put_again_without_its_old_data(part: PartitionUnder
 
 
 @requirement("CLEAR-04")
+@pytest.mark.parametrize("had_fields", [False, True])
+def test_a_cleared_id_that_gets_tags_alone_has_none_of_its_old_ones(
+    part: PartitionUnderTest, had_fields: bool
+) -> None:
+    part.put(IDS, [{"old": i} for i in IDS])
+    if had_fields:
+        part.put_labeled(IDS)
+    part.clear(IDS)
+    part.put(IDS, [{"new": i} for i in IDS])
+    part.put_labeled(IDS)
+    got = tags_by_id(part.claim("train"))
+    expect_equal(got, {i: {"new": i} for i in IDS}, "tags put alone after the clear")
+
+
+@requirement("CLEAR-04")
 def test_a_cleared_id_can_be_put_again_with_larger_rows(part: PartitionUnderTest) -> None:
     for version, width in enumerate((32, 1 << 18, 32)):
         rows = labeled_rows(part.id, IDS, "x", version, width)

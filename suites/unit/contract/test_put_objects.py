@@ -115,6 +115,18 @@ def _expect_all(
 
 
 @requirement("PUT-21")
+@pytest.mark.parametrize("times", [1, 32])
+def test_equal_objects_of_unlike_types_come_back(
+    new_partition: Callable[..., PartitionUnderTest], target: Target, times: int
+) -> None:
+    """Planes that store each distinct value once compare with ``==``, for which 0 equals False."""
+    values = [0, False, 0.0, -0.0, 1, True, 1.0] * times
+    part, ids = new_partition(fields=["log"]), [f"r{n}" for n in range(len(values))]
+    if put_or_leave_nothing(part, target, ids, log=object_array(values)):
+        expect_objects(part.get(ids, "log"), "log", values)
+
+
+@requirement("PUT-21")
 def test_five_hundred_objects_come_back(
     new_partition: Callable[..., PartitionUnderTest], target: Target
 ) -> None:

@@ -78,6 +78,9 @@ def test_partitions_with_a_common_prefix_are_separate(
     short.clear(None)
     long.expect_labeled(IDS)
     expect_ids(long.claim("train"), IDS, "rows of a partition whose name begins with the other's")
+    short.register()
+    again = long.claim_all()
+    expect_equal(again, [], "rows claimed again of a partition whose name begins with the other's")
 
 
 @requirement("REG-04")
@@ -114,7 +117,10 @@ def test_partitions_of_alike_names_are_separate(
     for part, mode in ((train, "train"), (val, "val")):
         part.put_labeled(IDS, tags=[{"mode": mode} for _ in IDS])
     train.expect_labeled(IDS)
+    expect_ids(train.claim("train"), IDS, "rows claimed in the partition of one name")
+    got = sorted(val.claim("train").sample_ids)
+    expect_equal(got, sorted(IDS), "rows claimed in the partition of the other name")
     train.clear(IDS)
     val.expect_labeled(IDS)
-    got = tags_by_id(val.claim("train"))
+    got = tags_by_id(val.claim("prev_lp"))
     expect_equal(got, {i: {"mode": "val"} for i in IDS}, "tags after a clear of the other one")

@@ -190,3 +190,21 @@ def test_a_task_whose_name_is_alike_has_a_status_of_its_own(
     part.claim(claims, batch_size=len(IDS))
     for task in tasks:
         expect_status(part, task == claims, f"when {claims!r} alone has claimed all rows", task)
+
+
+@requirement("STAT-05")
+@pytest.mark.parametrize("first", ["claimed", "unclaimed"])
+def test_many_rows_of_which_some_were_claimed_are_cleared_at_once(
+    new_partition: Callable[..., PartitionUnderTest], first: str
+) -> None:
+    """Planes that update their counters once for a whole clear may count all rows alike."""
+    ids = [f"u{n}_g0" for n in range(200)]
+    part = new_partition(num_samples=len(ids))
+    part.put_labeled(ids)
+    claimed = list(part.claim("train", batch_size=100).sample_ids)
+    unclaimed = [sample_id for sample_id in ids if sample_id not in claimed]
+    cleared = claimed[:60] + unclaimed[:60]
+    part.clear(cleared if first == "claimed" else cleared[::-1])
+    expect_status(part, False, "with some rows unclaimed, after a clear of claimed ones and others")
+    part.claim("train")
+    expect_status(part, True, "with every row claimed that was not cleared")

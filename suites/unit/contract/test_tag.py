@@ -363,3 +363,17 @@ def test_lengths_follow_tags_that_were_put_alone(part: PartitionUnderTest) -> No
     meta = part.claim("train")
     got = dict(zip(meta.sample_ids, meta.sequence_lengths or [], strict=True))
     expect_equal(got, dict(zip(IDS, [20, 21, 12], strict=True)), "sequence_lengths by id")
+
+
+@requirement("TAG-01")
+def test_tags_that_equal_the_old_ones_are_put(part: PartitionUnderTest) -> None:
+    """Planes that skip tags without a difference compare with ``==``, for which 1 equals True."""
+    old = {IDS[0]: {"v": 1, "w": 0.0}, IDS[1]: {"v": True, "w": 2}, IDS[2]: {"v": 0, "w": -0.0}}
+    new = {IDS[0]: {"v": True, "w": -0.0}, IDS[1]: {"v": 1.0, "w": 2.0}, IDS[2]: {"v": False}}
+    part.put_labeled(IDS, tags=[old[i] for i in IDS])
+    part.put(IDS, [new[i] for i in IDS])
+    got = tags_by_id(part.claim("train"))
+    for sample_id in IDS:
+        merged = {**old[sample_id], **new[sample_id]}
+        same = same_object(got.get(sample_id), merged)
+        expect(same, f"{merged} after a put of tags that equal the old ones", got.get(sample_id))

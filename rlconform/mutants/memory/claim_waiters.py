@@ -1,0 +1,115 @@
+"""Planes on which several claims that wait at once hinder each other or other calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from rlconform.backends.memory import MemoryClient
+from rlconform.backends.memory.engine import MemoryEngine
+from rlconform.contract import KVBatchMeta
+from rlconform.mutants.call import MethodCall, State
+from rlconform.mutants.memory.helpers import (
+    changes,
+    claim_mutant,
+    engine_mutant,
+    memory_mutant,
+    wait_until_ready_mutant,
+)
+from rlconform.mutants.types import Claimed
+
+
+class _NotifiesOne(threading.Condition):
+    def notify_all(self) -> None:
+        """Wake only one waiter, as if the plane had one consumer."""
+        self.notify()
+
+
+@engine_mutant("CLAIM-05", evidence="a claim for x to come back")
+class ClaimPutWakesOneWaiter(MemoryEngine):
+    """Wakes only one waiting claim per put (``notify``), perhaps a claim for other rows."""
+
+    def __init__(self, capacity: int | None, owner: bool) -> None:
+        super().__init__(capacity, owner)
+        if owner:
+            self._plane.changed = _NotifiesOne()
+
+    def close(self) -> None:
+        super().close()
+        with self._plane.changed:
+            self._plane.changed.notify(len(threading.enumerate()))
+
+
+class LimitsCalls(MemoryClient):
+    """A client that serves puts and claims with a limited number of threads, by default one."""
+
+    threads: Any = State(threading.Lock)
+
+    def put_samples(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        with self.threads:
+            return super().put_samples(*args, **kwargs)
+
+    def claim_meta(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
+        with self.threads:
+            return super().claim_meta(*args, **kwargs)
+
+
+@memory_mutant("CLAIM-05", evidence="a put beside 64 claims")
+class ClaimsExhaustThreadPool(LimitsCalls):
+    """Serves calls with four threads, so four waiting claims block the put that they wait for."""
+
+    threads = State(lambda: threading.Semaphore(4))
+
+
+@memory_mutant("CLAIM-05 CLAIM-04", evidence="TimeoutError", may_fail="TAG-01 CLAIM-06 CLAIM-15")
+class ClaimBlocksOnlyThread(LimitsCalls):
+    """Serves all calls with one thread, so a waiting claim blocks the put it waits for (TQ-02)."""
+
+
+@claim_mutant("CLAIM-05", evidence="one of the claims to wait on")
+def ClaimSecondWaiterGetsNothing(claim: MethodCall) -> Claimed:
+    """Wakes all waiting claims for the same rows, so the second claim returns no rows."""
+    if claim.wait_s is not None:
+        names = frozenset(claim.names)
+        call = (claim.partition_id, claim.task, names, claim.rows, claim.wait_s)
+        with claim.plane._locked():
+            claim.plane._wait_until_ready(*call)
+        time.sleep(0.005)  # the thread needs time to run again
+    return claim(wait_s=None)
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="the earlier claim to come back")
+def ClaimTimeoutRemovesFirstWaiter(wait: MethodCall) -> None:
+    """Removes the oldest waiting claim from its list, not the claim that has timed out.
+
+    Servers that assume that claims time out in the order of their calls do so.
+    """
+    waiting, this = wait.notes.setdefault("waiting", []), object()
+    waiting.append(this)
+    try:
+        for partition in changes(wait):
+            if this in waiting and partition.is_ready(wait.task, wait.required, wait.rows):
+                waiting.remove(this)
+                return
+    except BaseException:
+        del waiting[:1]
+        raise
+
+
+@wait_until_ready_mutant("CLAIM-05", evidence="the newer claim to come back")
+def ClaimsServedInTurn(wait: MethodCall) -> None:
+    """Serves the waiting claims of a task strictly in turn, so all wait behind a large first one.
+
+    Fair queues and locks do so.
+    """
+    waiting, this = wait.notes.setdefault((wait.partition_id, wait.task), []), object()
+    waiting.append(this)
+    try:
+        for partition in changes(wait):
+            first = waiting[0] is this
+            if first and partition.is_ready(wait.task, wait.required, wait.rows):
+                return
+    finally:
+        waiting.remove(this)
+        wait.plane._plane.changed.notify_all()
