@@ -108,7 +108,7 @@ def step(
     def a_step(machine: PlaneStateMachine, where: str, **values: Any) -> None:
         sequence = machine.sequence
         if values.get("ids") is not None:
-            values["ids"] = sequence.judge.universe.chosen(values["ids"])
+            values["ids"] = sequence.judge.values.universe.chosen(values["ids"])
         sequence.guarded(lambda: getattr(sequence.partition(where), method)(**values))
 
     made = decorate(where=PARTITION, **drawn)(a_step)
@@ -134,7 +134,7 @@ class PlaneStateMachine(RuleBasedStateMachine):
     ) -> None:
         """Choose what the rows of this example are, and put some."""
         sequence = self.sequence
-        sequence.judge.universe = universe
+        sequence.judge.values.universe = universe
         sequence.guarded(lambda: sequence.partition(where).put(universe.chosen(ids), fields))
 
     put = step("put", ids=SOME_IDS, fields=SOME_FIELDS, width=WIDTH)
