@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -121,9 +122,7 @@ class LogFile:
         seqs, clocks = list(map(_SEQ, records)), list(map(_CLOCK, records))
         if seqs != list(range(self._next_seq, self._next_seq + len(records))):
             self._note_gaps(seqs)
-        if clocks[0] <= self._clock or any(
-            later <= earlier for earlier, later in zip(clocks, clocks[1:], strict=False)
-        ):
+        if any(later <= earlier for earlier, later in pairwise((self._clock, *clocks))):
             self.note(DefectKind.CLOCK, f"the clock does not grow near seq {seqs[0]}")
             records.sort(key=_SEQ)
         self._next_seq, self._clock = seqs[-1] + 1, max(self._clock, *clocks[-1:])
@@ -143,7 +142,9 @@ class LogFile:
         expected = self._next_seq
         for seq in seqs:
             if seq > expected:
-                missing = f"seq {expected}" if seq == expected + 1 else f"seq {expected} to {seq - 1}"
+                missing = (
+                    f"seq {expected}" if seq == expected + 1 else f"seq {expected} to {seq - 1}"
+                )
                 self.note(DefectKind.GAP, f"{missing} is missing")
             elif seq < expected:
                 self.note(DefectKind.REPEATED, f"seq {seq} comes after seq {expected - 1}")

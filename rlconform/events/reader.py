@@ -1,8 +1,8 @@
 """``LogReader``: the records of several files, merged in causal order, in bounded memory.
 
-The clock of a record is higher than that of all records that can have caused it, so the order of the
-clocks is a causal one. A piece of each file is in memory; what every file has got past is sorted and
-given out.
+The clock of a record is higher than that of all records that can have caused it, so the order of
+the clocks is a causal one. A piece of each file is in memory; what every file has got past is
+sorted and given out.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from enum import Enum
 from inspect import cleandoc
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 #: The version of the schema that this module reads and writes.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 GroupId = Annotated[str, Meta(min_length=1, description="Name of the group, unique in the run.")]
 Row = Annotated[int, Meta(ge=0, description="Number of the sample in its group, from 0.")]
@@ -117,7 +117,7 @@ class RunEvent(
     """The base class of all events."""
 
 
-class RunStarted(RunEvent, tag="run_started", kw_only=True):
+class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     """The run begins, or goes on after a restart; it declares what holds for the whole run."""
 
     algorithm: str | None = None
@@ -152,20 +152,20 @@ class RunStarted(RunEvent, tag="run_started", kw_only=True):
     ] = True
 
 
-class GroupEvent(RunEvent, kw_only=True):
+class GroupEvent(RunEvent, frozen=True, kw_only=True):
     """The base class of all events that are about one group."""
 
     group_id: GroupId
 
 
-class RowEvent(GroupEvent, kw_only=True):
+class RowEvent(GroupEvent, frozen=True, kw_only=True):
     """The base class of all events that are about one row of a group."""
 
     row: Row
     attempt: Attempt = 0
 
 
-class PromptDispatched(GroupEvent, tag="prompt_dispatched", kw_only=True):
+class PromptDispatched(GroupEvent, tag="prompt_dispatched", frozen=True, kw_only=True):
     """A prompt is given to generation as a new group, or again as the next attempt of one."""
 
     prompt_id: str
@@ -174,7 +174,7 @@ class PromptDispatched(GroupEvent, tag="prompt_dispatched", kw_only=True):
     version: Version | None = None
 
 
-class RolloutStarted(RowEvent, tag="rollout_started", kw_only=True):
+class RolloutStarted(RowEvent, tag="rollout_started", frozen=True, kw_only=True):
     """An engine takes a sample; ``weight_version`` is what the engine has at this moment."""
 
     weight_version: Version | None = None
@@ -182,14 +182,14 @@ class RolloutStarted(RowEvent, tag="rollout_started", kw_only=True):
     sample_id: str | None = None
 
 
-class Segment(RowEvent, tag="segment", kw_only=True):
+class Segment(RowEvent, tag="segment", frozen=True, kw_only=True):
     """Tokens of a sample that were generated with one version of the weights."""
 
     weight_version: Version
     tokens: Tokens
 
 
-class RolloutFinished(RowEvent, tag="rollout_finished", kw_only=True):
+class RolloutFinished(RowEvent, tag="rollout_finished", frozen=True, kw_only=True):
     """A sample is complete; ``output`` is the digest of what was generated."""
 
     tokens: Tokens | None = None
@@ -197,28 +197,28 @@ class RolloutFinished(RowEvent, tag="rollout_finished", kw_only=True):
     output: Digest | None = None
 
 
-class RolloutFailed(RowEvent, tag="rollout_failed", kw_only=True):
+class RolloutFailed(RowEvent, tag="rollout_failed", frozen=True, kw_only=True):
     """A sample came to nothing; it may be tried again with a higher attempt."""
 
     cause: DropCause
     tokens: Tokens | None = None
 
 
-class RolloutAborted(RowEvent, tag="rollout_aborted", kw_only=True):
+class RolloutAborted(RowEvent, tag="rollout_aborted", frozen=True, kw_only=True):
     """The framework ended a sample; it may go on or be tried again with a higher attempt."""
 
     cause: DropCause
     tokens: Tokens | None = None
 
 
-class RewardComputed(RowEvent, tag="reward_computed", kw_only=True):
+class RewardComputed(RowEvent, tag="reward_computed", frozen=True, kw_only=True):
     """A sample has its reward; ``output`` is the digest of what was scored."""
 
     reward: float | None = None
     output: Digest | None = None
 
 
-class Committed(GroupEvent, tag="committed", kw_only=True):
+class Committed(GroupEvent, tag="committed", frozen=True, kw_only=True):
     """A group is ready to be trained on: rows, rewards and versions are where the trainer reads."""
 
     rows: Rows
@@ -227,14 +227,14 @@ class Committed(GroupEvent, tag="committed", kw_only=True):
     rewards: Annotated[list[float], Meta(description="Rewards in the order of rows.")] | None = None
 
 
-class Selected(GroupEvent, tag="selected", kw_only=True):
+class Selected(GroupEvent, tag="selected", frozen=True, kw_only=True):
     """A step takes a group; ``version`` is the trainer's at this moment."""
 
     step: StepNumber
     version: Version | None = None
 
 
-class Trained(GroupEvent, tag="trained", kw_only=True):
+class Trained(GroupEvent, tag="trained", frozen=True, kw_only=True):
     """The gradient of these rows is in the step's update, made from ``version``."""
 
     rows: Rows
@@ -243,24 +243,24 @@ class Trained(GroupEvent, tag="trained", kw_only=True):
     loss_tokens: Tokens | None = None
 
 
-class Dropped(GroupEvent, tag="dropped", kw_only=True):
+class Dropped(GroupEvent, tag="dropped", frozen=True, kw_only=True):
     """A group will never be trained on under this attempt."""
 
     cause: DropCause
 
 
-class Cleared(GroupEvent, tag="cleared", kw_only=True):
+class Cleared(GroupEvent, tag="cleared", frozen=True, kw_only=True):
     """The rows of a group are deleted from where the trainer reads."""
 
 
-class WeightsPublished(RunEvent, tag="weights_published", kw_only=True):
+class WeightsPublished(RunEvent, tag="weights_published", frozen=True, kw_only=True):
     """The trainer's update is done: it has a new version of the weights."""
 
     version: Version
     digest: Digest | None = None
 
 
-class WeightsApplied(RunEvent, tag="weights_applied", kw_only=True):
+class WeightsApplied(RunEvent, tag="weights_applied", frozen=True, kw_only=True):
     """An engine generates with this version from now on."""
 
     version: Version
@@ -268,20 +268,20 @@ class WeightsApplied(RunEvent, tag="weights_applied", kw_only=True):
     digest: Digest | None = None
 
 
-class RolloutPaused(RunEvent, tag="rollout_paused", kw_only=True):
+class RolloutPaused(RunEvent, tag="rollout_paused", frozen=True, kw_only=True):
     """Generation stops until ``rollout_resumed``; without ``engine`` it is that of all engines."""
 
     engine: EngineName | None = None
 
 
-class RolloutResumed(RunEvent, tag="rollout_resumed", kw_only=True):
+class RolloutResumed(RunEvent, tag="rollout_resumed", frozen=True, kw_only=True):
     """Generation goes on."""
 
     engine: EngineName | None = None
 
 
-class CheckpointSaved(RunEvent, tag="checkpoint_saved", kw_only=True):
-    """A checkpoint holds the state after ``step`` steps, with the groups that aren't trained yet."""
+class CheckpointSaved(RunEvent, tag="checkpoint_saved", frozen=True, kw_only=True):
+    """A checkpoint holds the state after ``step`` steps, with the groups that are still open."""
 
     step: StepNumber
     buffered: Annotated[list[str], Meta(description="Groups saved with their rows.")] | None = None
@@ -291,7 +291,7 @@ class CheckpointSaved(RunEvent, tag="checkpoint_saved", kw_only=True):
     counts: GroupCounts | None = None
 
 
-class Resumed(RunEvent, tag="resumed", kw_only=True):
+class Resumed(RunEvent, tag="resumed", frozen=True, kw_only=True):
     """The run goes on from the checkpoint of ``step``; what was trained later is undone."""
 
     step: StepNumber
@@ -299,14 +299,14 @@ class Resumed(RunEvent, tag="resumed", kw_only=True):
     counts: GroupCounts | None = None
 
 
-class ProcessLost(RunEvent, tag="process_lost", kw_only=True):
+class ProcessLost(RunEvent, tag="process_lost", frozen=True, kw_only=True):
     """The driver has found that a process is dead; it writes this in the dead process's place."""
 
     lost: EventSource
     reason: str | None = None
 
 
-class Idle(RunEvent, tag="idle", kw_only=True):
+class Idle(RunEvent, tag="idle", frozen=True, kw_only=True):
     """Something has waited for ``seconds``, until now."""
 
     who: Literal["trainer", "generation"]
@@ -314,7 +314,7 @@ class Idle(RunEvent, tag="idle", kw_only=True):
     cause: IdleCause
 
 
-class PlaneOp(RunEvent, tag="plane_op", kw_only=True):
+class PlaneOp(RunEvent, tag="plane_op", frozen=True, kw_only=True):
     """A call of the data plane: written when it is invoked, and again with its outcome.
 
     ``unknown`` is the outcome of a call that may have had an effect, such as one that timed out.
@@ -331,14 +331,14 @@ class PlaneOp(RunEvent, tag="plane_op", kw_only=True):
     error: Literal["not_found", "timeout", "other"] | None = None
 
 
-class RunFinished(RunEvent, tag="run_finished", kw_only=True):
+class RunFinished(RunEvent, tag="run_finished", frozen=True, kw_only=True):
     """The run is over; after ``completed`` nothing is open any more."""
 
     reason: Literal["completed", "failed", "cancelled"]
     counts: GroupCounts | None = None
 
 
-class LogClosed(RunEvent, tag="log_closed", kw_only=True):
+class LogClosed(RunEvent, tag="log_closed", frozen=True, kw_only=True):
     """The last line of a file; ``lost`` counts events that could not be written."""
 
     lost: Annotated[int, Meta(ge=0)] = 0

@@ -3,8 +3,8 @@
     any thread ── write(event) ──▶ lock: seq, clock ──▶ one os.write ──▶ events-<role>-<pid>.jsonl
     sender     ── stamp() ──▶ message ──▶ observe(stamp) ── receiver's writer: its clock passes it
 
-A line is in the operating system's hands when ``write`` returns, so a killed process loses none. What
-can't be written is counted, leaves a gap in ``seq``, and is named in the last line of the file.
+When ``write`` returns the operating system has the line, so a killed process loses none. What can't
+be written is counted, leaves a gap in ``seq``, and is named in the last line of the file.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class EventWriter:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._fd, self.path, used = _new_file(self._folder, f"events-{self._role}-{os.getpid()}")
+            self._fd, self.path, used = _new_file(
+                self._folder, f"events-{self._role}-{os.getpid()}"
+            )
         except OSError as error:
             self._last_error = str(error)
             _LOG.warning("no events are written: %s", error)
@@ -89,7 +91,9 @@ class EventWriter:
             self.source = msgspec.structs.replace(self.source, incarnation=used)
         run, source = self._encode(self._run).decode(), self._encode(self.source).decode()
         fixed = f'{{"schema":{SCHEMA_VERSION},"run":{run},"source":{source},'
-        self._head = fixed.replace("%", "%%") + '"seq":%d,"clock":%d,"mono_ns":%d,"wall_ns":%d,"event":'
+        self._head = (
+            fixed.replace("%", "%%") + '"seq":%d,"clock":%d,"mono_ns":%d,"wall_ns":%d,"event":'
+        )
         _OPEN.add(self)
 
     @property
@@ -132,7 +136,7 @@ class EventWriter:
         self._last_error = f"{type(error).__name__}: {error}"[:200]
 
     def stamp(self) -> int:
-        """Return the clock to send with a message: what was written before is before its receipt."""
+        """Return the clock to send with a message, so that its receipt is after what was written."""
         return self._clock
 
     def observe(self, stamp: int) -> None:
