@@ -96,7 +96,7 @@ class Rule:
             keys = [one for one in proof if isinstance(one, RecordKey)]
             records = {id(one): one for one in proof if isinstance(one, Record)}
             ordered = sorted(records.values(), key=lambda record: record.clock)
-            shortest = (*keys, *ordered)[:LONGEST_PROOF]
+            shortest: tuple[Record | RecordKey, ...] = (*keys, *ordered)[:LONGEST_PROOF]
             self.anomalies.append(
                 RunAnomaly(self.name, sentence, impact, basis, shortest, group_ids)
             )

@@ -136,7 +136,7 @@ class EventWriter:
         self._last_error = f"{type(error).__name__}: {error}"[:200]
 
     def stamp(self) -> int:
-        """Return the clock to send with a message, so that its receipt is after what was written."""
+        """Return the clock to send with a message, so that its receipt is after all of this."""
         return self._clock
 
     def observe(self, stamp: int) -> None:

@@ -123,17 +123,16 @@ class ResumeComplete(Rule):
         if finished is None or not isinstance(finished.event, RunFinished):
             self.lacks("run_finished")
             return
-        if finished.event.reason != "completed":
-            return
+        if finished.event.reason != "completed" or self._new_after_resume is None:
+            return  # a run may end before all of them have come again, but new ones come later
         for group in self.ledger.awaiting.values():
             self.report(
                 f"expected {group.group_id}, which was open at the checkpoint, to come back or to "
-                f"be dispatched again; got neither",
-                _SKIPPED, group.dispatched, group.committed, self._saved, self._resumed, finished,
+                f"be dispatched again before new prompts; got neither",
+                _SKIPPED, group.dispatched, group.committed, self._saved, self._resumed,
+                self._new_after_resume, finished,
                 basis=Basis.ABSENCE, group_ids=(group.group_id,),
             )  # fmt: skip
-        if self._new_after_resume is None:
-            return
         for prompt_id, dispatched in self._undone.items():
             self.report(
                 f"expected prompt {prompt_id}, which the resume undoes, to be dispatched again "

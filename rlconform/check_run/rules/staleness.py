@@ -133,7 +133,8 @@ class StalenessWithinBound(Rule):
             if row.first_version != row.last_version:
                 self.report(
                     f"expected one version of the weights per sample, as declared; got row "
-                    f"{number} of {group.group_id} with versions {row.first_version} to {row.last_version}",
+                    f"{number} of {group.group_id} with versions {row.first_version} to "
+                    f"{row.last_version}",
                     "The sample mixes policies although the loss takes it for one.",
                     self.ledger.run_record, row.started, row.ended, record,
                     group_ids=(group.group_id,),
