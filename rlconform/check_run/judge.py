@@ -5,9 +5,10 @@ records ─▶ rules (each event against the ledger as it was) ─▶ overview �
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ from rlconform.check_run.rules import ALL_RULES
 from rlconform.check_run.rules.completeness import holes
 from rlconform.check_run.rules.liveness import Liveness
 from rlconform.check_run.rules.staleness import StalenessWithinBound
+from rlconform.check_run.step_summaries import StepSummary
 from rlconform.check_run.verdict import RuleVerdict, sources_of, verdict_of
 from rlconform.events.reader import LogDefect, LogFileInfo, LogReader, log_files
 from rlconform.events.schema import GroupEvent, PromptDispatched, Record, RunEvent, RunStarted
@@ -35,17 +37,17 @@ class RunReport:
     declared: RunStarted | None
     files: tuple[LogFileInfo, ...] = ()
     holes: tuple[LogDefect, ...] = ()
-    lags: dict[str, dict[int, int]] | None = None  # groups by definition and staleness
-    idle_s: dict[tuple[str, str], float] | None = None  # seconds by who and cause
+    lags: dict[str, dict[int, int]] = field(default_factory=dict)  # groups by definition and lag
+    steps: tuple[StepSummary, ...] = ()
+    idle_s: dict[tuple[str, str], float] = field(default_factory=dict)  # by who and cause
 
 
-@dataclass
-class _Route:
+class _Route(NamedTuple):
     """Where events of one type go."""
 
     of_group: bool
     handlers: tuple[Handler, ...]
-    strays: tuple[object, ...]
+    strays: tuple[Callable[[RunEvent, Record], None], ...]  # if their group isn't open
 
 
 class RunJudge:
@@ -69,26 +71,25 @@ class RunJudge:
             for kind in KINDS.values()
         }
 
-    def feed(self, records: Iterable[Record]) -> None:
+    def feed(self, records: Sequence[Record]) -> None:
         """Judge records that follow those before in causal order."""
-        routes, seen, count = self._routes, self.ledger.seen, 0
+        routes, ledger = self._routes, self.ledger
+        seen = ledger.seen
         for record in records:
             event = record.event
             kind = type(event)
-            route = routes[kind]
+            of_group, handlers, strays = routes[kind]
             group = None
-            if isinstance(event, GroupEvent):
-                group = self.ledger.groups.get(event.group_id)
+            if of_group:
+                group = ledger.groups.get(event.group_id)  # type: ignore[union-attr]
                 if group is None:
-                    for stray in route.strays:
-                        stray(event, record)  # type: ignore[operator]
-            for handler in route.handlers:
+                    for stray in strays:
+                        stray(event, record)
+            for handler in handlers:
                 handler(event, record, group)
             seen[kind] += 1
-            count += 1
-        if count:
-            self._run = record.run
-        self._records += count
+        self._run = self._run or (records[0].run if records else "")
+        self._records += len(records)
 
     def report(
         self, files: Sequence[LogFileInfo] = (), defects: Sequence[LogDefect] = ()
@@ -99,8 +100,8 @@ class RunJudge:
             rule.finish()
         open_holes = holes(list(defects), list(files), set(ledger.lost))
         stamped = ledger.run is None or ledger.run.stamped
-        lags = next((r.lags for r in self.rules if isinstance(r, StalenessWithinBound)), None)
-        idle_s = next((r.idle_s for r in self.rules if isinstance(r, Liveness)), None)
+        stale = next((r for r in self.rules if isinstance(r, StalenessWithinBound)), None)
+        lively = next((r for r in self.rules if isinstance(r, Liveness)), None)
         return RunReport(
             self._run,
             self._records,
@@ -109,8 +110,9 @@ class RunJudge:
             ledger.run,
             tuple(files),
             tuple(open_holes),
-            None if lags is None else {name: dict(counts) for name, counts in lags.items()},
-            None if idle_s is None else dict(idle_s),
+            {name: dict(counts) for name, counts in stale.lags.items()} if stale else {},
+            tuple(stale.steps.in_order()) if stale else (),
+            dict(lively.idle_s) if lively else {},
         )
 
 
@@ -179,8 +181,3 @@ def _with_proof(anomaly: RunAnomaly, known: dict[RecordKey, Record]) -> RunAnoma
     records = sorted((one for one in proof if isinstance(one, Record)), key=lambda r: r.clock)
     unknown = [one for one in proof if isinstance(one, RecordKey)]
     return replace(anomaly, proof=(*unknown, *records))
-
-
-def kinds_by_tag() -> dict[str, type[RunEvent]]:
-    """Return the classes of events by their tags."""
-    return dict(KINDS)

@@ -134,10 +134,12 @@ class Ledger:
             if group is None:
                 return None
         group.last = record
+        attempt = event.attempt
         row = group.rows.get(event.row)
-        if row is None or event.attempt > row.attempt:
-            row = group.rows[event.row] = RowLife(event.attempt)
-        return row if event.attempt == row.attempt else None
+        if row is None or attempt > row.attempt:
+            row = group.rows[event.row] = RowLife(attempt)
+            return row
+        return row if attempt == row.attempt else None
 
     def on_rollout_started(
         self, event: RolloutStarted, record: Record, group: GroupLife | None

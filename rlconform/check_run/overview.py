@@ -1,4 +1,4 @@
-"""``Overview``: what happened in a run, in bounded memory: fates, steps, spans of groups."""
+"""``Overview``: what happened in a run, in bounded memory: fates and spans of groups."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
-from rlconform.check_run.rules.staleness import consumed_version, lags_of
 from rlconform.events.schema import Dropped, PromptDispatched, Record, Trained
 
 #: Spans that are kept: of the first groups that ended, and of the last.
 _FIRST_SPANS, _LAST_SPANS = 200, 600
-#: Steps, or ranges of steps, that are kept.
-_MOST_STEPS = 512
 
 
 @dataclass(frozen=True)
@@ -29,22 +26,6 @@ class GroupSpan:
 
 
 @dataclass
-class StepSummary:
-    """Staleness (consumed - start) of the groups of one step, or of a range of steps."""
-
-    step: int  # the first of the range
-    groups: int = 0
-    known: int = 0  # groups with a staleness
-    total: int = 0
-    worst: int = 0
-
-    @property
-    def mean(self) -> float | None:
-        """Mean staleness of its groups."""
-        return self.total / self.known if self.known else None
-
-
-@dataclass
 class Overview:
     """Collects what the report shows; rules don't read it."""
 
@@ -52,41 +33,17 @@ class Overview:
     fates: Counter[str] = field(default_factory=Counter)
     first_spans: list[GroupSpan] = field(default_factory=list)
     last_spans: deque[GroupSpan] = field(default_factory=lambda: deque(maxlen=_LAST_SPANS))
-    steps: dict[int, StepSummary] = field(default_factory=dict)
-    steps_per_summary: int = 1
 
     def on_prompt_dispatched(self, _: PromptDispatched, __: Record, ___: GroupLife | None) -> None:
         """Count a dispatch."""
         self.fates["dispatched"] += 1
 
-    def on_trained(self, event: Trained, record: Record, group: GroupLife | None) -> None:
+    def on_trained(self, _: Trained, record: Record, group: GroupLife | None) -> None:
         """Count a group with the first of its rows."""
         if group is None or group.trained:
             return
         self.fates["trained"] += 1
         self._add_span(group, record.wall_ns, "trained")
-        start = lags_of(group, event.step, consumed_version(group, event)).start
-        first = event.step - event.step % self.steps_per_summary
-        summary = self.steps.setdefault(first, StepSummary(first))
-        summary.groups += 1
-        if start is not None:
-            summary.known += 1
-            summary.total += start
-            summary.worst = max(summary.worst, start)
-        if len(self.steps) > _MOST_STEPS:
-            self._merge_steps()
-
-    def _merge_steps(self) -> None:
-        self.steps_per_summary *= 2
-        merged: dict[int, StepSummary] = {}
-        for one in self.steps.values():
-            first = one.step - one.step % self.steps_per_summary
-            into = merged.setdefault(first, StepSummary(first))
-            into.groups += one.groups
-            into.known += one.known
-            into.total += one.total
-            into.worst = max(into.worst, one.worst)
-        self.steps = merged
 
     def on_dropped(self, event: Dropped, record: Record, group: GroupLife | None) -> None:
         """Count a drop by its cause."""

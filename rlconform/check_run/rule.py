@@ -95,8 +95,9 @@ class Rule:
         if len(self.anomalies) < MOST_ANOMALIES:
             keys = [one for one in proof if isinstance(one, RecordKey)]
             records = {id(one): one for one in proof if isinstance(one, Record)}
-            ordered = sorted(records.values(), key=lambda record: record.clock)
-            shortest: tuple[Record | RecordKey, ...] = (*keys, *ordered)[:LONGEST_PROOF]
+            ordered: list[Record] = sorted(records.values(), key=lambda record: record.clock)
+            whole: list[Record | RecordKey] = [*keys, *ordered]
+            shortest = tuple(whole[:LONGEST_PROOF])
             self.anomalies.append(
                 RunAnomaly(self.name, sentence, impact, basis, shortest, group_ids)
             )

@@ -27,7 +27,9 @@ class NothingAfterEnd(Rule):
     title = "Nothing is done with a group that was dropped or cleared"
 
     def on_stray(self, event: GroupEvent, record: Record) -> None:
-        """A dropped group is not used any more."""
+        """A dropped group is not used any more, and none is after the run."""
+        if isinstance(event, RolloutStarted | RewardComputed):
+            self._check_running(event, record)
         if not isinstance(event, _USES):
             return
         closed = self.ledger.closed.get(event.group_id)
@@ -65,18 +67,6 @@ class NothingAfterEnd(Rule):
         self, event: PromptDispatched, record: Record, _: GroupLife | None
     ) -> None:
         """Nothing is dispatched after the run."""
-        self._check_running(event, record)
-
-    def on_rollout_started(
-        self, event: RolloutStarted, record: Record, _: GroupLife | None
-    ) -> None:
-        """Nothing is generated after the run."""
-        self._check_running(event, record)
-
-    def on_reward_computed(
-        self, event: RewardComputed, record: Record, _: GroupLife | None
-    ) -> None:
-        """Nothing is scored after the run."""
         self._check_running(event, record)
 
     def _check_running(self, event: GroupEvent, record: Record) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
 from rlconform.check_run.rule import Rule
+from rlconform.check_run.step_summaries import StepSummaries
 from rlconform.events.schema import (
     Committed,
     PromptDispatched,
@@ -89,6 +90,7 @@ class StalenessWithinBound(Rule):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.lags: dict[str, Counter[int]] = {name: Counter() for name in Lags._fields}
+        self.steps = StepSummaries()
 
     def on_trained(self, event: Trained, record: Record, group: GroupLife | None) -> None:
         """Judge a group with the first of its rows."""
@@ -99,6 +101,7 @@ class StalenessWithinBound(Rule):
         for name, lag in zip(Lags._fields, lags, strict=True):
             if lag is not None:
                 self.lags[name][lag] += 1
+        self.steps.add(event.step, lags.start)
         if consumed is None:
             self.lacks("version of selected or trained", event.group_id)
         run = self.ledger.run

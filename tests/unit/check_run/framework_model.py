@@ -1,7 +1,8 @@
 """``FrameworkModel``: a small asynchronous GRPO framework that writes the log of a right run.
 
-It dispatches prompts behind a gate, generates, fails and tries again, drops what is too old, trains,
-syncs weights, saves checkpoints, crashes and resumes; a random generator chooses what comes next.
+It dispatches prompts behind a gate, generates, fails and tries again, drops what is too old,
+trains, syncs weights, saves checkpoints, crashes and resumes; a random generator chooses what comes
+next.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class FrameworkModel:
         return self
 
     def _write(self, event: object) -> None:
-        self.log.write(event, self.driver)  # type: ignore[arg-type]
+        self.log.write(event, self.driver)
 
     def _declare(self) -> None:
         s = self.scenario
@@ -403,7 +404,7 @@ class FrameworkModel:
                 self._write(
                     PlaneOp(
                         op=op, op_id=self.calls, status=status, partition=partition, keys=returned
-                    )  # type: ignore[arg-type]
+                    )
                 )
 
 
