@@ -56,7 +56,7 @@ def _table(report: RunReport) -> Table:
 
 def _explanation(verdict: RuleVerdict) -> str:
     if verdict.outcome is RuleOutcome.FAIL:
-        return f"{verdict.title}: broken {verdict.count} times"
+        return f"{verdict.title}: not so in {verdict.count} cases"
     if verdict.outcome is RuleOutcome.INDETERMINATE:
         suspected = f"{verdict.suspected} suspected; " if verdict.suspected else ""
         return f"{suspected}missing: {'; '.join(verdict.missing)}"
