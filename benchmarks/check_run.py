@@ -187,7 +187,8 @@ def main(
     folder = Path(tempfile.mkdtemp(prefix="rlconform-bench-"))
     try:
         writing = measure_writing(folder / "written")
-        generate((folder / "run").mkdir() or folder / "run", events)
+        (folder / "run").mkdir()
+        generate(folder / "run", events)
         size = sum(path.stat().st_size for path in (folder / "run").iterdir())
         ran = subprocess.run(
             [sys.executable, __file__, _JUDGE, str(folder / "run")],

@@ -148,6 +148,7 @@ class Ledger:
         row = self._row(event, record, group)
         if row is not None:
             row.started, row.ended, row.finished = record, None, False
+            row.engine, row.stamp = event.engine, event.weight_version
             if event.weight_version is not None:
                 row.saw_version(event.weight_version)
 

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from rlconform.events.schema import PromptDispatched, Record, RolloutStarted
+from rlconform.events.schema import PromptDispatched, Record
 
 
 class RowLife:
     """The latest attempt of one row."""
 
     __slots__ = (
-        "attempt", "ended", "finished", "first_version", "last_version", "reward", "started",
-        "tokens",
+        "attempt", "ended", "engine", "finished", "first_version", "last_version", "reward",
+        "stamp", "started", "tokens",
     )  # fmt: skip
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self.started: Record | None = None
+        self.engine: str | None = None  # the engine that generates it
+        self.stamp: int | None = None  # weight_version of its start
         self.first_version: int | None = None  # of its first token
         self.last_version: int | None = None  # of its last token
         self.tokens = 0
         self.ended: Record | None = None  # its rollout_finished, rollout_failed or rollout_aborted
         self.finished = False
         self.reward: Record | None = None
-
-    @property
-    def engine(self) -> str | None:
-        """Name of the engine that generates it."""
-        if self.started is None or not isinstance(self.started.event, RolloutStarted):
-            return None
-        return self.started.event.engine
 
     def saw_version(self, version: int) -> None:
         """Widen the range of versions of its tokens."""

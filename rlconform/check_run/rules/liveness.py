@@ -64,6 +64,8 @@ class Liveness(Rule):
         row = group.rows.get(event.row)
         if row is None or row.started is None or row.attempt != event.attempt:
             return
+        if record.wall_ns - row.started.wall_ns <= 1e9 * run.rollout_deadline_s:
+            return
         took = _seconds(row.started, record)
         if took > run.rollout_deadline_s:
             self.report(
@@ -169,8 +171,8 @@ class Liveness(Rule):
         contradicted = min(event.seconds, _seconds(since, record))
         if contradicted > max(_CONTRADICTED_S, _CONTRADICTED_SHARE * event.seconds):
             self.report(
-                f"expected {event.cause.value} to be why the {event.who} waits; got, for "
-                f"{contradicted:.1f} of {event.seconds:.1f} s, {got}",
+                f"expected {event.cause.value} to be why the {event.who} waits; got {got}, "
+                f"for {contradicted:.1f} of {event.seconds:.1f} s",
                 _STALLED, self.ledger.run_record, since, record, basis=Basis.ABSENCE,
             )  # fmt: skip
 

@@ -143,12 +143,10 @@ class VersionsTrue(Rule):
         row = group.rows.get(event.row) if group is not None else None
         if row is None or row.started is None or row.attempt != event.attempt:
             return
-        engine, version = row.engine, event.weight_version
+        engine, stamp, version = row.engine, row.stamp, event.weight_version
         applied = self._applied.get(engine) if engine is not None else None
         if engine is not None and applied is not None and version > applied.version:
             self._report_ahead(event, engine, version, applied, record)
-        started = row.started.event
-        stamp = started.weight_version if isinstance(started, RolloutStarted) else None
         if stamp is not None and version < stamp:
             self.report(
                 f"expected row {event.row} of {event.group_id} to have tokens of version {stamp} "

@@ -124,7 +124,9 @@ def test_a_clock_that_does_not_grow_is_noted(tmp_path: Path) -> None:
 
 
 def test_lines_of_several_processes_in_a_file_are_noted(tmp_path: Path) -> None:
-    written(tmp_path, record(0, 1), record(1, 2), record(0, 3, SOURCES[1]), record(1, 4, SOURCES[1]))
+    written(
+        tmp_path, record(0, 1), record(1, 2), record(0, 3, SOURCES[1]), record(1, 4, SOURCES[1])
+    )
     assert "repeated" in defects(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""``EventWriter`` writes whole lines in order, from threads and forked children, and never raises."""
+"""``EventWriter`` writes whole lines, from threads and forked children, and never raises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def test_a_line_is_there_when_write_returns(tmp_path: Path) -> None:
     (record,) = read(writer.path)
     assert record.event == Trained(group_id="g", rows=[0, 1], step=1, version=0)
     assert (record.run, record.seq, record.source) == ("r1", 0, writer.source)
-    assert (record.source.role, record.source.rank, record.source.pid) == ("trainer", 3, os.getpid())
+    assert (record.source.role, record.source.rank, record.source.pid) == (
+        "trainer",
+        3,
+        os.getpid(),
+    )
     assert writer.path == tmp_path / f"events-trainer-{os.getpid()}.jsonl"
     writer.close()
     assert read(writer.path)[-1].event == LogClosed()
