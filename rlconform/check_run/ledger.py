@@ -93,6 +93,8 @@ class Ledger:
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
         """The run begins or goes on."""
         self.run, self.run_record, self.finished = event, record, None
+        if not self.checkpoints:  # a run may crash before its first checkpoint, and begin again
+            self.checkpoints = [CheckpointMark(record, 0, {}, Totals())]
 
     def on_run_finished(self, _: RunFinished, record: Record, __: GroupLife | None) -> None:
         """The run is over."""

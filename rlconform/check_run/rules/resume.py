@@ -41,6 +41,11 @@ class ResumeComplete(Rule):
         seen = self.ledger.seen
         return None if seen[Resumed] or seen[CheckpointSaved] else "the run has no checkpoint"
 
+    def on_run_started(self, _: RunStarted, __: Record, ___: GroupLife | None) -> None:
+        """The begin of a run is a checkpoint of step 0."""
+        if not self.ledger.checkpoints:
+            self._since = [[]]
+
     def on_prompt_dispatched(
         self, event: PromptDispatched, record: Record, _: GroupLife | None
     ) -> None:

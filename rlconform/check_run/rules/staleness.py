@@ -104,6 +104,13 @@ class StalenessWithinBound(Rule):
         self.steps.add(event.step, lags.start)
         if consumed is None:
             self.lacks("version of selected or trained", event.group_id)
+        if lags.newest is not None and lags.newest < 0:
+            self.report(
+                f"expected {event.group_id} to have no token of weights newer than the trainer's "
+                f"{consumed}; got version {-lags.newest + (consumed or 0)}",
+                "The trainer's version is behind, so staleness is counted too low everywhere.",
+                group.committed, group.selected, record, group_ids=(event.group_id,),
+            )  # fmt: skip
         run = self.ledger.run
         if run is None:
             return

@@ -8,7 +8,6 @@ next.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
 from random import Random
 
 from rlconform.events.schema import (
@@ -46,63 +45,7 @@ from rlconform.events.schema import (
 )
 
 from .log_builder import DRIVER, REWARD, LogBuilder, engine_source
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What kind of framework it is, and what goes wrong and is handled rightly."""
-
-    sampler: str = "ready_first"  # in_order, ready_first, freshest, weight_fifo
-    bound: int = 1  # versions
-    group_size: int = 2
-    prompts_per_step: int = 2
-    steps: int = 4
-    engines: int = 2
-    sync: str = "drain"  # drain, in_flight or abort
-    plane: bool = True
-    failures: float = 0.0  # probability that a row fails
-    filters: float = 0.0  # probability that a group is dropped as uniform
-    engine_dies_in_step: int | None = None
-    crash_after_step: int | None = None  # the driver dies; it has a checkpoint after each step
-    same_names: bool = False  # whether another attempt of a group has the same group_id
-    ranks: int = 1  # data-parallel ranks that each write the rows that they train on
-    seed: int = 0
-
-
-@dataclass
-class _Row:
-    attempt: int = 0
-    state: str = "new"  # new, running, cut, finished, rewarded
-    engine: int = 0
-    first: int = 0
-    last: int = 0
-
-
-@dataclass
-class _Group:
-    group_id: str
-    prompt: int
-    attempt: int
-    rows: list[_Row]
-
-    @property
-    def first(self) -> int:
-        """Version of its oldest token; of one that is not begun, very high."""
-        return min((row.first for row in self.rows if row.state != "new"), default=10**9)
-
-
-@dataclass
-class _State:
-    """What a checkpoint holds."""
-
-    next_prompt: int = 0
-    step: int = 0  # steps that are done; also the trainer's version
-    flight: list[_Group] = field(default_factory=list)
-    ready: list[_Group] = field(default_factory=list)
-    retry: list[tuple[int, int]] = field(default_factory=list)  # prompts and attempts
-    dispatched: int = 0
-    trained: int = 0
-    dropped: int = 0
+from .scenario import ModelGroup, ModelRow, ModelState, Scenario
 
 
 class FrameworkModel:
@@ -112,7 +55,7 @@ class FrameworkModel:
         self.scenario = scenario
         self.random = Random(scenario.seed)
         self.log = LogBuilder()
-        self.state = _State()
+        self.state = ModelState()
         self.engines = [engine_source(number) for number in range(scenario.engines)]
         self.driver: EventSource = DRIVER
         self.calls = 0
@@ -187,8 +130,8 @@ class FrameworkModel:
         else:
             prompt, attempt = state.next_prompt, 0
             state.next_prompt += 1
-        rows = [_Row(100 * attempt) for _ in range(self.scenario.group_size)]
-        group = _Group(self._name(prompt, attempt), prompt, attempt, rows)
+        rows = [ModelRow(100 * attempt) for _ in range(self.scenario.group_size)]
+        group = ModelGroup(self._name(prompt, attempt), prompt, attempt, rows)
         state.flight.append(group)
         state.dispatched += 1
         self._write(
@@ -222,7 +165,7 @@ class FrameworkModel:
         if all(row.state == "rewarded" for row in group.rows):
             self._commit(group)
 
-    def _end_row(self, row: _Row, where: dict[str, object]) -> None:
+    def _end_row(self, row: ModelRow, where: dict[str, object]) -> None:
         source = self.engines[row.engine]
         tokens = self.random.randint(1, 20)
         self.log.write(Segment(**where, weight_version=row.last, tokens=tokens), source)
@@ -234,7 +177,7 @@ class FrameworkModel:
             row.state = "finished"
             self.log.write(RolloutFinished(**where, output=output, tokens=tokens), source)
 
-    def _commit(self, group: _Group) -> None:
+    def _commit(self, group: ModelGroup) -> None:
         self.state.flight.remove(group)
         if self.random.random() < self.scenario.filters:
             self.state.flight.append(group)
@@ -261,7 +204,7 @@ class FrameworkModel:
                 self._drop(group, DropCause.ABORTED_STALE if late else DropCause.STALE)
                 self.state.retry.append((group.prompt, group.attempt + 1))
 
-    def _drop(self, group: _Group, cause: DropCause) -> None:
+    def _drop(self, group: ModelGroup, cause: DropCause) -> None:
         state = self.state
         if group in state.ready:
             state.ready.remove(group)
@@ -272,7 +215,7 @@ class FrameworkModel:
         state.dropped += 1
         self._write(Dropped(group_id=group.group_id, cause=cause))
 
-    def _choose(self) -> list[_Group]:
+    def _choose(self) -> list[ModelGroup]:
         ready = self.state.ready
         orders = {
             "in_order": lambda group: group.prompt,
@@ -309,7 +252,7 @@ class FrameworkModel:
         if self.scenario.crash_after_step == step and not self.crashed:
             self._crash()
 
-    def _running(self) -> list[tuple[_Group, int, _Row]]:
+    def _running(self) -> list[tuple[ModelGroup, int, ModelRow]]:
         return [
             (group, number, row)
             for group in self.state.flight
@@ -408,7 +351,7 @@ class FrameworkModel:
                 )
 
 
-def _reward(group: _Group, number: int) -> float:
+def _reward(group: ModelGroup, number: int) -> float:
     return float((group.prompt + number) % 3)
 
 

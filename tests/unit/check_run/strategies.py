@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from .framework_model import Scenario
+from .scenario import Scenario
 
 scenarios = st.builds(
     Scenario,

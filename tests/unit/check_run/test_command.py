@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from rlconform.cli import app
 
-from .framework_model import Scenario, right_run
+from .framework_model import right_run
 from .log_builder import Line, lines_of, records_of_lines, write_files
 from .planted import DEFECTS
+from .scenario import Scenario
 
 
 def run(*typed: object) -> tuple[int, str]:

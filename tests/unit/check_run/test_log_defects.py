@@ -9,8 +9,9 @@ import pytest
 from rlconform.check_run.judge import judge_run
 from rlconform.check_run.verdict import RuleOutcome, exit_code
 
-from .framework_model import Scenario, right_run
+from .framework_model import right_run
 from .log_builder import write_files
+from .scenario import Scenario
 
 UNDECIDED = {RuleOutcome.INDETERMINATE, RuleOutcome.NOT_APPLICABLE}
 

@@ -14,9 +14,10 @@ from rlconform.check_run.rules import ALL_RULES
 from rlconform.check_run.verdict import RuleOutcome
 from rlconform.events.schema import Record
 
-from .framework_model import Scenario, right_run
+from .framework_model import right_run
 from .log_builder import lines_of, records_of_lines
 from .planted import DEFECTS, Defect
+from .scenario import Scenario
 from .strategies import scenarios
 
 GOOD = {RuleOutcome.PASS, RuleOutcome.NOT_APPLICABLE}

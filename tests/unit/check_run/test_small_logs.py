@@ -2,87 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from rlconform.check_run.judge import judge_records
+from rlconform.check_run.ledger import Ledger
+from rlconform.check_run.rule import handlers_of
 from rlconform.check_run.rules import ALL_RULES
 from rlconform.check_run.rules.bias import probability_longer
-from rlconform.check_run.verdict import RuleOutcome, RuleVerdict
+from rlconform.check_run.verdict import RuleOutcome
 from rlconform.events.schema import (
-    CheckpointSaved,
     Committed,
     DropCause,
     Dropped,
     EventSource,
     Idle,
     IdleCause,
-    PlaneOp,
-    ProcessLost,
     PromptDispatched,
-    Record,
-    Resumed,
     RewardComputed,
     RolloutFinished,
     RolloutStarted,
-    RunFinished,
-    RunStarted,
     Segment,
-    Selected,
     StalenessBound,
     StalenessDefinition,
     Trained,
-    WeightsApplied,
 )
 
-from .log_builder import DRIVER, REWARD, LogBuilder, engine_source
-
-ENGINE = engine_source(0)
-DECLARED: dict[str, Any] = {
-    "group_size": 1, "prompts_per_step": 1, "rollout_deadline_s": 10, "step_deadline_s": 100,
-    "staleness": StalenessBound(definition=StalenessDefinition.START, bound=1),
-}  # fmt: skip
-
-
-class Log(LogBuilder):
-    """Writes a run with one engine, groups of one row, and steps of one group."""
-
-    def __init__(self, **declared: Any) -> None:
-        super().__init__()
-        self.write(RunStarted(**DECLARED | declared))
-        self.apply(0)
-
-    def apply(self, version: int, digest: str | None = None) -> None:
-        self.write(WeightsApplied(version=version, engine="e", digest=digest), ENGINE)
-
-    def generate(
-        self, name: str, version: int | None = 0, tokens: int = 5, **dispatched: Any
-    ) -> None:
-        self.write(PromptDispatched(group_id=name, prompt_id=f"p-{name}", **dispatched))
-        start = RolloutStarted(group_id=name, row=0, weight_version=version, engine="e")
-        self.write(start, ENGINE)
-        self.write(RolloutFinished(group_id=name, row=0, output=name, tokens=tokens), ENGINE)
-        self.write(RewardComputed(group_id=name, row=0, reward=1.0, output=name), REWARD)
-
-    def train(self, name: str, step: int, version: int | None) -> None:
-        self.write(Committed(group_id=name, rows=[0]))
-        self.write(Selected(group_id=name, step=step, version=version))
-        self.write(Trained(group_id=name, rows=[0], step=step, version=version))
-
-    def finish(self) -> None:
-        self.write(RunFinished(reason="completed"))
-
-    def verdict(self, rule: str) -> RuleVerdict:
-        return next(v for v in judge_records(self.records).verdicts if v.rule == rule)
-
-
-def small_log(**declared: Any) -> Log:
-    log = Log(**declared)
-    log.generate("a", step=1, version=0)
-    log.train("a", 1, 0)
-    return log
+from .log_builder import REWARD
+from .small_log import ENGINE, Log, small_log
 
 
 def test_a_small_right_log_passes_all_that_apply() -> None:
@@ -225,8 +175,6 @@ def test_drops_by_reward_are_no_bias() -> None:
 
 
 def test_the_probability_counts_ties_half() -> None:
-    from collections import Counter
-
     assert probability_longer(Counter({1: 2}), Counter({1: 2})) == 0.5
     assert probability_longer(Counter({2: 1}), Counter({1: 3})) == 1.0
     assert probability_longer(Counter({1: 1}), Counter({0: 1, 1: 1, 2: 2})) == 0.375
@@ -259,103 +207,8 @@ def test_a_late_reward_of_an_earlier_attempt_is_not_that_of_the_next() -> None:
     assert log.verdict("reward").outcome is RuleOutcome.PASS
 
 
-def test_what_is_trained_after_the_checkpoint_may_be_trained_again() -> None:
-    log = small_log()
-    log.write(CheckpointSaved(step=1))
-    log.generate("b")
-    log.train("b", 2, 1)
-    log.write(Resumed(step=1))
-    log.apply(1)
-    log.generate("b", 1)
-    log.train("b", 2, 1)
-    log.finish()
-    for rule in ("exactly_once", "resume", "versions", "accounting"):
-        assert log.verdict(rule).outcome is RuleOutcome.PASS
-
-
-def test_what_is_trained_before_the_checkpoint_may_not() -> None:
-    log = small_log()
-    log.write(CheckpointSaved(step=1))
-    log.write(Resumed(step=1))
-    log.apply(1)
-    log.generate("a", 1)
-    log.train("a", 2, 1)
-    log.finish()
-    (anomaly, *_) = log.verdict("exactly_once").anomalies
-    assert isinstance(anomaly.proof[0], Record)
-    assert anomaly.proof[0].event == Trained(group_id="a", rows=[0], step=1, version=0)
-
-
-def test_a_resume_without_its_checkpoint_is_undecided() -> None:
-    log = small_log()
-    log.write(Resumed(step=7))
-    log.finish()
-    verdict = log.verdict("resume")
-    assert verdict.outcome is RuleOutcome.INDETERMINATE
-    assert "step 7" in verdict.missing[0]
-
-
-def test_a_process_that_is_lost_may_have_its_group_dispatched_again() -> None:
-    log = Log()
-    log.write(PromptDispatched(group_id="a", prompt_id="p"))
-    log.write(RolloutStarted(group_id="a", row=0, weight_version=0, engine="e"), ENGINE)
-    log.write(ProcessLost(lost=ENGINE))
-    log.write(PromptDispatched(group_id="a", prompt_id="p", attempt=1))
-    log.write(RolloutStarted(group_id="a", row=0, attempt=1, weight_version=0), DRIVER)
-    log.write(RolloutFinished(group_id="a", row=0, attempt=1), DRIVER)
-    log.train("a", 1, 0)
-    log.finish()
-    assert log.verdict("accounting").outcome is RuleOutcome.PASS
-
-
-def call(
-    log: Log, op: Any, number: int, keys: list[str], status: Any = "ok", **fields: Any
-) -> None:
-    log.write(PlaneOp(op=op, op_id=number, status="invoked", keys=keys))
-    returned = keys if op in {"get", "claim"} and status == "ok" else None
-    log.write(PlaneOp(op=op, op_id=number, status=status, keys=returned, **fields))
-
-
-@pytest.mark.parametrize(
-    ("before", "outcome"),
-    [
-        ([("put", "ok")], RuleOutcome.FAIL),
-        ([("put", "unknown")], RuleOutcome.PASS),
-        ([("put", "failed")], RuleOutcome.PASS),
-        ([("put", "ok"), ("clear", "ok")], RuleOutcome.PASS),
-        ([("put", "ok"), ("clear", "unknown")], RuleOutcome.PASS),
-        ([("put", "ok"), ("clear", "ok"), ("put", "ok")], RuleOutcome.FAIL),
-    ],
-)
-def test_a_get_finds_what_was_acknowledged(
-    before: list[tuple[str, str]], outcome: RuleOutcome
-) -> None:
-    log = small_log()
-    for number, (op, status) in enumerate(before):
-        call(log, op, number, ["k"], status)
-    call(log, "get", 9, ["k"], "failed", error="not_found")
-    log.finish()
-    assert log.verdict("plane_ops").outcome is outcome
-
-
-def test_calls_at_the_same_time_may_go_either_way() -> None:
-    """A get between a put's invocation and its end may find the key or not."""
-    log = small_log()
-    call(log, "put", 0, ["k"])
-    call(log, "clear", 1, ["k"])
-    log.write(PlaneOp(op="put", op_id=2, status="invoked", keys=["k"]))
-    call(log, "get", 3, ["k"])
-    call(log, "get", 4, ["k"], "failed", error="not_found")
-    log.write(PlaneOp(op="put", op_id=2, status="ok"))
-    log.finish()
-    assert log.verdict("plane_ops").outcome is RuleOutcome.PASS
-
-
 def test_each_rule_can_be_fed_alone() -> None:
     """``feed`` is for those who write a rule; the judge routes events itself."""
-    from rlconform.check_run.ledger import Ledger
-    from rlconform.check_run.rule import handlers_of
-
     log = small_log()
     log.write(log.lines[-1].event)
     found = {}
