@@ -126,7 +126,6 @@ class Ledger:
                 return None
             group = self.groups[event.group_id] = GroupLife(event.group_id, record)
             self.waiting += 1
-        group.last = record
         return group
 
     def _row(self, event: RowEvent, record: Record, group: GroupLife | None) -> RowLife | None:
@@ -135,13 +134,11 @@ class Ledger:
             group = self._opened(event, record, group)
             if group is None:
                 return None
-        group.last = record
-        attempt = event.attempt
         row = group.rows.get(event.row)
-        if row is None or attempt > row.attempt:
-            row = group.rows[event.row] = RowLife(attempt)
+        if row is None or event.attempt > row.attempt:
+            row = group.rows[event.row] = RowLife(event.attempt)
             return row
-        return row if attempt == row.attempt else None
+        return row if event.attempt == row.attempt else None
 
     def on_rollout_started(
         self, event: RolloutStarted, record: Record, group: GroupLife | None
@@ -149,17 +146,19 @@ class Ledger:
         """A row is generated, or goes on after it was aborted."""
         row = self._row(event, record, group)
         if row is not None:
+            version = event.weight_version
             row.started, row.ended, row.finished = record, None, False
-            row.engine, row.stamp = event.engine, event.weight_version
-            if event.weight_version is not None:
-                row.saw_version(event.weight_version)
+            row.engine, row.stamp = event.engine, version
+            if version is not None and version != row.last_version:
+                row.saw_version(version)
 
     def on_segment(self, event: Segment, record: Record, group: GroupLife | None) -> None:
         """A row has more tokens."""
         row = self._row(event, record, group)
         if row is not None:
             row.tokens += event.tokens
-            row.saw_version(event.weight_version)
+            if event.weight_version != row.last_version:
+                row.saw_version(event.weight_version)
 
     def on_rollout_finished(
         self, event: RolloutFinished, record: Record, group: GroupLife | None
@@ -167,10 +166,11 @@ class Ledger:
         """A row is complete."""
         row = self._row(event, record, group)
         if row is not None:
+            version = event.weight_version
             row.ended, row.finished = record, True
             row.tokens = event.tokens or row.tokens
-            if event.weight_version is not None:
-                row.saw_version(event.weight_version)
+            if version is not None and version != row.last_version:
+                row.saw_version(version)
 
     def on_rollout_failed(
         self, event: RolloutFailed | RolloutAborted, record: Record, group: GroupLife | None
@@ -235,7 +235,7 @@ class Ledger:
     def on_cleared(self, _: Cleared, record: Record, group: GroupLife | None) -> None:
         """The rows of a group are gone; a group that is not open had ended before."""
         if group is not None:
-            group.cleared = group.last = record
+            group.cleared = record
 
     def _leave(self, group: GroupLife) -> None:
         """Count a group as taken or closed, once."""

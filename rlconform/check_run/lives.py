@@ -44,7 +44,7 @@ class GroupLife:
     """A group from its dispatch until all its rows are trained on or it is dropped."""
 
     __slots__ = (
-        "attempt", "cleared", "committed", "dispatched", "first", "group_id", "last", "prompt_id",
+        "attempt", "cleared", "committed", "dispatched", "first", "group_id", "prompt_id",
         "rows", "selected", "trained", "trained_rows",
     )  # fmt: skip
 
@@ -55,13 +55,21 @@ class GroupLife:
         self.prompt_id = event.prompt_id if isinstance(event, PromptDispatched) else None
         self.attempt = event.attempt if isinstance(event, PromptDispatched) else 0
         self.dispatched = first if dispatched else None
-        self.first = self.last = first
+        self.first = first
         self.rows: dict[int, RowLife] = {}
         self.committed: Record | None = None
         self.selected: Record | None = None
         self.trained: list[Record] = []
         self.trained_rows: set[int] = set()
         self.cleared: Record | None = None
+
+    @property
+    def last(self) -> Record:
+        """The latest record of the group, or of the latest attempts of its rows."""
+        of_rows = [one for row in self.rows.values() for one in (*records_of(row), row.reward)]
+        of_group = [self.first, self.committed, self.selected, self.cleared, *self.trained]
+        known = [record for record in (*of_rows, *of_group) if record is not None]
+        return max(known, key=lambda record: record.clock)
 
     @property
     def waiting(self) -> bool:
@@ -78,7 +86,13 @@ class GroupLife:
         rows = [row for row in self.rows.values() if row.first_version is not None]
         return min(rows, key=lambda row: row.first_version or 0, default=None)
 
-    def last_version(self) -> int | None:
-        """Return the highest version of any token."""
-        versions = [r.last_version for r in self.rows.values() if r.last_version is not None]
-        return max(versions, default=None)
+    def version_range(self) -> tuple[int | None, int | None]:
+        """Return the lowest and the highest version of any token; None if no row has one."""
+        lowest = highest = None
+        for row in self.rows.values():
+            first, last = row.first_version, row.last_version
+            if first is not None and (lowest is None or first < lowest):
+                lowest = first
+            if last is not None and (highest is None or last > highest):
+                highest = last
+        return lowest, highest

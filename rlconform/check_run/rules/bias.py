@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import sqrt
+from math import frexp, inf, sqrt
 
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
@@ -86,21 +86,21 @@ def probability_longer(dropped: Counter[int], trained: Counter[int]) -> float:
 
 def _measure(group: GroupLife, into: dict[str, Counter[int]]) -> None:
     """Count a group by the tokens and the seconds of its rows; nothing if neither is known."""
-    rows = [row for row in group.rows.values() if row.started is not None]
-    tokens = sum(row.tokens for row in rows)
+    tokens = rows = 0
+    begun, ended = inf, -inf
+    for row in group.rows.values():
+        if row.started is not None:
+            rows += 1
+            tokens += row.tokens
+            begun = min(begun, row.started.wall_ns)
+            ended = max(ended, (row.ended or row.started).wall_ns)
     if tokens:
-        into["tokens"][_bucket(tokens / len(rows))] += 1
-    walls = [one.wall_ns for row in rows for one in (row.started, row.ended) if one is not None]
-    if walls and max(walls) > min(walls):
-        into["seconds"][_bucket((max(walls) - min(walls)) / 1e9)] += 1
+        into["tokens"][_bucket(tokens / rows)] += 1
+    if ended > begun:
+        into["seconds"][_bucket((ended - begun) / 1e9)] += 1
 
 
 def _bucket(value: float) -> int:
     """Return a number that grows by ``_PER_DOUBLING`` when the value doubles."""
-    mantissa, exponent = 1.0, 0
-    while value >= 2:
-        value, exponent = value / 2, exponent + 1
-    while value < 1:
-        value, exponent = value * 2, exponent - 1
-    mantissa = value
-    return exponent * _PER_DOUBLING + int((mantissa - 1) * _PER_DOUBLING)
+    mantissa, exponent = frexp(value)  # the mantissa is at least 1/2
+    return exponent * _PER_DOUBLING + int((2 * mantissa - 1) * _PER_DOUBLING)

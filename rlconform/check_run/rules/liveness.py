@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 
 from rlconform.check_run.anomaly import Basis
 from rlconform.check_run.ledger import Ledger
@@ -45,12 +46,14 @@ class Liveness(Rule):
         self._last: Record | None = None
         self._ready_since: Record | None = None  # since then a whole step is ready
         self._room_since: Record | None = None  # since then there is room for a group
+        self._rollout_deadline_ns = inf
         self._unapplied = 0  # groups trained on since the weights were applied
 
     def on_run_started(self, event: RunStarted, record: Record, _: GroupLife | None) -> None:
         """Deadlines hold from here."""
         self._begun = self._last_trained = self._room_since = record
         self._ready_since = None
+        self._rollout_deadline_ns = 1e9 * (event.rollout_deadline_s or inf)
         if event.rollout_deadline_s is None:
             self.lacks("rollout_deadline_s in run_started")
         if event.step_deadline_s is None:
@@ -58,16 +61,13 @@ class Liveness(Rule):
 
     def on_rollout_finished(self, event: RowEvent, record: Record, group: GroupLife | None) -> None:
         """A rollout ends within its deadline."""
-        run = self.ledger.run
-        if run is None or run.rollout_deadline_s is None or group is None:
-            return
-        row = group.rows.get(event.row)
+        row = group.rows.get(event.row) if group is not None else None
         if row is None or row.started is None or row.attempt != event.attempt:
             return
-        if record.wall_ns - row.started.wall_ns <= 1e9 * run.rollout_deadline_s:
+        if record.wall_ns - row.started.wall_ns <= self._rollout_deadline_ns:
             return
-        took = _seconds(row.started, record)
-        if took > run.rollout_deadline_s:
+        run, took = self.ledger.run, _seconds(row.started, record)
+        if run is not None and run.rollout_deadline_s is not None and took > run.rollout_deadline_s:
             self.report(
                 f"expected row {event.row} of {event.group_id} to end within "
                 f"{run.rollout_deadline_s:g} s; got {took:.1f} s",

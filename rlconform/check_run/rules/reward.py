@@ -54,7 +54,8 @@ class RewardOfItsSample(Rule):
                 "The group may be trained on without this reward, or with a default.",
                 row.ended, group.committed, record, group_ids=(event.group_id,),
             )  # fmt: skip
-        self._check_output(event, record, row)
+        if event.output is not None and row.ended is not None:
+            self._check_output(event, record, row.ended)
 
     def _report_twice(self, event: RewardComputed, record: Record, row: RowLife) -> None:
         self.report(
@@ -73,18 +74,15 @@ class RewardOfItsSample(Rule):
             basis=Basis.ABSENCE, group_ids=(event.group_id,),
         )  # fmt: skip
 
-    def _check_output(self, event: RewardComputed, record: Record, row: RowLife) -> None:
-        finished = row.ended.event if row.ended is not None else None
-        if not isinstance(finished, RolloutFinished):
+    def _check_output(self, event: RewardComputed, record: Record, ended: Record) -> None:
+        finished = ended.event
+        if not isinstance(finished, RolloutFinished) or finished.output in {None, event.output}:
             return
-        if finished.output is None or event.output is None:
-            return
-        if finished.output != event.output:
-            self.report(
-                f"expected the reward of row {event.row} of {event.group_id} to be for its output "
-                f"{finished.output}; got that of {event.output}",
-                _WRONG, row.ended, record, group_ids=(event.group_id,),
-            )  # fmt: skip
+        self.report(
+            f"expected the reward of row {event.row} of {event.group_id} to be for its output "
+            f"{finished.output}; got that of {event.output}",
+            _WRONG, ended, record, group_ids=(event.group_id,),
+        )  # fmt: skip
 
     def on_committed(self, event: Committed, record: Record, group: GroupLife | None) -> None:
         """All rows have their rewards, and the group holds these."""

@@ -52,16 +52,13 @@ _NEEDS = {
 
 def lags_of(group: GroupLife, step: int, consumed: int | None) -> Lags:
     """Compute a group's staleness in a step that takes it at version ``consumed``."""
+    start, end = group.version_range()
     dispatched = group.dispatched.event if group.dispatched is not None else None
     committed = group.committed.event if group.committed is not None else None
-    oldest = group.oldest_row()
-    starts = [oldest.first_version if oldest is not None else None]
-    ends = [group.last_version()]
     if isinstance(committed, Committed):
-        starts.append(committed.start_version)
-        ends.append(committed.end_version)
-    start = min((version for version in starts if version is not None), default=None)
-    end = max((version for version in ends if version is not None), default=None)
+        stamped, last = committed.start_version, committed.end_version
+        start = stamped if start is None or (stamped is not None and stamped < start) else start
+        end = last if end is None or (last is not None and last > end) else end
     at_dispatch = dispatched if isinstance(dispatched, PromptDispatched) else None
     admission = at_dispatch.version if at_dispatch else None
     at_step = at_dispatch.step if at_dispatch else None
@@ -98,9 +95,9 @@ class StalenessWithinBound(Rule):
             return
         consumed = consumed_version(group, event)
         lags = lags_of(group, event.step, consumed)
-        for name, lag in zip(Lags._fields, lags, strict=True):
+        for counts, lag in zip(self.lags.values(), lags, strict=True):
             if lag is not None:
-                self.lags[name][lag] += 1
+                counts[lag] += 1
         self.steps.add(event.step, lags.start)
         if consumed is None:
             self.lacks("version of selected or trained", event.group_id)

@@ -157,12 +157,14 @@ class VersionsTrue(Rule):
 
     def on_committed(self, event: Committed, record: Record, group: GroupLife | None) -> None:
         """The versions of a group are those of its rows."""
-        oldest = group.oldest_row() if group is not None else None
-        if group is None or oldest is None:
+        if group is None or (event.start_version is None and event.end_version is None):
+            return
+        oldest = group.oldest_row()
+        if oldest is None:
             return
         pairs = (
             ("start_version", event.start_version, oldest.first_version, oldest.started),
-            ("end_version", event.end_version, group.last_version(), oldest.ended),
+            ("end_version", event.end_version, group.version_range()[1], oldest.ended),
         )
         for field, got, expected, proof in pairs:
             if got is not None and expected is not None and got != expected:
