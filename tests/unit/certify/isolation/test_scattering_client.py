@@ -91,11 +91,11 @@ def test_checks_and_seeds_get_different_policies() -> None:
 
 
 def test_the_processes_of_random_sequences_attach_anew_now_and_then() -> None:
-    client, recording, attached = scattering(policy_of("unit/test.py::test", 0, roles=False))
+    client, _, attached = scattering(policy_of("unit/test.py::test", 0, roles=False))
     for _ in range(300):
         step(client)
     assert set(attached) == {1, 2}
-    assert len(attached) < len(recording.calls) / 50
+    assert len(attached) < 300 * 7 / 50
 
 
 def test_each_method_has_a_kind() -> None:
