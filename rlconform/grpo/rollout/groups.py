@@ -27,6 +27,7 @@ class GroupRollout:
     summaries: list[RowSummary]  # in the order of ``meta.sample_ids``
     start_version: int  # lowest version of the weights that wrote a token of the group
     end_version: int  # highest version
+    stamp: int = 0  # the worker's clock of the event log
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class AbortedGroup:
     """The result of a group that was aborted; none of its rows is in the plane."""
 
     partial: PartialGroup
+    stamp: int = 0  # the worker's clock of the event log
 
 
 class GroupsInFlight:

@@ -66,6 +66,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         group_id: str,
         partition_id: str,
         partial: PartialGroup | None = None,
+        stamp: int = 0,
     ) -> GroupRollout | AbortedGroup:
         """Generate the G rows of a training problem, and write all their columns in one put.
 
@@ -80,6 +81,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
             partition_id: The partition that gets the rows.
             partial: The group's tokens so far, from an ``AbortedGroup`` of any worker; the rows go
                 on from there with the current weights.
+            stamp: The driver's clock of the event log.
 
         Returns:
             ``AbortedGroup`` if the group was aborted before the put began, even if its last token
@@ -96,11 +98,13 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
         raised; an error of the clearing is added to it as a note.
         """
         client, loop = self._attached(), self._loop("train")
+        self.exchange_stamps(stamp)
         with self._groups.enter(group_id) as aborted:
             rows = self._rows_of_group(loop, problem, group_id, partial)
-            loop.run(rows, aborted.is_set)
+            with self._logged(rows):
+                loop.run(rows, aborted.is_set)
         if aborted.is_set():
-            return AbortedGroup(PartialGroup(group_id, tuple(rows)))
+            return AbortedGroup(PartialGroup(group_id, tuple(rows)), self.exchange_stamps(stamp))
         rollout = self._rollout(rows, token_versions=True)
         start, end = rollout.weight_version, rollout.end_version
         with _cleared_on_error(client, rollout.sample_ids, partition_id):
@@ -112,7 +116,7 @@ class PlaneRolloutWorker(PlaneActor, RolloutWorker):
                 token_fields=PER_TOKEN_FIELDS | {TOKEN_VERSIONS},
                 tags=[{WEIGHT_VERSION: start, END_WEIGHT_VERSION: end} for _ in rows],
             )
-        return GroupRollout(meta, rollout.summaries, start, end)
+        return GroupRollout(meta, rollout.summaries, start, end, self.exchange_stamps(stamp))
 
     def abort(self, group_ids: Sequence[str] | None = None) -> None:
         """Abort groups that are in flight now, all of them if None; return at once.

@@ -106,7 +106,7 @@ class RolloutPump:
         self._paused = False
         self._fatal: asyncio.Future[None] | None = None
         self._uniform_in_a_row = 0
-        self.idle = IdleClock()
+        self.idle = IdleClock(buffer.events.generation_was_idle)
         self.batches = 0  # steps whose prompts were dispatched
 
     async def run(self) -> None:
