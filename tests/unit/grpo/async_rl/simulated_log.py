@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,10 +49,8 @@ class SimulatedLog:
         monkeypatch.setattr(writer, "time", clock)
 
     def _time_ns(self) -> int:
-        try:
+        with suppress(RuntimeError):  # between two parts of the run no loop runs
             self._now = asyncio.get_running_loop().time()
-        except RuntimeError:
-            pass
         return int((self._past + self._now) * 1e9)
 
     def begin(self, config: AsyncRLConfig, prompts: int) -> RunEvents:
@@ -132,9 +131,7 @@ class Generation:
         self._tokens()
         for row, reward in enumerate(rewards):
             output = f"{self._group_id}/{row}"
-            self._log.engine.write(
-                RolloutFinished(group_id=self._group_id, row=row, output=output)
-            )
+            self._log.engine.write(RolloutFinished(group_id=self._group_id, row=row, output=output))
             self._log.engine.write(
                 RewardComputed(group_id=self._group_id, row=row, reward=reward, output=output)
             )
