@@ -29,12 +29,7 @@ from itertools import islice
 
 from rlconform.contract import KVBatchMeta
 from rlconform.grpo.replay.changed import Changed
-from rlconform.grpo.replay.errors import (
-    BufferFull,
-    DuplicateGroup,
-    RestoreError,
-    UnknownGroup,
-)
+from rlconform.grpo.replay.errors import BufferFull, DuplicateGroup, RestoreError, UnknownGroup
 from rlconform.grpo.replay.slots import (
     DropReason,
     GroupRecord,

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from rlconform.events import EventWriter, writer
 from rlconform.events.schema import (
@@ -60,7 +61,7 @@ class SimulatedLog:
         self.engine = EventWriter(self._folder, run="simulated", role="rollout")
         declared = declared_async_run(config, prompts, GROUP)
         features = [one for one in declared.features if one.value != "plane"]
-        self.driver.begin(type(declared)(**{**_fields(declared), "features": features}))
+        self.driver.begin(replace(declared, features=features))
         return self.driver
 
     def engine_has(self, version: int) -> None:
@@ -136,7 +137,3 @@ class Generation:
                 RewardComputed(group_id=self._group_id, row=row, reward=reward, output=output)
             )
         self._answered()
-
-
-def _fields(declared: object) -> dict[str, object]:
-    return {name: getattr(declared, name) for name in declared.__struct_fields__}  # type: ignore[attr-defined]
