@@ -25,29 +25,32 @@ from rlconform.grpo.run_events import RunEvents
 _CALLS_OF_A_STEP = 8
 
 
-def open_event_log(config: MasterConfig, actors: RunActors) -> RunEvents:
-    """Open the log in ``logger.events_dir``, or one that writes nothing without this option."""
+def open_event_log(config: MasterConfig, actors: RunActors, *, plane: bool) -> RunEvents:
+    """Open the log in ``logger.events_dir``, or one that writes nothing without this option.
+
+    ``plane`` says whether the trainer has a data plane.
+    """
     if config.logger.events_dir is None:
         return RunEvents()
     folder = Path(config.logger.events_dir).absolute()
     run, dead = left_over(folder)
     place = EventLogPlace(str(folder), run or f"{folder.name}-{uuid.uuid4().hex[:8]}")
     events = RunEvents(place.writer("driver"))
-    events.begin(declared_run(config), dead)
+    events.begin(declared_run(config, plane=plane), dead)
     if run is not None and Checkpoints(config.checkpointing).newest() is None:
         events.resumed_from(0)
     actors.open_events(place, events)
     return events
 
 
-def declared_run(config: MasterConfig) -> RunStarted:
+def declared_run(config: MasterConfig, *, plane: bool) -> RunStarted:
     """Return what holds for the whole run."""
     grpo = config.grpo
     if config.async_rl is not None:
         return declared_async_run(
             config.async_rl, grpo.num_prompts_per_step, grpo.num_generations_per_prompt
         )
-    features = [Feature.REWARD, Feature.SYNC, *[Feature.PLANE] * config.data_plane.enabled]
+    features = [Feature.REWARD, Feature.SYNC, *[Feature.PLANE] * plane]
     batches = grpo.dynamic_sampling_max_gen_batches if grpo.use_dynamic_sampling else 1
     return RunStarted(
         algorithm="grpo",

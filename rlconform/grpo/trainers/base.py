@@ -48,6 +48,9 @@ class StepResult:
 class Trainer(ABC):
     """Trains a policy with GRPO (Shao et al. 2024, arXiv 2402.03300) on the given actors."""
 
+    #: Whether rows are in a data plane.
+    has_plane = True
+
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         self.config = config
         self.actors = actors
@@ -59,7 +62,7 @@ class Trainer(ABC):
         self.pad_token_id = int(tokenizer.pad_token_id)
         self._loader = Dataloader(build_task(config.data, config.grpo.seed, "train"))
         actors.build(config)
-        self.events = open_event_log(config, actors)
+        self.events = open_event_log(config, actors, plane=self.has_plane)
 
     @property
     def weight_version(self) -> int:

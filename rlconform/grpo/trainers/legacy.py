@@ -48,6 +48,8 @@ from rlconform.grpo.trainers.step_groups import StepGroups
 class LegacyTrainer(Trainer):
     """Trains with rows in the driver's memory, on ``PolicyWorker`` and ``RolloutWorker`` actors."""
 
+    has_plane = False
+
     def __init__(self, config: MasterConfig, actors: RunActors) -> None:
         super().__init__(config, actors)
         self._policy = LegacyPolicy(actors.workers, config)
