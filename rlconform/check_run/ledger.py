@@ -157,6 +157,8 @@ class Ledger:
         row = self._row(event, record, group)
         if row is not None:
             row.tokens += event.tokens
+            if row.token_version is None:
+                row.token_version = event.weight_version
             if event.weight_version != row.last_version:
                 row.saw_version(event.weight_version)
 

@@ -9,8 +9,17 @@ class RowLife:
     """The latest attempt of one row."""
 
     __slots__ = (
-        "attempt", "ended", "engine", "finished", "first_version", "last_version", "reward",
-        "stamp", "started", "tokens",
+        "attempt",
+        "ended",
+        "engine",
+        "finished",
+        "first_version",
+        "last_version",
+        "reward",
+        "stamp",
+        "started",
+        "token_version",
+        "tokens",
     )  # fmt: skip
 
     def __init__(self, attempt: int) -> None:
@@ -21,6 +30,8 @@ class RowLife:
         self.first_version: int | None = None  # of its first token
         self.last_version: int | None = None  # of its last token
         self.tokens = 0
+        self.token_version: int | None = None  # of its first segment: weights may have changed
+        # between the start and the first token
         self.ended: Record | None = None  # its rollout_finished, rollout_failed or rollout_aborted
         self.finished = False
         self.reward: Record | None = None
@@ -85,6 +96,14 @@ class GroupLife:
         """Return the row with the oldest first token; None if no row has a version."""
         rows = [row for row in self.rows.values() if row.first_version is not None]
         return min(rows, key=lambda row: row.first_version or 0, default=None)
+
+    def first_token_version(self) -> int | None:
+        """Return the lowest version of a first token, as segments or else starts say it."""
+        versions = [
+            row.first_version if row.token_version is None else row.token_version
+            for row in self.rows.values()
+        ]
+        return min((one for one in versions if one is not None), default=None)
 
     def version_range(self) -> tuple[int | None, int | None]:
         """Return the lowest and the highest version of any token; None if no row has one."""

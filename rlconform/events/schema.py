@@ -68,6 +68,10 @@ class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     prompts_once: Annotated[
         bool, Meta(description="Whether each prompt_id is trained on at most once.")
     ] = False
+    prompts_for_step: Annotated[
+        bool,
+        Meta(description="Whether a step waits for its own prompts while later ones are ready."),
+    ] = False
     partial_groups: Annotated[
         bool, Meta(description="Whether a group may be committed without some of its rows.")
     ] = False

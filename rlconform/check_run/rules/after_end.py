@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from rlconform.check_run.closed_ids import Fate
+from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
 from rlconform.check_run.rule import Rule
 from rlconform.events.schema import (
     Committed,
+    DropCause,
+    Dropped,
     GroupEvent,
     PromptDispatched,
     Record,
+    Resumed,
     RewardComputed,
     RolloutStarted,
     Selected,
@@ -26,12 +30,27 @@ class NothingAfterEnd(Rule):
     name = "after_end"
     title = "Nothing is done with a group that was dropped or cleared"
 
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._shut_down: set[str] = set()  # dropped because the run, or this part of it, ends
+
+    def on_dropped(self, event: Dropped, _: Record, __: GroupLife | None) -> None:
+        """Note drops whose generation may be about to start: nobody waits for it any more."""
+        if event.cause is DropCause.SHUTDOWN:
+            self._shut_down.add(event.group_id)
+
+    def on_resumed(self, _: Resumed, __: Record, ___: GroupLife | None) -> None:
+        """Calls of the part before are over."""
+        self._shut_down.clear()
+
     def on_stray(self, event: GroupEvent, record: Record) -> None:
         """A dropped group is not used any more, and none is after the run."""
         if isinstance(event, RolloutStarted | RewardComputed):
             self._check_running(event, record)
         if not isinstance(event, _USES):
             return
+        if isinstance(event, RolloutStarted) and event.group_id in self._shut_down:
+            return  # its call was under way when the run ended
         closed = self.ledger.closed.get(event.group_id)
         if closed is not None and closed.fate is Fate.DROPPED:
             tag = event.__struct_config__.tag

@@ -84,6 +84,8 @@ class Liveness(Rule):
         new = group is None or (group.committed is None and group.waiting)
         if run is None or run.prompts_per_step is None or self._ready_since is not None:
             return
+        if run.prompts_for_step:
+            return  # what is ready may be for later steps
         if self.ledger.ready + new >= run.prompts_per_step:
             self._ready_since = record
 

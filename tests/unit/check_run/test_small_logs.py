@@ -232,3 +232,18 @@ def test_a_record_is_not_changed_by_the_judge() -> None:
     records = log.records
     judge_records(records)
     assert [msgspec.json.encode(record) for record in records] == before
+
+
+@pytest.mark.parametrize(("start", "outcome"), [(1, "pass"), (3, "pass"), (2, "fail")])
+def test_weights_may_change_between_the_start_and_the_first_token(start: int, outcome: str) -> None:
+    log = Log()
+    log.apply(1)
+    log.write(PromptDispatched(group_id="a", prompt_id="p", step=1, version=1))
+    log.write(RolloutStarted(group_id="a", row=0, weight_version=1, engine="e"), ENGINE)
+    log.apply(3)
+    log.write(Segment(group_id="a", row=0, weight_version=3, tokens=5), ENGINE)
+    log.write(RolloutFinished(group_id="a", row=0), ENGINE)
+    log.write(Committed(group_id="a", rows=[0], start_version=start, end_version=3))
+    log.train("a", 4, 3)
+    log.finish()
+    assert log.verdict("versions").outcome.value == outcome
