@@ -14,6 +14,7 @@ from rlconform.events.schema import (
     RolloutStarted,
     Selected,
     Trained,
+    Unlogged,
 )
 
 #: What must not happen to a dropped group; late ends and rewards are only wasted work.
@@ -25,6 +26,7 @@ class NothingAfterEnd(Rule):
 
     name = "after_end"
     title = "Nothing is done with a group that was dropped or cleared"
+    rests_on = (Unlogged.DROPPED, Unlogged.CLEARED)
 
     def on_stray(self, event: GroupEvent, record: Record) -> None:
         """A dropped group is not used any more, and none is after the run."""
