@@ -1,11 +1,11 @@
-"""Hooks that let a NeMo-RL Single Controller write events, without a patch of NeMo-RL.
+"""``EventSampler``: lets a NeMo-RL Single Controller write events, without a patch of NeMo-RL.
 
     rollout pump ── admit ─────────▶ EventSampler ──▶ the sampler that it wraps
     train pump   ── evict, select ─▶     │ before and after each call: what is new in the buffer
                                          ▼
                                     events-sampler-<pid>.jsonl
 
-``EventSampler`` is named in the configuration::
+It is named in the configuration::
 
     async_rl:
       sampler:
@@ -17,27 +17,22 @@
         group_size: 16
         prompts_per_step: 32
 
-``LoggedPlane`` wraps the client of the data plane in one's own entry script. What the hooks call
-was read from NeMo-RL at 7ea279abf.
+``nemo_rl_plane`` has a client that writes the calls of the data plane. What these hooks use was
+read from NeMo-RL at 7ea279abf.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rlconform.contract import DataPlaneClient
-from rlconform.events import EventWriter, LogReader
-from rlconform.events.log_file import DefectKind
-from rlconform.events.reader import log_files
+from rlconform.events import EventWriter
 from rlconform.events.schema import (
     Committed,
     DropCause,
     Dropped,
     Feature,
-    ProcessLost,
     PromptDispatched,
     RunStarted,
     Selected,
@@ -48,7 +43,7 @@ from rlconform.events.schema import (
     WeightsPublished,
 )
 from rlconform.integrations.coverage import RuleCoverage
-from rlconform.plane.event_client import EventClient
+from rlconform.integrations.nemo_rl_buffer import BufferedGroup, buffered_groups, rows_by_group
 
 COVERAGE = RuleCoverage(
     decided={
@@ -57,7 +52,6 @@ COVERAGE = RuleCoverage(
         "group_integrity": "from the rows that are committed and selected; rows that the advantage "
         "stage filters out count as trained on",
         "staleness": "from the version at the reservation, when a step takes the group",
-        "after_end": "drops are seen as groups that leave the buffer without being selected",
         "plane_ops": "if the client is wrapped; calls of processes without the wrapper aren't seen",
     },
     undecided={
@@ -66,6 +60,8 @@ COVERAGE = RuleCoverage(
         "groups that are selected twice or were never reserved",
         "versions": "no engine writes when it applies weights; it finds gaps between steps",
         "reward": "rewards aren't written",
+        "after_end": "a clear is a call of the plane, not of a group; it finds groups that are "
+        "used after they have left the buffer",
         "resume": "checkpoints aren't written",
         "liveness": "rollouts of single rows aren't written",
         "bias": "tokens of dropped groups aren't written",
@@ -79,37 +75,6 @@ _CLASSES = {
     "ready_first": "ReadyFirstSampler",
     "weight_fifo": "WeightFifoSampler",
 }
-
-
-class BufferedGroup(NamedTuple):
-    """A group in the buffer; ``rows`` is None until it is ready."""
-
-    start_version: int
-    end_version: int
-    rows: list[int] | None
-
-
-def buffered_groups(buffer: Any) -> dict[str, BufferedGroup]:
-    """Return the groups of NeMo-RL's ``TQReplayBuffer``, which are in lists of equal length."""
-    columns = (
-        buffer._group_ids,
-        buffer.start_weight_list,
-        buffer.end_weight_list,
-        buffer.meta_list,
-    )
-    return {
-        group_id: BufferedGroup(start, end, None if meta is None else _rows(meta)[group_id])
-        for group_id, start, end, meta in zip(*columns, strict=True)
-    }
-
-
-def _rows(meta: Any) -> dict[str, list[int]]:
-    """Return the numbers of rows by group; a row's id is ``<group id>_g<number>``."""
-    rows: dict[str, list[int]] = {}
-    for sample_id in meta.sample_ids:
-        group_id, _, number = sample_id.rpartition("_g")
-        rows.setdefault(group_id, []).append(int(number))
-    return rows
 
 
 class EventSampler:
@@ -152,7 +117,7 @@ class EventSampler:
                 if bound is None
                 else StalenessBound(definition=StalenessDefinition.START, bound=bound),
                 features=[Feature.REWARD, Feature.PLANE, Feature.SYNC],
-                unlogged=[Unlogged.ROLLOUT_FINISHED, Unlogged.CHECKPOINT_SAVED],
+                unlogged=[Unlogged.ROLLOUT_FINISHED, Unlogged.CLEARED, Unlogged.CHECKPOINT_SAVED],
             )
         )
 
@@ -172,7 +137,7 @@ class EventSampler:
             current_train_weight=current_train_weight, min_prompt_groups=min_prompt_groups,
             max_prompt_groups=max_prompt_groups,
         )  # fmt: skip
-        for group_id, rows in ({} if meta is None else _rows(meta)).items():
+        for group_id, rows in ({} if meta is None else rows_by_group(meta)).items():
             self._open.pop(group_id, None)
             self._selected[group_id] = self._selected.get(group_id, []) + rows
             self._events.write(
@@ -252,47 +217,17 @@ class EventSampler:
                     )
                 )  # fmt: skip
             self._open[group_id] = group
-        for group_id in self._open.keys() - now.keys():
-            gone = self._open.pop(group_id)
-            if gone.rows is None:
-                aborted = gone.start_version in self._aborting
-                cause = DropCause.ABORTED_STALE if aborted else DropCause.INFRA_FAILURE
-            self._events.write(Dropped(group_id=group_id, cause=cause))
+        for group_id in [one for one in self._open if one not in now]:
+            self._write_gone(group_id, self._open.pop(group_id), cause)
+
+    def _write_gone(self, group_id: str, group: BufferedGroup, cause: DropCause) -> None:
+        """Write that a group was dropped; the sampler isn't told why an unfinished one is."""
+        if group.rows is None:
+            aborted = group.start_version in self._aborting
+            cause = DropCause.ABORTED_STALE if aborted else DropCause.INFRA_FAILURE
+        self._events.write(Dropped(group_id=group_id, cause=cause))
 
 
 def _bound(options: Mapping[str, Any]) -> int | None:
     names = ("max_staleness_versions", "max_lookahead_versions", "window")
     return next((int(options[name]) for name in names if name in options), None)
-
-
-class LoggedPlane(EventClient):
-    """A data plane client that writes its calls, and opens a file of its own where it is unpickled.
-
-    ::
-
-        actor_args.dp_client = LoggedPlane(actor_args.dp_client, "/shared/run/events", "my-run")
-    """
-
-    def __init__(self, client: DataPlaneClient, events: str, run: str, role: str = "plane") -> None:
-        super().__init__(client, EventWriter(events, run=run, role=role))
-        self._arguments = (client, events, run, role)
-
-    def __reduce__(self) -> tuple[type[LoggedPlane], tuple[DataPlaneClient, str, str, str]]:
-        return LoggedPlane, self._arguments
-
-
-def report_ended(events: str | Path, run: str) -> int:
-    """Write that the processes that did not close their files are gone; return their number.
-
-    Ray ends actors without notice. Call this in the driver when they have all ended.
-    """
-    reader = LogReader(log_files([Path(events)]))
-    for _ in reader.batches():
-        pass
-    unclosed = {d.path for d in reader.defects if d.kind is DefectKind.NOT_CLOSED}
-    sources = [info.source for info in reader.files if info.path in unclosed]
-    with EventWriter(events, run=run, role="driver") as writer:
-        for source in sources:
-            if source is not None:
-                writer.write(ProcessLost(lost=source, reason="its actor has ended"))
-    return len(sources)
