@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-import yaml
+from omegaconf import OmegaConf
 
 from rlconform._resources import resource_dir
 from rlconform.integrations import nemo_rl, prime_rl
@@ -33,7 +33,8 @@ def test_the_page_says_what_is_decided(framework: str, coverage: RuleCoverage) -
 def test_the_configuration_of_the_page_names_arguments_of_the_sampler() -> None:
     text = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert text is not None
-    sampler = yaml.safe_load(text[1])["async_rl"]["sampler"]
+    sampler = OmegaConf.to_container(OmegaConf.create(text[1]).async_rl.sampler)
+    assert isinstance(sampler, dict)
     assert sampler.pop("name") == "custom"
     assert sampler.pop("target") == f"{EventSampler.__module__}:{EventSampler.__name__}"
     assert sampler.keys() <= set(EventSampler.__init__.__annotations__)

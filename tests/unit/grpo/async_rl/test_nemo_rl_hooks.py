@@ -37,7 +37,7 @@ from rlconform.integrations.nemo_rl import COVERAGE, EventSampler
 from rlconform.integrations.nemo_rl_plane import LoggedPlane, report_ended
 from rlconform.plane import mint_sample_ids
 
-from ..grpo.async_rl.simulated_run import GROUP, Faults, World, run_steps
+from .simulated_run import GROUP, Faults, World, run_steps
 
 OURS = "rlconform.grpo.replay.samplers"
 PROMPTS, STEPS = 4, 6
