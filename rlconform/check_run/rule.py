@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 from rlconform.check_run.anomaly import LONGEST_PROOF, Basis, RecordKey, RunAnomaly
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
-from rlconform.events.schema import AnyEvent, GroupEvent, Record, RunEvent, RunStarted, Trained
+from rlconform.events.schema import (
+    AnyEvent,
+    GroupEvent,
+    Record,
+    RunEvent,
+    RunStarted,
+    Trained,
+    Unlogged,
+)
 
 #: Anomalies of a rule that are kept; all are counted.
 MOST_ANOMALIES = 100
@@ -37,6 +45,8 @@ class Rule:
     title: ClassVar[str]
     #: Types of events without which the rule decides nothing.
     needs: ClassVar[tuple[type[RunEvent], ...]] = (RunStarted, Trained)
+    #: Types that a right log may have no event of, but that a run must not leave out.
+    rests_on: ClassVar[tuple[Unlogged, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         wanted = {name.removeprefix("on_") for name in vars(cls) if name.startswith("on_")}
@@ -55,8 +65,15 @@ class Rule:
         for kind in self.needs:
             if not self.ledger.seen[kind]:
                 self.lacks(str(kind.__struct_config__.tag))
+        for unlogged in self.left_out():
+            self.lacks(f"{unlogged.value}, which the run does not write")
         self.at_end()
         return self.anomalies
+
+    def left_out(self) -> list[Unlogged]:
+        """Return the types of events that the run declares not to write and the rule rests on."""
+        run = self.ledger.run
+        return [one for one in self.rests_on if run is not None and one in run.unlogged]
 
     def at_end(self) -> None:
         """Judge what only the end of the log decides."""

@@ -1,4 +1,4 @@
-"""The commands ``schema`` and ``events export``."""
+"""The commands ``schema``, ``events export`` and ``events import``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from rlconform.cli.console import fail, new_console
 from rlconform.events.perfetto import write_trace
 from rlconform.events.reader import LogReader, log_files
 from rlconform.events.schema import json_schema
+from rlconform.integrations.prime_rl import COVERAGE, PrimeRun, import_prime_rl
 
 SCHEMA_EPILOG = "Example: rlconform schema events > events.schema.json"
 EXPORT_EPILOG = (
     "Example: rlconform events export --to perfetto run/events --out trace.json\n\n"
     "Open the file at ui.perfetto.dev, or in chrome://tracing."
+)
+IMPORT_EPILOG = (
+    "Example: rlconform events import --from prime-rl outputs/run --out run/events --group-size 8 "
+    "--staleness-bound 8\n\n"
+    "Then: rlconform check-run run/events. docs/integrations.md says which rules are decided."
 )
 
 
@@ -26,6 +32,12 @@ class SchemaName(Enum):
     """What has a JSON schema."""
 
     EVENTS = "events"
+
+
+class LogFormat(Enum):
+    """Logs that can be imported."""
+
+    PRIME_RL = "prime-rl"
 
 
 class TraceFormat(Enum):
@@ -63,6 +75,33 @@ def export(
     console.print(f"{out}: {count:,} trace events of {len(reader.files)} processes", markup=False)
     for defect in reader.defects:
         console.print(f"{defect.path.name}: {defect.message}", markup=False)
+
+
+@app.command("import", epilog=IMPORT_EPILOG)
+def import_log(
+    source: Annotated[Path, typer.Argument(metavar="DIR", help="The output folder of the run.")],
+    from_: Annotated[LogFormat, typer.Option("--from", help="The framework.")],  # noqa: ARG001
+    out: Annotated[Path, typer.Option(help="The folder to write events to.")],
+    run: Annotated[str | None, typer.Option(help="Name of the run; by default its id.")] = None,
+    group_size: Annotated[
+        int | None, typer.Option(min=1, help="Traces of a group that can be trained on.")
+    ] = None,
+    staleness_bound: Annotated[
+        int | None, typer.Option(min=0, help="The run's max_off_policy_steps.")
+    ] = None,
+) -> None:
+    """Import the log of a run of another framework, for check-run."""
+    try:
+        log = import_prime_rl(source, out, PrimeRun(run, group_size, staleness_bound))
+    except FileExistsError as error:
+        fail(f"events import: {error.filename} is there already")
+    except (OSError, ValueError) as error:
+        fail(f"events import: {error}")
+    console = new_console()
+    console.print(f"{log.path}: {log.count:,} events", markup=False)
+    console.print(f"Decided are {', '.join(COVERAGE.decided)}. Not decided:", markup=False)
+    for rule, why in COVERAGE.undecided.items():
+        console.print(f"  {rule}: {why}", markup=False)
 
 
 @app.callback()

@@ -35,13 +35,14 @@ from rlconform.events.vocabulary import (
     StalenessDefinition,
     StepNumber,
     Tokens,
+    Unlogged,
     Version,
 )
 
 #: Names of ``vocabulary`` that belong to the schema; events are exported as well.
 __all__ = [
     "DropCause", "EventSource", "Feature", "GroupCounts", "IdleCause", "StalenessBound",
-    "StalenessDefinition",
+    "StalenessDefinition", "Unlogged",
 ]  # fmt: skip
 
 #: The version of the schema that this module reads and writes.
@@ -91,6 +92,12 @@ class RunStarted(RunEvent, tag="run_started", frozen=True, kw_only=True):
     stamped: Annotated[
         bool, Meta(description="Whether messages between hosts carry the writer's clock.")
     ] = True
+    split_groups: Annotated[
+        bool, Meta(description="Whether several steps may train on the rows of one group.")
+    ] = False
+    unlogged: Annotated[
+        list[Unlogged], Meta(description="Types of events that happen and are not written.")
+    ] = []
 
 
 class GroupEvent(RunEvent, frozen=True, kw_only=True):

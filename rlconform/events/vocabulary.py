@@ -55,6 +55,15 @@ class Feature(Enum):
     SYNC = "sync"  # weights_published and weights_applied
 
 
+class Unlogged(Enum):
+    """Types of events that a run may have and not write; no rule that rests on them passes."""
+
+    ROLLOUT_FINISHED = "rollout_finished"
+    DROPPED = "dropped"
+    CLEARED = "cleared"
+    CHECKPOINT_SAVED = "checkpoint_saved"
+
+
 class IdleCause(Enum):
     """Why the trainer or the generation waits."""
 

@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "certify": _GRPO | {"check_run"},
     "selftest": _CERTIFY | {"mutants"},
     "bench": _CERTIFY,
-    "cli": _CERTIFY | {"mutants", "selftest", "bench"},
+    "integrations": _PLANE,
+    "cli": _CERTIFY | {"mutants", "selftest", "bench", "integrations"},
     "__main__": {"cli"},
 }
 

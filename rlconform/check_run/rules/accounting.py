@@ -18,6 +18,7 @@ from rlconform.events.schema import (
     Resumed,
     RunFinished,
     RunStarted,
+    Unlogged,
 )
 
 _LOST = "The prompt is never learned from, and nobody notices; many of them starve a step."
@@ -29,6 +30,7 @@ class Accounting(Rule):
     name = "accounting"
     title = "Every dispatched group ends once, as trained or as dropped"
     needs = (RunStarted, PromptDispatched)
+    rests_on = (Unlogged.DROPPED,)
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)

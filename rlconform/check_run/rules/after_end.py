@@ -18,6 +18,7 @@ from rlconform.events.schema import (
     RolloutStarted,
     Selected,
     Trained,
+    Unlogged,
 )
 
 #: What must not happen to a dropped group; late ends and rewards are only wasted work.
@@ -29,6 +30,7 @@ class NothingAfterEnd(Rule):
 
     name = "after_end"
     title = "Nothing is done with a group that was dropped or cleared"
+    rests_on = (Unlogged.DROPPED, Unlogged.CLEARED)
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)

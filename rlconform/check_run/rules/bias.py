@@ -8,7 +8,7 @@ from math import frexp, inf, sqrt
 from rlconform.check_run.ledger import Ledger
 from rlconform.check_run.lives import GroupLife
 from rlconform.check_run.rule import Rule
-from rlconform.events.schema import DropCause, Dropped, Record, Trained
+from rlconform.events.schema import DropCause, Dropped, Record, Trained, Unlogged
 
 #: Causes that choose by what a group is (its rewards), or that end the run.
 _CHOSEN = {
@@ -35,6 +35,7 @@ class DropsUnbiased(Rule):
 
     name = "bias"
     title = "What is dropped is not longer or slower than what is trained on"
+    rests_on = (Unlogged.DROPPED, Unlogged.ROLLOUT_FINISHED)
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)

@@ -23,6 +23,7 @@ from rlconform.events.schema import (
     RunStarted,
     Selected,
     Trained,
+    Unlogged,
     WeightsApplied,
 )
 
@@ -37,6 +38,7 @@ class Liveness(Rule):
     name = "liveness"
     title = "Nothing waits longer than declared, or for what is there already"
     needs = (RunStarted, RolloutFinished, RunFinished)
+    rests_on = (Unlogged.DROPPED,)
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)

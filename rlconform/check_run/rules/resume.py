@@ -14,6 +14,7 @@ from rlconform.events.schema import (
     Resumed,
     RunFinished,
     RunStarted,
+    Unlogged,
 )
 
 #: Dispatches that are remembered from one checkpoint to the next.
@@ -27,6 +28,7 @@ class ResumeComplete(Rule):
     name = "resume"
     title = "A restart loses no prompt and repeats none"
     needs = (RunStarted, PromptDispatched)
+    rests_on = (Unlogged.CHECKPOINT_SAVED,)
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
@@ -39,7 +41,9 @@ class ResumeComplete(Rule):
     def not_applicable(self) -> str | None:
         """A run without checkpoints and resumes has nothing to judge."""
         seen = self.ledger.seen
-        return None if seen[Resumed] or seen[CheckpointSaved] else "the run has no checkpoint"
+        if seen[Resumed] or seen[CheckpointSaved] or self.left_out():
+            return None
+        return "the run has no checkpoint"
 
     def on_run_started(self, _: RunStarted, __: Record, ___: GroupLife | None) -> None:
         """The begin of a run is a checkpoint of step 0."""
