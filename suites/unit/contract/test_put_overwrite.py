@@ -237,17 +237,21 @@ def _expect_not_cast(part: PartitionUnderTest, rows: list[torch.Tensor]) -> None
 
 
 @requirement("PUT-13")
-@pytest.mark.parametrize("name", ["input_lengths", "total_reward", "weight_version"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("input_lengths", torch.int64), ("total_reward", torch.float32), ("m", torch.int64)],
+)
 def test_a_column_named_like_a_tag_has_its_newest_value(
-    part: PartitionUnderTest, name: str
+    part: PartitionUnderTest, name: str, dtype: torch.dtype
 ) -> None:
     """Planes that serve such a column from the tags that they hold anyway return the old value."""
     ids = ["a_g0", "a_g1"]
-    part.put(ids, [{name: 9}, {name: 7}], **{name: torch.tensor([9, 7])})
-    part.put(ids, **{name: torch.tensor([5, 7])})
-    part.expect_rows(ids, **{name: list(torch.tensor([5, 7]))})
-    part.put(ids, [{name: 2}, {name: 3}])
-    part.expect_rows(ids, **{name: list(torch.tensor([5, 7]))})
+    old, new = (torch.tensor(values, dtype=dtype) for values in ([9, 7], [5, 7]))
+    part.put(ids, [{name: value} for value in old.tolist()], **{name: old})
+    part.put(ids, **{name: new})
+    part.expect_rows(ids, **{name: list(new)})
+    part.put(ids, [{name: value} for value in old.tolist()])
+    part.expect_rows(ids, **{name: list(new)})
 
 
 @requirement("PUT-01")
